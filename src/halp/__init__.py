@@ -1,0 +1,1 @@
+"""Learn human actions from skeletons without labels."""

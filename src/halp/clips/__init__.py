@@ -1,0 +1,1 @@
+"""Clips: how recordings come in, are normalised, kept in stores and split."""

@@ -1,0 +1,50 @@
+"""A clip: one recorded sequence of joints with what is known about it. Readers make clips, stores keep them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError
+
+Frames = npt.NDArray[np.float32]
+
+
+@dataclass
+class Clip:
+    """Frames `(T, P, V, C)` in float32 (an absent person is all zeros) and labels; -1 stands for "not known".
+
+    `extra` holds further whole numbers a data set has for its clips, such as `setup` or `repetition`; splits may use them.
+    """
+
+    frames: Frames
+    name: str
+    label: int = -1
+    subject: int = -1
+    camera: int = -1
+    extra: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.frames = np.ascontiguousarray(self.frames, dtype=np.float32)
+        if self.frames.ndim != 4 or 0 in self.frames.shape:
+            raise InputError(
+                f"clip '{self.name}' has shape {self.frames.shape}; "
+                "expected (frames, persons, joints, coordinates), none of them zero"
+            )
+        if not np.isfinite(self.frames).all():
+            frame, person, joint, _ = np.argwhere(~np.isfinite(self.frames))[0]
+            raise InputError(
+                f"clip '{self.name}' has a coordinate that is not finite (frame {frame}, person {person}, joint {joint}); "
+                "fill gaps before storing it"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.frames.shape
+
+
+def present(frames: Frames) -> npt.NDArray[np.bool_]:
+    """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is absent."""
+    return (frames != 0).any(axis=(2, 3))

@@ -1,0 +1,270 @@
+"""The store: many clips in one folder, opened in an instant, whole or absent.
+
+`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds one column
+of values a clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is padded, nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip, Frames
+from halp.clips.splits import Indices, Split
+from halp.errors import InputError, choose
+from halp.skeleton import Topology
+
+FORMAT = 1
+_COLUMNS = ("label", "subject", "camera")
+
+
+class Store:
+    """Clips on disk, read through a memory map. `clip(i)` is `(T, P, V, C)` float32."""
+
+    def __init__(
+        self, path: Path, header: Mapping[str, Any], columns: dict[str, npt.NDArray[Any]], frames: Frames
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.columns = columns
+        self.frames = frames
+        self.lengths: Indices = columns["length"]
+        self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.topology = _topology_from_json(header["topology"])
+        self.splits = {name: Split.from_json(name, rule) for name, rule in header["splits"].items()}
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r}: {len(self)} clips, {self.topology.name}, {self.persons} persons)"
+
+    def clip(self, index: int) -> Frames:
+        """Frames of one clip, a view of the memory map."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"clip {index} of a store with {len(self)} clips")
+        index %= len(self)
+        return self.frames[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def persons(self) -> int:
+        return int(self.frames.shape[1])
+
+    @property
+    def names(self) -> npt.NDArray[np.str_]:
+        return self.columns["name"]
+
+    @property
+    def labels(self) -> Indices:
+        return self.columns["label"]
+
+    @property
+    def subjects(self) -> Indices:
+        return self.columns["subject"]
+
+    @property
+    def cameras(self) -> Indices:
+        return self.columns["camera"]
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(self.header["class_names"])
+
+    @property
+    def normalisation(self) -> list[str]:
+        """Names of the normalisation steps that made the frames."""
+        return list(self.header["normalisation"])
+
+    @property
+    def hash(self) -> str:
+        """Fingerprint of frames and index; results carry it."""
+        return str(self.header["hash"])
+
+    def split(self, name: str) -> tuple[Indices, Indices]:
+        """Indices of the training and the test clips of a named split."""
+        return self.splits[choose(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Open a store; frames stay on disk until they are used."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {path}`")
+    header = _read_json(path / "store.json")
+    if header.get("format") != FORMAT:
+        raise InputError(
+            f"store '{path}' has format {header.get('format')!r}, this version of halp reads {FORMAT}; prepare it again"
+        )
+    index = _read_json(path / "index.json")
+    try:
+        columns = {name: np.asarray(values) for name, values in index.items()}
+        frames = np.load(path / "frames.npy", mmap_mode="r", allow_pickle=False)
+        store = Store(path, header, columns, frames)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"store '{path}' is damaged ({error}); prepare it again") from error
+    if store.offsets[-1] != len(frames) or frames.ndim != 4 or frames.shape[2] != len(store.topology):
+        raise InputError(
+            f"store '{path}' is damaged: its index speaks of {store.offsets[-1]} frames with {len(store.topology)} joints, "
+            f"frames.npy has shape {frames.shape}; prepare it again"
+        )
+    if any(len(column) != len(store) for column in columns.values()):
+        raise InputError(f"store '{path}' is damaged: the columns of index.json differ in length; prepare it again")
+    return store
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"'{path.parent}' is no store: '{path.name}' is missing; make one with `halp prepare`"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read ({error}); prepare the store again") from error
+    if not isinstance(data, dict):
+        raise InputError(f"'{path}' is no part of a store (it holds a {type(data).__name__}); prepare the store again")
+    return data
+
+
+class StoreWriter:
+    """Writes a store clip by clip with constant memory; the folder appears only when everything is in it.
+
+    Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what was written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        topology: Topology,
+        *,
+        persons: int,
+        class_names: Sequence[str] = (),
+        splits: Iterable[Split] = (),
+        normalisation: Sequence[str] = (),
+        origin: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        if self.path.exists() and not overwrite:
+            raise InputError(f"'{self.path}' exists already; remove it or choose another place for the store")
+        self._topology, self._persons = topology, persons
+        self._header = {
+            "format": FORMAT,
+            "topology": asdict(topology),
+            "class_names": list(class_names),
+            "splits": {split.name: split.to_json() for split in splits},
+            "normalisation": list(normalisation),
+            "origin": dict(origin or {}),
+        }
+        self._columns: dict[str, list[Any]] = {"name": [], "length": [], **{name: [] for name in _COLUMNS}}
+        self._total = 0
+        self._hash = hashlib.sha256()
+        self._partial = self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
+
+    def __enter__(self) -> StoreWriter:
+        try:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir(parents=True)
+            self._file = open(self._partial / "frames.npy", "wb")
+        except OSError as error:
+            raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another place") from error
+        self._write_array_header()
+        return self
+
+    def _write_array_header(self) -> None:
+        # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
+        shape = (self._total, self._persons, len(self._topology), self._topology.dimensions)
+        np.lib.format.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+    def add(self, clip: Clip) -> None:
+        """Append one clip; fewer persons than the store holds are filled up with zeros."""
+        length, persons, joints, dimensions = clip.shape
+        expected = (len(self._topology), self._topology.dimensions)
+        if (joints, dimensions) != expected or persons > self._persons:
+            raise InputError(
+                f"clip '{clip.name}' has {persons} persons, {joints} joints and {dimensions} coordinates; the store takes "
+                f"at most {self._persons} persons with the {expected[0]} joints and {expected[1]} coordinates "
+                f"of '{self._topology.name}'"
+            )
+        frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
+        frames[:, :persons] = clip.frames
+        data = frames.tobytes()
+        self._file.write(data)
+        self._hash.update(data)
+        self._total += length
+        row = {
+            "name": clip.name,
+            "length": length,
+            "label": clip.label,
+            "subject": clip.subject,
+            "camera": clip.camera,
+        }
+        for column in clip.extra.keys() - self._columns.keys():
+            self._columns[column] = [-1] * len(self._columns["name"])
+        for column, values in self._columns.items():
+            values.append(row[column] if column in row else clip.extra.get(column, -1))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        except OSError as problem:
+            raise InputError(f"the store '{self.path}' could not be written ({problem})") from problem
+        finally:
+            self._file.close()
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _finish(self) -> None:
+        names = self._columns["name"]
+        if not names:
+            raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
+        if len(set(names)) != len(names):
+            seen: set[str] = set()
+            twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            raise InputError(f"two clips are called '{twice}'; names have to be unique, nothing was written")
+        self._file.seek(0)
+        self._write_array_header()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        index = json.dumps(self._columns)
+        self._hash.update(index.encode())
+        self._header["hash"] = self._hash.hexdigest()
+        _write_text(self._partial / "index.json", index)
+        _write_text(self._partial / "store.json", json.dumps(self._header, indent=1))
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        os.replace(self._partial, self.path)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _topology_from_json(data: Mapping[str, Any]) -> Topology:
+    def pair(value: Any) -> tuple[str, str] | None:
+        return (str(value[0]), str(value[1])) if value else None
+
+    return Topology(
+        data["name"],
+        tuple(data["joints"]),
+        tuple(data["parents"]),
+        centre=data["centre"],
+        up=pair(data["up"]),
+        across=pair(data["across"]),
+        dimensions=data["dimensions"],
+    )

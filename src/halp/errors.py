@@ -1,0 +1,28 @@
+"""The one exception for a user's mistake; the command line turns it into one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy."""
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is one of `known`; otherwise raise with the nearest spelling and the whole list.
+
+    >>> choose("filter", "rank", ["rank", "none"])
+    'rank'
+    >>> choose("filter", "rnk", ["rank", "none"])
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: unknown filter 'rnk': did you mean 'rank'? Known: none, rank.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise InputError(f"unknown {kind} '{name}': {hint}Known: {', '.join(names)}.")
