@@ -17,6 +17,7 @@ class Clip:
     """Frames `(T, P, V, C)` in float32 (an absent person is all zeros) and labels; -1 stands for "not known".
 
     `extra` holds further whole numbers a data set has for its clips, such as `setup` or `repetition`; splits may use them.
+    `repairs` says in words what a reader had to mend; the manifest of a store names them.
     """
 
     frames: Frames
@@ -25,6 +26,7 @@ class Clip:
     subject: int = -1
     camera: int = -1
     extra: dict[str, int] = field(default_factory=dict)
+    repairs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.frames = np.ascontiguousarray(self.frames, dtype=np.float32)

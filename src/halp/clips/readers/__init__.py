@@ -1,1 +1,119 @@
-"""Readers: one file a format, each turning pose files into clips; `halp prepare` finds them by name in a registry."""
+"""Readers: one file a format, each turning pose files into clips; `halp prepare` finds them by name in a registry.
+
+A reader is split so that many processes can share the work: `items` lists cheaply what there is (names only), `read`
+turns one item into clips. A new format is one module in this folder that ends with `register_reader(MyReader())`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from halp.clips.clip import Clip
+from halp.clips.splits import Split
+from halp.errors import InputError, choose
+from halp.skeleton import Topology
+
+
+@dataclass(frozen=True)
+class Item:
+    """One unit of work: what one call of `read` opens. Small and picklable; `key` is the reader's own (a row, a range…)."""
+
+    path: Path
+    key: Any = None
+
+    def __str__(self) -> str:
+        return str(self.path) if self.key is None else f"{self.path} [{self.key}]"
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in strict mode."""
+
+    name: str
+    reason: str
+    expected: bool = False
+
+
+@dataclass(frozen=True)
+class Info:
+    """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format asks for.
+
+    `shared` says whether several processes may read items at once; False for a single file that has to be in memory whole.
+    """
+
+    topology: Topology
+    persons: int = 1
+    class_names: tuple[str, ...] = ()
+    splits: tuple[Split, ...] = ()
+    normalisation: tuple[str, ...] = ()
+    shared: bool = True
+    origin: dict[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What a format has to offer. Readers hold no open files and no data, so that they can be pickled to other processes."""
+
+    name: str
+    description: str
+
+    def sniff(self, path: Path) -> bool:
+        """Whether `path` looks like this format: by names and first bytes only, never raises for a readable path."""
+        ...
+
+    def info(self, path: Path) -> Info:
+        """Topology, persons, classes, splits and default normalisation of the source."""
+        ...
+
+    def items(self, path: Path) -> Iterable[Item]:
+        """The work, in a fixed order. An empty source raises `InputError`."""
+        ...
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        """The clips of one item. Raises `InputError` (file, line or key, what, remedy) where the whole item is unusable."""
+        ...
+
+
+_READERS: dict[str, Reader] = {}
+
+
+def register_reader(reader: Reader) -> Reader:
+    """Make a reader known by its name; a later one of the same name takes its place."""
+    _READERS[reader.name] = reader
+    return reader
+
+
+def _load_all() -> None:
+    """Import every module of this folder once; each registers its reader."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
+def list_readers() -> dict[str, str]:
+    """Names of all formats with their descriptions."""
+    _load_all()
+    return {name: _READERS[name].description for name in sorted(_READERS)}
+
+
+def get_reader(name: str) -> Reader:
+    """The reader of that format."""
+    _load_all()
+    return _READERS[choose("format", name, _READERS)]
+
+
+def sniff_reader(path: Path) -> Reader:
+    """The one reader that recognises `path`; an error lists the candidates or the known formats."""
+    _load_all()
+    if not path.exists():
+        raise InputError(f"there is nothing at '{path}'; check the path of the source")
+    found = [reader for _, reader in sorted(_READERS.items()) if reader.sniff(path)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(reader.name for reader in found) or ", ".join(sorted(_READERS))
+    problem = "could be of several formats" if found else "is of no known format"
+    raise InputError(f"'{path}' {problem}; name one of: {names}")

@@ -1,0 +1,150 @@
+"""Opening other people's files safely: walks without loops, sizes checked before reading, errors as one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError
+
+MIB = 2**20
+TEXT_LIMIT = 256 * MIB
+ARRAY_LIMIT = 64 * 1024 * MIB
+
+
+def walk(root: Path) -> Iterator[Path]:
+    """All regular files below `root` (or `root` itself), sorted in each folder; linked folders are entered once only."""
+    if not root.is_dir():
+        if not root.exists():
+            raise InputError(f"there is nothing at '{root}'; check the path of the source")
+        yield root
+        return
+    seen: set[tuple[int, int]] = set()
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions")
+
+    for folder, folders, files in os.walk(root, followlinks=True, onerror=refuse):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+def find_files(root: Path, *suffixes: str) -> list[Path]:
+    """Files below `root` whose name ends with one of the suffixes (any case); none at all is an error."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    found = [path for path in walk(root) if path.name.lower().endswith(wanted)]
+    if not found:
+        raise InputError(
+            f"'{root}' holds no file that ends with {' or '.join(suffixes)}; check the path and the format"
+        )
+    return found
+
+
+def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
+    """The first file that fits among the first `limit` ones, for sniffing; None where there is none."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    try:
+        for number, path in enumerate(walk(root)):
+            if path.name.lower().endswith(wanted):
+                return path
+            if number >= limit:
+                return None
+    except (InputError, OSError):
+        return None
+    return None
+
+
+def head(path: Path, size: int = 4096) -> bytes:
+    """The first bytes of a file, for sniffing; empty where it cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
+    """The whole file, refused when it is no regular file or larger than `limit`."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"'{path}' is no regular file; remove it from the source")
+        if status.st_size > limit:
+            raise InputError(f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it")
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except OSError as error:
+        raise InputError(
+            f"'{path}' cannot be read ({error.strerror}); check that it exists and its permissions"
+        ) from error
+
+
+def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
+    """The whole file as UTF-8 text, with or without a byte-order mark; line ends become LF."""
+    try:
+        text = read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"'{path}' is no text: byte {error.start} is not UTF-8; check that the file is whole"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
+    """The content of a JSON file."""
+    try:
+        return json.loads(read_text(path, limit))
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"'{path}', line {error.lineno}, column {error.colno}: no JSON ({error.msg}); check that the file is whole"
+        ) from None
+    except RecursionError:
+        raise InputError(f"'{path}' is nested too deeply to be a pose file; check the format") from None
+
+
+def load_npy(path: Path) -> npt.NDArray[Any]:
+    """A `.npy` file as a read-only memory map; nothing is unpickled."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
+    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+        raise InputError(f"'{path}' is no whole NumPy array ({error}); fetch or write it again") from error
+
+
+def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an `.npz` file; nothing is unpickled, and what would swell beyond reason is refused before it is read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            whole = sum(member.file_size for member in archive.infolist())
+            packed = sum(member.compress_size for member in archive.infolist())
+        if whole > limit or whole > max(ratio * packed, 16 * MIB):
+            raise InputError(
+                f"'{path}' would swell from {packed} to {whole} bytes; this is no pose file, check its source"
+            )
+        with np.load(path, allow_pickle=False) as archive_:
+            return {name: archive_[name] for name in archive_.files}
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
+    except (
+        zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
+        NotImplementedError, RuntimeError,
+    ) as error:  # fmt: skip
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"'{path}' is no whole .npz file ({error}); fetch or write it again") from error
