@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from halp.errors import InputError, choose
+from halp.topologies import DERIVED, LAYOUTS
 
 
 @dataclass(frozen=True)
@@ -74,49 +78,6 @@ def chain(joints: Sequence[str], bones: dict[str, str]) -> tuple[int, ...]:
     return tuple(position[bones.get(joint, joint)] for joint in joints)
 
 
-_LIMBS = {
-    "elbow_left": "shoulder_left",
-    "wrist_left": "elbow_left",
-    "hand_left": "wrist_left",
-    "elbow_right": "shoulder_right",
-    "wrist_right": "elbow_right",
-    "hand_right": "wrist_right",
-    "hip_left": "hip_center",
-    "knee_left": "hip_left",
-    "ankle_left": "knee_left",
-    "foot_left": "ankle_left",
-    "hip_right": "hip_center",
-    "knee_right": "hip_right",
-    "ankle_right": "knee_right",
-    "foot_right": "ankle_right",
-    "shoulder_left": "shoulder_center",
-    "shoulder_right": "shoulder_center",
-}
-
-# The order of NTU RGB+D and PKU-MMD; joint 21 (here `shoulder_center`, index 20) is the root of the bones.
-_KINECT_V2 = (
-    "hip_center spine neck head "
-    "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
-    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right "
-    "shoulder_center hand_tip_left thumb_left hand_tip_right thumb_right"
-).split()
-_KINECT_V2_BONES = _LIMBS | {
-    "hip_center": "spine",
-    "spine": "shoulder_center",
-    "neck": "shoulder_center",
-    "head": "neck",
-    "hand_tip_left": "thumb_left",
-    "thumb_left": "hand_left",
-    "hand_tip_right": "thumb_right",
-    "thumb_right": "hand_right",
-}
-_KINECT_V1 = (
-    "hip_center spine shoulder_center head "
-    "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
-    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right"
-).split()
-_KINECT_V1_BONES = _LIMBS | {"spine": "hip_center", "shoulder_center": "spine", "head": "shoulder_center"}
-
 _TOPOLOGIES: dict[str, Topology] = {}
 
 
@@ -142,37 +103,139 @@ def list_topologies() -> list[str]:
 
 
 def joint_map(source: Topology, target: Topology) -> list[int]:
-    """Indices that pick the joints of `target` out of `source`, by name.
+    """Indices that pick the joints of `target` out of `source`, by name and without derived joints.
 
     >>> joint_map(get_topology("kinect-v2"), get_topology("kinect-v1"))[:4]
     [0, 1, 20, 3]
     """
-    missing = [joint for joint in target.joints if joint not in source.joints]
+    _refuse_missing(source, target, [joint for joint in target.joints if joint not in source.joints])
+    return [source.index(joint) for joint in target.joints]
+
+
+def joint_recipes(source: Topology, target: Topology) -> dict[str, tuple[str, ...]]:
+    """For every joint of `target` the joints of `source` it is made of: one of the same name, or several to average.
+
+    >>> joint_recipes(get_topology("openpose-25"), get_topology("kinect-v1-2d"))["foot_left"]
+    ('toe_big_left', 'toe_small_left')
+    """
+    weights = _weights(source, target)
+    return {joint: tuple(source.joints[i] for i in np.flatnonzero(row)) for joint, row in zip(target.joints, weights)}
+
+
+def map_joints(frames: npt.NDArray[np.float32], source: Topology, target: Topology) -> npt.NDArray[np.float32]:
+    """Frames `(…, V, C)` of `source` as frames `(…, W, C)` of `target`, by joint name.
+
+    A joint that `source` lacks is the mean of others where `halp.topologies.DERIVED` knows how (the centre of the hips, of
+    the shoulders, the spine, …); it is missing (zero) wherever one of those is.
+
+    >>> frames = np.ones((1, 1, 17, 2), dtype=np.float32)
+    >>> map_joints(frames, get_topology("coco-17"), get_topology("kinect-v1-2d")).shape
+    (1, 1, 20, 2)
+    """
+    if frames.shape[-2:] != (len(source), source.dimensions):
+        raise InputError(
+            f"frames of shape {frames.shape} are none of topology '{source.name}', "
+            f"which has {len(source)} joints with {source.dimensions} coordinates"
+        )
+    weights = _weights(source, target)
+    mapped = frames[..., weights.argmax(axis=1), :].astype(np.float32)
+    for joint, row in enumerate(weights):
+        parts = np.flatnonzero(row)
+        if len(parts) > 1:
+            there = (frames[..., parts, :] != 0).any(axis=-1).all(axis=-1)[..., None]
+            mapped[..., joint, :] = np.where(there, np.einsum("...vc,v->...c", frames[..., parts, :], row[parts]), 0)
+    return mapped
+
+
+def _weights(source: Topology, target: Topology) -> npt.NDArray[np.float32]:
+    """Weights `(W, V)`: how much every source joint counts in every target joint; rows sum to 1."""
+    if source.dimensions != target.dimensions:
+        raise InputError(
+            f"topology '{source.name}' has {source.dimensions} coordinates a joint and '{target.name}' has "
+            f"{target.dimensions}; choose a target with {source.dimensions}: "
+            + ", ".join(name for name, known in sorted(_TOPOLOGIES.items()) if known.dimensions == source.dimensions)
+        )
+    rows = {joint: _weights_of(joint, source) for joint in target.joints}
+    _refuse_missing(source, target, [joint for joint, row in rows.items() if row is None])
+    return np.stack([row for row in rows.values() if row is not None])
+
+
+def _weights_of(joint: str, source: Topology) -> npt.NDArray[np.float32] | None:
+    if joint in source.joints:
+        return np.eye(len(source), dtype=np.float32)[source.index(joint)]
+    for parts in DERIVED.get(joint, ()):
+        rows = [row for part in parts if (row := _weights_of(part, source)) is not None]
+        if len(rows) == len(parts):
+            return np.mean(rows, axis=0, dtype=np.float32)
+    return None
+
+
+def _refuse_missing(source: Topology, target: Topology, missing: Sequence[str]) -> None:
     if missing:
         raise InputError(
             f"topology '{source.name}' cannot be mapped onto '{target.name}': it has no {', '.join(missing)}; "
             f"map both onto a layout whose joints both have"
         )
-    return [source.index(joint) for joint in target.joints]
 
 
-KINECT_V2 = register_topology(
-    Topology(
-        "kinect-v2",
-        tuple(_KINECT_V2),
-        chain(_KINECT_V2, _KINECT_V2_BONES),
-        centre="spine",
-        up=("hip_center", "spine"),
-        across=("shoulder_left", "shoulder_right"),
+def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom") -> Topology:
+    """The known topology with exactly these joints in this order, or an ad-hoc one whose bones come from the vocabulary.
+
+    An ad-hoc topology hangs every joint on the nearest ancestor that it has itself; it is not registered.
+
+    >>> topology_for(get_topology("coco-17").joints, 2).name
+    'coco-17'
+    >>> topology_for(["hip_center", "head", "tail"], 3).parents
+    (0, 0, 2)
+    """
+    names = tuple(joints)
+    for known in _TOPOLOGIES.values():
+        if known.joints == names and known.dimensions == dimensions:
+            return known
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"topology '{name}' needs joints with different names, not: {', '.join(names) or 'none'}")
+
+    def ancestor(joint: str) -> str:
+        seen = {joint}
+        parent = _VOCABULARY.get(joint, joint)
+        while parent not in names and parent in _VOCABULARY and parent not in seen:
+            seen.add(parent)
+            parent = _VOCABULARY[parent]
+        return parent if parent in names else joint
+
+    def first(*pairs: tuple[str, str]) -> tuple[str, str] | None:
+        return next((pair for pair in pairs if set(pair) <= set(names)), None)
+
+    return Topology(
+        name,
+        names,
+        chain(names, {joint: ancestor(joint) for joint in names}),
+        centre=next(
+            (joint for joint in ("hip_center", "spine", "shoulder_center", "hip_left") if joint in names), names[0]
+        ),
+        up=first(("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_left", "shoulder_left")),
+        across=first(("shoulder_left", "shoulder_right"), ("hip_left", "hip_right")),
+        dimensions=dimensions,
     )
-)
-KINECT_V1 = register_topology(
-    Topology(
-        "kinect-v1",
-        tuple(_KINECT_V1),
-        chain(_KINECT_V1, _KINECT_V1_BONES),
-        centre="hip_center",
-        up=("hip_center", "shoulder_center"),
-        across=("shoulder_left", "shoulder_right"),
+
+
+for _layout in LAYOUTS:
+    register_topology(
+        Topology(
+            _layout.name,
+            _layout.joints,
+            chain(_layout.joints, _layout.bones),
+            centre=_layout.centre,
+            up=_layout.up,
+            across=_layout.across,
+            dimensions=_layout.dimensions,
+        )
     )
-)
+KINECT_V2 = get_topology("kinect-v2")
+KINECT_V1 = get_topology("kinect-v1")
+# Bones of the vocabulary for layouts nobody has described; the Kinect tree wins because its root is the hips.
+_VOCABULARY: dict[str, str] = {}
+for _layout in sorted(LAYOUTS, key=lambda layout: layout.name != "kinect-v1"):
+    for _child, _parent in _layout.bones.items():
+        if _child != "hip_center":
+            _VOCABULARY.setdefault(_child, _parent)

@@ -1,0 +1,179 @@
+"""Joint layouts as plain data: names, bones, centre and axes of every known skeleton, and how missing joints derive.
+
+`halp.skeleton` turns these tables into topologies. One vocabulary holds for all of them, so that mapping goes by name:
+`PART_left`, `PART_right` and `PART_center`; y of 3D layouts points up unless the recording says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Words of a topology: joints in order, a {child: parent} table by name (absent = root), centre and the two axes."""
+
+    name: str
+    joints: tuple[str, ...]
+    bones: dict[str, str] = field(hash=False)
+    centre: str
+    up: tuple[str, str] | None
+    across: tuple[str, str]
+    dimensions: int = 3
+
+
+_ACROSS = ("shoulder_left", "shoulder_right")
+_ARMS_AND_LEGS = {
+    "elbow_left": "shoulder_left",
+    "wrist_left": "elbow_left",
+    "elbow_right": "shoulder_right",
+    "wrist_right": "elbow_right",
+    "knee_left": "hip_left",
+    "ankle_left": "knee_left",
+    "knee_right": "hip_right",
+    "ankle_right": "knee_right",
+}
+_LIMBS = _ARMS_AND_LEGS | {
+    "hand_left": "wrist_left",
+    "hand_right": "wrist_right",
+    "foot_left": "ankle_left",
+    "foot_right": "ankle_right",
+    "hip_left": "hip_center",
+    "hip_right": "hip_center",
+    "shoulder_left": "shoulder_center",
+    "shoulder_right": "shoulder_center",
+}
+_FACE = {"eye_left": "nose", "ear_left": "eye_left", "eye_right": "nose", "ear_right": "eye_right"}
+
+# The order of NTU RGB+D and PKU-MMD; joint 21 (here `shoulder_center`, index 20) is the root of the bones.
+_KINECT_V2 = (
+    "hip_center spine neck head "
+    "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
+    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right "
+    "shoulder_center hand_tip_left thumb_left hand_tip_right thumb_right"
+)
+_KINECT_V2_BONES = _LIMBS | {
+    "hip_center": "spine",
+    "spine": "shoulder_center",
+    "neck": "shoulder_center",
+    "head": "neck",
+    "hand_tip_left": "thumb_left",
+    "thumb_left": "hand_left",
+    "hand_tip_right": "thumb_right",
+    "thumb_right": "hand_right",
+}
+_KINECT_V1 = (
+    "hip_center spine shoulder_center head "
+    "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
+    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right"
+)
+_KINECT_V1_BONES = _LIMBS | {"spine": "hip_center", "shoulder_center": "spine", "head": "shoulder_center"}
+
+_MEDIAPIPE = (
+    "nose eye_inner_left eye_left eye_outer_left eye_inner_right eye_right eye_outer_right ear_left ear_right "
+    "mouth_left mouth_right shoulder_left shoulder_right elbow_left elbow_right wrist_left wrist_right "
+    "pinky_left pinky_right index_left index_right thumb_left thumb_right "
+    "hip_left hip_right knee_left knee_right ankle_left ankle_right heel_left heel_right foot_index_left foot_index_right"
+)
+# MediaPipe has no joint in the middle of the body; the left hip is the root and ties the two sides together.
+_MEDIAPIPE_BONES = _ARMS_AND_LEGS | {
+    "hip_right": "hip_left",
+    "shoulder_left": "hip_left",
+    "shoulder_right": "shoulder_left",
+    "nose": "shoulder_left",
+    "mouth_left": "nose",
+    "mouth_right": "nose",
+    **{
+        child.format(side): parent.format(side)
+        for side in ("left", "right")
+        for child, parent in {
+            "eye_inner_{}": "nose",
+            "eye_{}": "eye_inner_{}",
+            "eye_outer_{}": "eye_{}",
+            "ear_{}": "eye_outer_{}",
+            "pinky_{}": "wrist_{}",
+            "index_{}": "wrist_{}",
+            "thumb_{}": "wrist_{}",
+            "heel_{}": "ankle_{}",
+            "foot_index_{}": "heel_{}",
+        }.items()
+    },
+}
+
+# What OpenPose calls neck is the middle between the shoulders, and its mid hip the middle between the hips.
+_OPENPOSE_ARMS = "nose shoulder_center shoulder_right elbow_right wrist_right shoulder_left elbow_left wrist_left "
+_OPENPOSE_FACE = "eye_right eye_left ear_right ear_left"
+_OPENPOSE_25 = (
+    _OPENPOSE_ARMS
+    + "hip_center hip_right knee_right ankle_right hip_left knee_left ankle_left "
+    + _OPENPOSE_FACE
+    + " toe_big_left toe_small_left heel_left toe_big_right toe_small_right heel_right"
+)
+_OPENPOSE_25_BONES = (
+    _LIMBS
+    | _FACE
+    | {"shoulder_center": "hip_center", "nose": "shoulder_center"}
+    | {f"{part}_{side}": f"ankle_{side}" for part in ("toe_big", "toe_small", "heel") for side in ("left", "right")}
+)
+_OPENPOSE_18 = _OPENPOSE_ARMS + "hip_right knee_right ankle_right hip_left knee_left ankle_left " + _OPENPOSE_FACE
+_OPENPOSE_18_BONES = (
+    _LIMBS
+    | _FACE
+    | {
+        "nose": "shoulder_center",
+        "hip_left": "shoulder_center",
+        "hip_right": "shoulder_center",
+    }  # no middle of the hips
+)
+_COCO_17 = (
+    "nose eye_left eye_right ear_left ear_right shoulder_left shoulder_right elbow_left elbow_right wrist_left wrist_right "
+    "hip_left hip_right knee_left knee_right ankle_left ankle_right"
+)
+_COCO_17_BONES = (
+    _ARMS_AND_LEGS
+    | _FACE
+    | {"shoulder_left": "nose", "shoulder_right": "nose", "hip_left": "shoulder_left", "hip_right": "shoulder_right"}
+)
+
+
+def _layout(
+    name: str, joints: str, bones: dict[str, str], centre: str, up: tuple[str, str] | None, dimensions: int = 3
+) -> Layout:
+    names = tuple(joints.split())
+    return Layout(
+        name, names, {child: bones[child] for child in names if child in bones}, centre, up, _ACROSS, dimensions
+    )
+
+
+_TRUNK = ("hip_center", "shoulder_center")
+_SIDE = ("hip_left", "shoulder_left")
+LAYOUTS = (
+    _layout("kinect-v2", _KINECT_V2, _KINECT_V2_BONES, "spine", ("hip_center", "spine")),
+    _layout("kinect-v1", _KINECT_V1, _KINECT_V1_BONES, "hip_center", _TRUNK),
+    _layout("kinect-v1-2d", _KINECT_V1, _KINECT_V1_BONES, "hip_center", _TRUNK, 2),
+    _layout("mediapipe-33", _MEDIAPIPE, _MEDIAPIPE_BONES, "hip_left", _SIDE),
+    _layout("mediapipe-33-2d", _MEDIAPIPE, _MEDIAPIPE_BONES, "hip_left", _SIDE, 2),
+    _layout("openpose-25", _OPENPOSE_25, _OPENPOSE_25_BONES, "hip_center", _TRUNK, 2),
+    _layout("openpose-18", _OPENPOSE_18, _OPENPOSE_18_BONES, "shoulder_center", None, 2),
+    _layout("coco-17", _COCO_17, _COCO_17_BONES, "hip_left", _SIDE, 2),
+)
+
+# A joint that a layout lacks is the mean of others; the first line whose joints can all be had counts. A wrist stands
+# for a hand and an ankle for a foot only where nothing nearer is known.
+DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "hip_center": (("hip_left", "hip_right"),),
+    "shoulder_center": (("shoulder_left", "shoulder_right"),),
+    "spine": (("hip_center", "shoulder_center"),),
+    "head": (("ear_left", "ear_right"), ("eye_left", "eye_right"), ("nose",)),
+    "neck": (("shoulder_center", "head"),),
+    **{
+        f"{part}_{side}": tuple(tuple(f"{other}_{side}" for other in others) for others in ways)
+        for side in ("left", "right")
+        for part, ways in {
+            "hand": (("index", "pinky"), ("wrist",)),
+            "hand_tip": (("index",),),
+            "foot": (("foot_index",), ("toe_big", "toe_small"), ("ankle",)),
+            "foot_index": (("toe_big", "toe_small"),),
+        }.items()
+    },
+}
