@@ -1,0 +1,190 @@
+"""Geometry on the unit hypersphere: angles, geodesics, means, k-means, and the hardest step of HaLP (Eq. 7).
+
+Pure functions of torch tensors whose last axis holds the coordinates; they broadcast over all other axes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from halp.errors import InputError
+
+
+def _tiny(x: Tensor) -> float:
+    """Below this, a sine of an angle in this precision is noise."""
+    return float(torch.finfo(x.dtype).eps) ** 0.5
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows scaled to length one; a row of zeros has no direction and becomes the first axis.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [1.0, 0.0]]
+    """
+    length = x.norm(dim=-1, keepdim=True)
+    first = F.one_hot(torch.zeros((), dtype=torch.long, device=x.device), x.shape[-1]).to(x.dtype)
+    return torch.where(length > 0, x / length.clamp_min(torch.finfo(x.dtype).tiny), first)
+
+
+def angle(x: Tensor, y: Tensor) -> Tensor:
+    """Geodesic distance in [0, π], exact for nearly equal and nearly opposite vectors too.
+
+    >>> round(float(angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))), 4)
+    1.5708
+    """
+    return 2 * torch.atan2((x - y).norm(dim=-1), (x + y).norm(dim=-1))
+
+
+def slerp(x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
+    """Point at the fraction `t` of the geodesic from x to y (Eq. 4); `t` lacks the coordinate axis.
+
+    Opposite vectors have no single geodesic: nothing says where to go, and the result stays at x.
+
+    >>> slerp(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), 0.5).tolist()
+    [0.70710..., 0.70710...]
+    """
+    omega = angle(x, y)
+    t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+    sine = omega.sin()
+    flat = sine < _tiny(x)
+    safe = torch.where(flat, torch.ones_like(sine), sine)
+    from_x = torch.where(flat, torch.where(omega < 1, 1 - t, torch.ones_like(t)), ((1 - t) * omega).sin() / safe)
+    from_y = torch.where(flat, torch.where(omega < 1, t, torch.zeros_like(t)), (t * omega).sin() / safe)
+    return unit(from_x[..., None] * x + from_y[..., None] * y)
+
+
+def log_map(base: Tensor, point: Tensor) -> Tensor:
+    """Tangent vector at `base` that leads to `point`; its length is the angle (zero for opposite points)."""
+    cosine = (base * point).sum(-1, keepdim=True)
+    tangent = point - cosine * base
+    length = tangent.norm(dim=-1, keepdim=True)
+    scale = angle(base, point)[..., None] / length.clamp_min(torch.finfo(base.dtype).tiny)
+    return torch.where(length > 0, tangent * scale, torch.zeros_like(tangent))
+
+
+def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
+    """Point reached from `base` along the geodesic that starts as `tangent`."""
+    length = tangent.norm(dim=-1, keepdim=True)
+    return unit(length.cos() * base + torch.sinc(length / torch.pi) * tangent)
+
+
+def karcher_mean(x: Tensor, *, iterations: int = 50, tolerance: float = 1e-6) -> Tensor:
+    """Riemannian centre of mass of unit rows `(n, d)` → `(d,)`: the point with the least sum of squared angles."""
+    centre = unit(x.mean(0))
+    for _ in range(iterations):
+        step = log_map(centre, x).mean(0)
+        centre = exp_map(centre, step)
+        if step.norm() < tolerance:
+            break
+    return centre
+
+
+def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
+    """t* of Eq. 7 in [0, 1]: how far one may walk from `key` towards `target` before `closest` is no longer the nearer.
+
+    With a = key·(closest − target) and b = 1 − target·closest, Eq. 7's κ is b / a; written with atan2 the step is right
+    for angles beyond 90° and finite for every input. Where all steps are admissible (closest = target) it is 1; where
+    none is (target already nearer), or where key and target are opposite and no geodesic is defined, it is 0.
+
+    >>> axes = torch.eye(2)
+    >>> hardest_step(axes[0], axes[0], axes[1]).item()
+    0.5
+    """
+    chord, opposite = (key - target).norm(dim=-1), (key + target).norm(dim=-1)
+    sine, cosine = chord * opposite / 2, (opposite.square() - chord.square()) / 4
+    lead = (key * (closest - target)).sum(-1)
+    spread = (closest - target).square().sum(-1) / 2
+    omega = 2 * torch.atan2(chord, opposite)
+    reach = reachable_angle(sine, cosine, lead, spread)
+    step = (reach / omega.clamp_min(torch.finfo(key.dtype).tiny)).clamp(0, 1)
+    return torch.where((lead >= 0) & ((spread == 0) | (omega == 0)), torch.ones_like(step), step)
+
+
+def reachable_angle(sine: Tensor, cosine: Tensor, lead: Tensor, spread: Tensor) -> Tensor:
+    """Angle θ* in [0, Ω] at which a·sin(Ω − θ) = b·sin θ, from sin Ω, cos Ω, a = `lead` and b = `spread`."""
+    lead = lead.clamp_min(0)
+    reach = torch.atan2(lead * sine, spread + lead * cosine).clamp_min(0)
+    return torch.where((sine < _tiny(sine)) & (cosine < 0), torch.zeros_like(reach), reach)
+
+
+@torch.no_grad()
+def kmeans(
+    x: Tensor,
+    k: int,
+    *,
+    generator: torch.Generator | None = None,
+    starts: int = 1,
+    start: Tensor | None = None,
+    iterations: int = 100,
+    tolerance: float = 1e-3,
+) -> Tensor:
+    """Riemannian k-means on the sphere: unit rows `(n, d)` → `k` unit centres `(k, d)`.
+
+    Lloyd's alternation with geodesic distances: assign, then move every centre by one step of its Karcher mean, until no
+    centre moves by more than `tolerance`. Starts are drawn by k-means++ (`generator` makes them repeatable) and the best
+    of `starts` wins; `start` gives the centres to begin with instead (a warm start). A cluster that loses all its
+    members goes on from the point that is worst served.
+    """
+    if x.ndim != 2:
+        raise InputError(f"k-means takes rows (n, d), not a tensor of shape {tuple(x.shape)}")
+    if not 1 <= k <= len(x):
+        raise InputError(f"k-means cannot make {k} clusters out of {len(x)} points; ask for at most {len(x)}")
+    if not bool(torch.isfinite(x).all()):
+        raise InputError("k-means got a point that is not finite; the encoder has diverged or a clip holds NaN")
+    if start is not None:
+        return _lloyd(x, start, iterations, tolerance)
+    candidates = [_lloyd(x, _spread_start(x, k, generator), iterations, tolerance) for _ in range(starts)]
+    return candidates[0] if starts == 1 else min(candidates, key=lambda centres: float(inertia(x, centres)))
+
+
+def inertia(x: Tensor, centres: Tensor) -> Tensor:
+    """Sum over the rows of x of the squared angle to the nearest centre: what k-means makes small."""
+    return (x @ centres.T).amax(1).clamp(-1, 1).arccos().square().sum()
+
+
+def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tensor:
+    """k-means++: each further centre is a point drawn with probability proportional to its squared angle."""
+    device = generator.device if generator is not None else x.device
+    draws = torch.rand(k, generator=generator, device=device).to(x)
+    chosen = (draws[:1] * len(x)).long()
+    weight = x.new_full((len(x),), torch.inf)
+    for i in range(1, k):
+        distance = (x @ x[chosen[-1]]).clamp(-1, 1).arccos_().square_()
+        # the floor lets copies of one point be drawn when nothing else is left
+        weight = torch.minimum(weight, distance.clamp_min_(1e-12))
+        cumulative = weight.cumsum(0)
+        following = torch.searchsorted(cumulative, draws[i : i + 1] * cumulative[-1])
+        chosen = torch.cat([chosen, following.clamp_max_(len(x) - 1)])
+    return x[chosen]
+
+
+def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float) -> Tensor:
+    member = x.new_empty(len(centres), len(x))
+    for _ in range(iterations):
+        cosine, nearest = (x @ centres.T).max(1)
+        cosine = cosine.clamp_(-1, 1)
+        count = torch.bincount(nearest, minlength=len(centres))
+        if int(count.min()) == 0:
+            if float(cosine.min()) > 1 - 1e-6:
+                break  # fewer distinct points than clusters: every point is a centre already
+            centres = _reseed(x, centres, cosine, count)
+            continue
+        # log map in products only: Σ θ/sin θ · (x − cos θ · c), summed over the members of each cluster
+        scale = cosine.arccos() * (1 - cosine.square()).clamp_min_(1e-12).rsqrt_()
+        scale = torch.where(cosine > 1 - 1e-6, torch.ones_like(scale), scale)
+        member.zero_().scatter_(0, nearest[None], (scale / count[nearest])[None])
+        tangent = member @ x - (member @ cosine)[:, None] * centres
+        length = tangent.norm(dim=1, keepdim=True)
+        centres = F.normalize(length.cos() * centres + torch.sinc(length / torch.pi) * tangent, dim=1)
+        if float(length.max()) < tolerance:
+            break
+    return centres
+
+
+def _reseed(x: Tensor, centres: Tensor, cosine: Tensor, count: Tensor) -> Tensor:
+    empty = (count == 0).nonzero()[:, 0]
+    centres = centres.clone()
+    centres[empty] = x[cosine.topk(len(empty), largest=False).indices]
+    return centres
