@@ -1,0 +1,70 @@
+"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from halp.encoders.gru import GRUEncoder
+from halp.errors import choose
+from halp.skeleton import Topology
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """Which encoder and how large. The defaults are those of the paper."""
+
+    name: str = "gru"
+    hidden: int = 1024
+    layers: int = 3
+    direction: str = "bidirectional"
+    pooling: str = "last"
+    input_norm: bool = True
+
+
+Builder = Callable[[EncoderSettings, Topology, int], nn.Module]
+_ENCODERS: dict[str, Builder] = {}
+
+
+def register_encoder(name: str) -> Callable[[Builder], Builder]:
+    """Make an encoder known by name; it has to have `output_size` and turn `(B, T, P, V, C)` into `(B, output_size)`."""
+
+    def add(builder: Builder) -> Builder:
+        _ENCODERS[name] = builder
+        return builder
+
+    return add
+
+
+def list_encoders() -> list[str]:
+    """Names of all known encoders."""
+    return sorted(_ENCODERS)
+
+
+def build_encoder(settings: EncoderSettings, topology: Topology, persons: int) -> Any:
+    """A fresh encoder for clips of that topology and number of persons."""
+    return _ENCODERS[choose("encoder", settings.name, _ENCODERS)](settings, topology, persons)
+
+
+@register_encoder("gru")
+def _gru(settings: EncoderSettings, topology: Topology, persons: int) -> nn.Module:
+    encoder = GRUEncoder(
+        persons * len(topology) * topology.dimensions,
+        settings.hidden,
+        settings.layers,
+        settings.direction,
+        settings.pooling,
+        settings.input_norm,
+    )
+    return initialise(encoder)
+
+
+def initialise(module: nn.Module) -> nn.Module:
+    """The authors' initialisation: every weight matrix Xavier-uniform, the rest as torch does."""
+    for parameter in module.parameters():
+        if parameter.ndim == 2:
+            nn.init.xavier_uniform_(parameter)
+    return module
