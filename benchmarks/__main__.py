@@ -1,0 +1,32 @@
+"""`python -m benchmarks [name …]`: run every `bench_*.py` beside this file, or only the named ones."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from benchmarks.harness import RESULTS, Row, report
+
+
+def main(names: list[str]) -> int:
+    """Collect the rows of the modules, print one table, write `results/bench.json`."""
+    known = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        Console(stderr=True).print(f"no benchmark called {', '.join(unknown)}; there are: {', '.join(known)}")
+        return 2
+    rows: list[Row] = []
+    for name in names or known:
+        Console(stderr=True).print(f"measuring {name} …")
+        torch.manual_seed(0)
+        rows += importlib.import_module(f"benchmarks.bench_{name}").rows()
+    report(rows, RESULTS / ("bench.json" if not names else f"bench-{'-'.join(names)}.json"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""How the benchmarks measure and report: interleaved timing, one row a claim, a table and a JSON file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim: `ratio` is what `target` is about, met where it is `at most` or `at least` that."""
+
+    name: str
+    ours: str
+    reference: str
+    ratio: float
+    target: float | None = None
+    at_most: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None where there is none."""
+        if self.target is None:
+            return None
+        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+
+def interleaved(
+    *actions: Callable[[], object], repeats: int = 30, inner: Sequence[int] | int = 1, warm_up: int = 3
+) -> list[float]:
+    """Median seconds of one call of each action; the actions take turns, so that a busy moment hits all alike.
+
+    `inner` calls are timed together, one number for all actions or one for each, where a single call is too short.
+    """
+    times = list(inner) if not isinstance(inner, int) else [inner] * len(actions)
+    for action in actions:
+        for _ in range(warm_up):
+            action()
+    taken: list[list[float]] = [[] for _ in actions]
+    for _ in range(repeats):
+        for action, number, seconds in zip(actions, times, taken):
+            began = time.perf_counter()
+            for _ in range(number):
+                action()
+            seconds.append((time.perf_counter() - began) / number)
+    return [statistics.median(seconds) for seconds in taken]
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration for the table."""
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows as a rich table."""
+    shown = Table("name", "ours", "reference", "ratio", "target", "met?", title="halp benchmarks")
+    for row in rows:
+        bound = "–" if row.target is None else f"{'≤' if row.at_most else '≥'} {row.target:g}"
+        met = {None: "–", True: "[green]yes[/green]", False: "[red]no[/red]"}[row.met]
+        shown.add_row(row.name, row.ours, row.reference, f"{row.ratio:.3g}", bound, met)
+    return shown
+
+
+def report(rows: Sequence[Row], path: Path) -> None:
+    """Print the table and write the figures with the machine they belong to."""
+    Console().print(table(rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures = [{**asdict(row), "met": row.met} for row in rows]
+    path.write_text(json.dumps({"machine": machine(), "rows": figures}, indent=2, ensure_ascii=False) + "\n")
