@@ -1,0 +1,31 @@
+"""Contrastive losses: pure functions from unit vectors to a scalar."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
+    """InfoNCE of Eq. 1: queries and keys `(B, D)` against negatives `(L, D)`; gradient through the query only.
+
+    >>> axes = torch.eye(3)
+    >>> round(float(info_nce(axes[:1], axes[:1], axes[1:], temperature=1.0)), 4)
+    0.5514
+    """
+    positive = (query * key.detach()).sum(1) / temperature
+    against = torch.logsumexp(query @ (negatives.detach() / temperature).T, dim=1)
+    return (torch.logaddexp(positive, against) - positive).mean()
+
+
+def info_nce_in_batch(query: Tensor, key: Tensor, temperature: float = 0.07) -> Tensor:
+    """InfoNCE without a queue: the negatives of a query are the keys of the other clips of its batch."""
+    logits = query @ key.detach().T / temperature
+    return F.cross_entropy(logits, torch.arange(len(query), device=query.device))
+
+
+@torch.no_grad()
+def contrast_accuracy(query: Tensor, key: Tensor, negatives: Tensor) -> Tensor:
+    """Share of the queries that are closer to their own key than to any negative."""
+    return ((query * key).sum(1) > (query @ negatives.T).amax(1)).float().mean()

@@ -1,0 +1,60 @@
+"""The queue: past keys of every stream, written in the same order under one pointer. It is state and saved with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from halp.sphere import unit
+
+
+class KeyQueue(nn.Module):
+    """The newest `size` keys of each stream; row i is the same clip in all of them.
+
+    It starts with random directions; `filled` counts the real keys in it. Writes wrap around, for any batch size.
+    Size 0 is no queue at all.
+    """
+
+    pointer: Tensor
+    filled: Tensor
+
+    def __init__(
+        self, streams: Sequence[str], size: int, dimension: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.size = size
+        for stream in streams:
+            self.register_buffer(f"keys_{stream}", unit(torch.randn(size, dimension, generator=generator)))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.long))
+
+    def keys(self, stream: str) -> Tensor:
+        """All keys of a stream, `(size, D)`, in the order of the ring."""
+        return self.get_buffer(f"keys_{stream}")
+
+    def recent(self, stream: str, count: int) -> Tensor:
+        """The newest `count` keys of a stream, oldest first; never a key that was not written."""
+        count = min(count, int(self.filled))
+        rows = (self.pointer - count + torch.arange(count, device=self.pointer.device)) % max(self.size, 1)
+        return self.keys(stream)[rows]
+
+    @property
+    def full(self) -> bool:
+        """Whether every key in it is a real one."""
+        return int(self.filled) >= self.size
+
+    @torch.no_grad()
+    def push(self, keys: Mapping[str, Tensor]) -> None:
+        """Append a batch `{stream: (B, D)}`; the oldest keys make room."""
+        if self.size == 0:
+            return
+        batch = len(next(iter(keys.values())))
+        # of a batch larger than the queue only the end would survive
+        kept = min(batch, self.size)
+        rows = (self.pointer + torch.arange(batch - kept, batch, device=self.pointer.device)) % self.size
+        for stream, new in keys.items():
+            self.keys(stream).index_copy_(0, rows, new[batch - kept :].to(self.keys(stream).dtype))
+        self.pointer.copy_((self.pointer + batch) % self.size)
+        self.filled.copy_((self.filled + batch).clamp_max(self.size))

@@ -1,0 +1,97 @@
+"""The contrastive model: a pair of branches for every stream, one queue, and a sum of loss terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from halp.contrast.momentum import Branch, MomentumPair
+from halp.contrast.queue import KeyQueue
+from halp.encoders import EncoderSettings, build_encoder
+from halp.errors import InputError, choose
+from halp.methods.terms import TERMS, HalpSettings, HalpTerm, InfoNCETerm, Metrics, Moment, StreamBatch
+from halp.skeleton import Topology
+from halp.views import STREAMS, derive
+
+
+@dataclass(frozen=True)
+class ContrastSettings:
+    """Momentum contrast. The defaults are those of the paper; queue 0 contrasts within the batch."""
+
+    dimension: int = 128
+    queue: int = 16384
+    momentum: float = 0.999
+    temperature: float = 0.07
+
+    def __post_init__(self) -> None:
+        if self.dimension < 2 or self.queue < 0:
+            raise InputError(
+                f"contrast: dimension = {self.dimension} has to be at least 2 and queue = {self.queue} not negative"
+            )
+        if not 0 <= self.momentum < 1 or self.temperature <= 0:
+            raise InputError(
+                f"contrast: momentum = {self.momentum} has to lie in [0, 1) and temperature = {self.temperature} above 0"
+            )
+
+
+class ContrastiveModel(nn.Module):
+    """Two joint views → loss. A single-stream run is the same code with one entry in the dictionary."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        persons: int,
+        *,
+        streams: Sequence[str] = ("joint",),
+        terms: Sequence[str] = ("infonce", "halp"),
+        encoder: EncoderSettings | None = None,
+        contrast: ContrastSettings | None = None,
+        halp: HalpSettings | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        contrast = contrast or ContrastSettings()
+        self.topology = topology
+        self.pairs = nn.ModuleDict()
+        for stream in streams:
+            choose("stream", stream, STREAMS)
+            branch = Branch(build_encoder(encoder or EncoderSettings(), topology, persons), contrast.dimension)
+            self.pairs[stream] = MomentumPair(branch, contrast.momentum)
+        self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
+        self.terms = nn.ModuleDict()
+        for name in terms:
+            choose("term", name, TERMS)
+            if name == "infonce":
+                self.terms[name] = InfoNCETerm(contrast.temperature)
+            else:
+                self.terms[name] = HalpTerm(halp or HalpSettings(), streams, contrast.temperature)
+
+    def forward(self, first: Tensor, second: Tensor, moment: Moment) -> tuple[Tensor, Metrics]:
+        """Loss of one step for two joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
+        batches: dict[str, StreamBatch] = {}
+        for stream, module in self.pairs.items():
+            pair = cast(MomentumPair, module)
+            query = pair.query(derive(first, stream, self.topology))
+            with torch.no_grad():
+                pair.follow()
+                key = pair.key(derive(second, stream, self.topology))
+            batches[stream] = StreamBatch(query, key)
+        loss, metrics = self.loss(batches, moment)
+        self.queue.push({stream: batch.key for stream, batch in batches.items()})
+        return loss, metrics
+
+    def loss(self, batches: Mapping[str, StreamBatch], moment: Moment) -> tuple[Tensor, Metrics]:
+        """Sum of the terms; `metrics` is empty on steps that are not watched."""
+        total: Any = 0.0
+        metrics: Metrics = {}
+        for term in self.terms.values():
+            value, seen = term(batches, self.queue, moment)
+            total = total + value
+            metrics |= seen
+        if moment.watched:
+            metrics["loss"] = total.detach()
+        return total, metrics

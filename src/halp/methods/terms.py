@@ -1,0 +1,172 @@
+"""Loss terms over `{stream: StreamBatch}`: what a method adds up. A recipe names the terms it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
+from halp.contrast.queue import KeyQueue
+from halp.errors import InputError
+from halp.hallucinate import HallucinatedPositives
+
+Metrics = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient."""
+
+    query: Tensor
+    key: Tensor
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a step happens and with which random numbers; `watched` steps report metrics."""
+
+    epoch: int
+    generator: torch.Generator
+    watched: bool = True
+
+
+class Term(Protocol):
+    """A loss term: returns its weighted loss and, on watched steps, what is worth knowing."""
+
+    def __call__(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment
+    ) -> tuple[Tensor, Metrics]: ...
+
+
+@dataclass(frozen=True)
+class HalpSettings:
+    """Everything the paper varies about hallucinated positives. The defaults are those of the paper."""
+
+    weight: float = 1.0  # μ of Eq. 8
+    start_epoch: int = 200  # μ is 0 before
+    prototypes: int = 20
+    count: int = 100  # positives a key
+    hardness: float = 0.8  # λ
+    refresh: int = 5  # steps between two clusterings
+    recent: int = 256  # newest keys that are clustered (top-K)
+    step: str = "paper"
+    filter: str = "rank"
+    anchor: str = "key"
+    direction: str = "prototype"
+    source: str = "queue"
+    reduction: str = "positives"
+    warm_start: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weight < 0 or self.start_epoch < 0:
+            raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
+        self.term(0.07)
+
+    def term(self, temperature: float) -> HallucinatedPositives:
+        """The loss term of one stream; building it checks the settings."""
+        try:
+            return HallucinatedPositives(
+                self.prototypes,
+                self.count,
+                self.hardness,
+                self.refresh,
+                self.recent,
+                temperature=temperature,
+                step=self.step,
+                filter=self.filter,
+                anchor=self.anchor,
+                direction=self.direction,
+                source=self.source,
+                reduction=self.reduction,
+                warm_start=self.warm_start,
+            )
+        except InputError as error:
+            raise InputError(f"halp: {error}") from None
+
+
+class InfoNCETerm(nn.Module):
+    """MoCo's loss in every stream; without a queue the batch's other keys are the negatives."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+        losses, metrics = [], {}
+        for stream, batch in streams.items():
+            negatives = queue.keys(stream)
+            if queue.size:
+                losses.append(info_nce(batch.query, batch.key, negatives, self.temperature))
+            else:
+                losses.append(info_nce_in_batch(batch.query, batch.key, self.temperature))
+            if moment.watched:
+                query = batch.query.detach()
+                metrics[f"{stream}/loss_contrast"] = losses[-1].detach()
+                metrics[f"{stream}/similarity_key_query"] = (query * batch.key).sum(1).mean()
+                metrics[f"{stream}/spread"] = query.std(0).mean()
+                if queue.size:
+                    metrics[f"{stream}/contrast_accuracy"] = contrast_accuracy(query, batch.key, negatives)
+                    metrics[f"{stream}/similarity_key_queue"] = (batch.key @ negatives.mean(0)).mean()
+        return torch.stack(losses).sum(), metrics
+
+
+class HalpTerm(nn.Module):
+    """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys only."""
+
+    def __init__(self, settings: HalpSettings, streams: Sequence[str], temperature: float) -> None:
+        super().__init__()
+        self.settings = settings
+        self.streams = nn.ModuleDict({stream: settings.term(temperature) for stream in streams})
+
+    def active(self, queue: KeyQueue, moment: Moment) -> bool:
+        """Whether the term counts at this moment."""
+        started = moment.epoch >= self.settings.start_epoch and self.settings.weight > 0
+        return started and (self.settings.source != "queue" or queue.full)
+
+    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+        losses: list[Tensor] = []
+        metrics: Metrics = {}
+        if not self.active(queue, moment):
+            return next(iter(streams.values())).query.new_zeros(()), metrics
+        for stream, batch in streams.items():
+            term: Any = self.streams[stream]
+            due = self.settings.source == "queue" and int(term.calls) % term.refresh == 0
+            recent = queue.recent(stream, term.recent) if due else None
+            losses.append(term(batch.query, batch.key, recent, moment.generator))
+            if moment.watched:
+                metrics |= {
+                    f"{stream}/{name}": value for name, value in self._watch(term, batch, queue, stream).items()
+                }
+                metrics[f"{stream}/loss_halp"] = losses[-1].detach()
+        return self.settings.weight * torch.stack(losses).sum(), metrics
+
+    @torch.no_grad()
+    def _watch(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:
+        """The curves of the supplement: kept positives, and their similarity to query and queue."""
+        made = term.last
+        if made is None:
+            return {}
+        total, number = made.kept_sum(), made.kept.sum().clamp_min(1)
+        occupied = (batch.key @ term.centres.T).argmax(1).unique().numel() / len(term.centres)
+        metrics = {
+            "kept": made.kept.float().mean(),
+            "step": made.step.mean(),
+            "prototypes_used": torch.tensor(occupied),
+            "similarity_positive_query": (batch.query * total).sum() / number,
+            "similarity_positive_key": (batch.key * total).sum() / number,
+        }
+        if queue.size:
+            metrics["similarity_positive_queue"] = (total @ queue.keys(stream).mean(0)).sum() / number
+        return metrics
+
+
+TERMS = ("infonce", "halp")
+
+
+def list_terms() -> list[str]:
+    """Names of the loss terms a recipe can combine."""
+    return list(TERMS)
