@@ -1,0 +1,260 @@
+"""The interchange `.npz`: all clips of a set joined along time, with names, labels and bones; halp reads and writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.files import find_files, first_file, load_npz
+from halp.clips.readers.text import coordinates, problem, refuse_twins, safe_name, unless_empty
+from halp.clips.splits import Split
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.skeleton import Topology, get_topology, list_topologies, topology_for
+
+Arrays = dict[str, npt.NDArray[Any]]
+_COLUMNS = ("labels", "subjects", "views")
+_KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "halp", *_COLUMNS}
+
+
+@dataclass
+class InterchangeReader:
+    """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `class_names`, `joint_names`, `bones`.
+
+    Joints of a known topology in another order are put into its order. Further whole numbers, one a clip, become columns.
+    """
+
+    name: str = "interchange"
+    description: str = "the .npz that halp itself writes: joints, offsets, labels, names, joint_names"
+
+    def sniff(self, path: Path) -> bool:
+        found = first_file(path, ".npz")
+        try:
+            return found is not None and {"joints.npy", "offsets.npy"} <= set(zipfile.ZipFile(found).namelist())
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+            return False
+
+    def info(self, path: Path) -> Info:
+        file = _only_file(path)
+        arrays = _load(file)
+        note = _note(arrays, file)
+        splits = _splits(arrays) if note is None else [Split.from_json(*rule) for rule in note["splits"].items()]
+        return Info(
+            _topology(arrays, file)[0],
+            persons=int(arrays["joints"].shape[1]),
+            class_names=tuple(map(str, arrays["class_names"])),
+            splits=tuple(splits),
+            shared=False,
+            origin={"already normalised": note["normalisation"]} if note and note["normalisation"] else {},
+        )
+
+    def items(self, path: Path) -> Iterable[Item]:
+        return [Item(_only_file(path))]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        arrays = _load(item.path)
+        _, order = _topology(arrays, item.path)
+        names = [safe_name(name, item.path, "array 'names'") for name in arrays["names"]]
+        refuse_twins(names, item.path)
+        extra = {
+            key: column
+            for key, column in arrays.items()
+            if key not in _KNOWN and column.shape == (len(names),) and column.dtype.kind in "iub"
+        }
+        clips: list[Clip | Dropped] = []
+        for row, name in enumerate(names):
+            start, end = arrays["offsets"][row : row + 2]
+            label, subject, camera = (int(arrays[column][row]) for column in _COLUMNS)
+            numbers = {key: int(column[row]) for key, column in extra.items()}
+            if start == end:
+                clips.append(Dropped(name, "it has no frame"))
+            elif not -1 <= label < max(len(arrays["class_names"]), 1):
+                clips.append(Dropped(name, f"there is no class {label}, only {len(arrays['class_names'])} classes"))
+            else:
+                try:
+                    frames = coordinates(arrays["joints"][start:end][:, :, order], item.path, f"clip '{name}'")
+                    clips.append(unless_empty(Clip(frames, name, label, subject, camera, numbers)))
+                except InputError as error:
+                    clips.append(Dropped(name, str(error)))
+        return clips
+
+
+def write_interchange(
+    source: Store | Iterable[Clip],
+    path: str | os.PathLike[str],
+    *,
+    topology: Topology | None = None,
+    class_names: Sequence[str] = (),
+    splits: Sequence[Split] = (),
+    normalisation: Sequence[str] = (),
+) -> None:
+    """Write a store, or clips of one topology, as one interchange file; it appears when it is whole."""
+    if isinstance(source, Store):
+        topology, class_names, normalisation = source.topology, source.class_names, source.normalisation
+        splits = tuple(source.splits.values())
+        lengths, joints = source.lengths, source.frames
+        columns: dict[str, Any] = {key: values for key, values in source.columns.items() if key != "length"}
+    else:
+        clips = list(source)
+        if topology is None or not clips:
+            raise InputError("write_interchange needs at least one clip and, for clips, their topology")
+        persons = max(clip.shape[1] for clip in clips)
+        lengths = np.array([clip.shape[0] for clip in clips])
+        joints = np.concatenate(
+            [np.pad(clip.frames, ((0, 0), (0, persons - clip.shape[1]), (0, 0), (0, 0))) for clip in clips]
+        )
+        columns = {key: [getattr(clip, key) for clip in clips] for key in ("name", "label", "subject", "camera")}
+        for key in sorted({key for clip in clips for key in clip.extra}):
+            columns[key] = [clip.extra.get(key, -1) for clip in clips]
+    if joints.shape[2:] != (len(topology), topology.dimensions):
+        raise InputError(
+            f"clips of shape {joints.shape} do not fit topology '{topology.name}' ({len(topology)} joints)"
+        )
+    plural = {"name": "names", "label": "labels", "subject": "subjects", "camera": "views"}
+    note = {
+        "topology": asdict(topology),
+        "splits": {split.name: split.to_json() for split in splits},
+        "normalisation": list(normalisation),
+    }
+    arrays = {plural.get(key, key): np.asarray(values) for key, values in columns.items()}
+    arrays |= {
+        "joints": joints,
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        "class_names": np.array(class_names, dtype=np.str_),
+        "joint_names": np.array(topology.joints),
+        "bones": np.array(topology.bones, dtype=np.int64).reshape(-1, 2),
+        "halp": np.array(json.dumps(note)),
+    }
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}.npz")
+    try:
+        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+        os.replace(partial, target)
+    except OSError as error:
+        raise InputError(f"'{target}' cannot be written ({error}); choose another place") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _only_file(path: Path) -> Path:
+    files = find_files(path, ".npz")
+    if len(files) > 1:
+        raise problem(path, "", f"it holds {len(files)} .npz files", "prepare them one by one and merge the stores")
+    return files[0]
+
+
+def _load(path: Path) -> Arrays:
+    """All arrays, checked against each other; labels, subjects, views and names may be left out."""
+    arrays = load_npz(path)
+
+    def array(key: str, kinds: str, shape: tuple[int | None, ...], default: Any = None) -> npt.NDArray[Any]:
+        found = arrays.get(key, default)
+        if found is None:
+            raise problem(path, "", f"it has no array '{key}'", "write it with halp, or see docs for its arrays")
+        fits = found.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, found.shape))
+        if not fits or found.dtype.kind not in kinds:
+            wanted = " x ".join("any" if size is None else str(size) for size in shape)
+            raise problem(
+                path, f"array '{key}'", f"it is {found.dtype} in shape {found.shape}", f"it has to be {wanted}"
+            )
+        return found
+
+    joints = array("joints", "fiu", (None, None, None, None))
+    offsets = array("offsets", "iu", (None,)).astype(np.int64)
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(joints) or (np.diff(offsets) < 0).any():
+        raise problem(path, "array 'offsets'", f"it does not cut the {len(joints)} frames into clips", "write it again")
+    if 0 in joints.shape or joints.shape[3] not in (2, 3):
+        raise problem(
+            path, "array 'joints'", f"its shape is {joints.shape}", "expected (frames, persons, joints, 2 or 3)"
+        )
+    count = len(offsets) - 1
+    checked = {"joints": joints, "offsets": offsets}
+    for key in _COLUMNS:
+        checked[key] = array(key, "iu", (count,), np.full(count, -1))
+    checked["names"] = array("names", "U", (count,), np.array([f"{path.stem}_{row:06}" for row in range(count)]))
+    checked["class_names"] = array("class_names", "UfS", (None,), np.array([], dtype=np.str_))
+    checked["joint_names"] = array("joint_names", "U", (joints.shape[2],))
+    if "bones" in arrays:
+        checked["bones"] = array("bones", "iu", (None, 2))
+    return arrays | checked
+
+
+def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
+    """The topology of the clips and the positions of its joints in the file."""
+    names = [str(name) for name in arrays["joint_names"]]
+    count, dimensions = len(names), int(arrays["joints"].shape[3])
+    if len(set(names)) != count or not all(name and name.isprintable() for name in names):
+        raise problem(path, "array 'joint_names'", "a name is empty or occurs twice", "give every joint its own name")
+    note = _note(arrays, path)
+    if note is not None and note["topology"].get("joints") == names:
+        try:
+            data = {**note["topology"], "joints": tuple(names), "parents": tuple(map(int, note["topology"]["parents"]))}
+            data |= {key: tuple(data[key]) if data.get(key) else None for key in ("up", "across")}
+            return Topology(**data), list(range(count))
+        except (InputError, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
+            raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
+    for known in map(get_topology, list_topologies()):
+        if set(known.joints) == set(names) and known.dimensions == dimensions:
+            return known, [names.index(joint) for joint in known.joints]
+    topology = topology_for(names, dimensions, name=path.stem)
+    if "bones" in arrays:
+        parents = list(range(count))
+        for child, parent in arrays["bones"].tolist():
+            if not (0 <= child < count and 0 <= parent < count):
+                raise problem(
+                    path, "array 'bones'", f"there is no bone {child}, {parent}", f"use joints 0 to {count - 1}"
+                )
+            parents[child] = parent
+        try:
+            topology = Topology(**{**_fields(topology), "parents": tuple(parents)})
+        except InputError as error:
+            raise problem(path, "array 'bones'", str(error), "give every joint one parent") from None
+    return topology, list(range(count))
+
+
+def _fields(topology: Topology) -> dict[str, Any]:
+    return {key: getattr(topology, key) for key in topology.__dataclass_fields__}
+
+
+def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
+    """What halp wrote about topology, splits and normalisation; None in files of other programs."""
+    if "halp" not in arrays:
+        return None
+    try:
+        note = json.loads(str(arrays["halp"][()]))
+        for name, rule in note["splits"].items():
+            Split.from_json(name, rule).hash  # noqa: B018  a rule that cannot be hashed is damaged
+        if not isinstance(note["topology"], Mapping) or not isinstance(note["normalisation"], list):
+            raise TypeError("no topology or normalisation")
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise problem(path, "array 'halp'", f"it is damaged ({error})", "write the file again") from None
+    return dict(note)
+
+
+def _splits(arrays: Arrays) -> list[Split]:
+    """Odd against even subjects, the last camera against the others, and stored lists of training subjects."""
+    splits = []
+    subjects, cameras = (sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views"))
+    odd = tuple(subject for subject in subjects if subject % 2)
+    if odd and len(odd) < len(subjects):
+        splits.append(Split("xsub", "subject", odd, tuple(subject for subject in subjects if subject % 2 == 0)))
+    if len(cameras) > 1:
+        splits.append(Split("xview", "camera", tuple(cameras[:-1]), (cameras[-1],)))
+    train, test = arrays.get("split_train_subjects"), arrays.get("split_test_subjects")
+    if train is not None and test is not None and train.dtype.kind in "iu" and test.dtype.kind in "iu":
+        for number, (left, right) in enumerate(zip(np.atleast_2d(train), np.atleast_2d(test)), start=1):
+            splits.append(Split(f"half-{number}", "subject", tuple(map(int, left.flat)), tuple(map(int, right.flat))))
+    return splits
+
+
+register_reader(InterchangeReader())

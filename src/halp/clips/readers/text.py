@@ -1,0 +1,152 @@
+"""What the readers of text and JSON share: tables of numbers, checked coordinates, one wording for everything wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip, Frames
+from halp.clips.readers import Dropped
+from halp.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+# Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody sees why.
+LARGEST = 1e7
+LONGEST_NAME = 200
+MOST_CELLS = 2**28
+
+
+def problem(path: Path, where: str, what: str, remedy: str) -> InputError:
+    """The error of every reader: file, line or key, what is wrong there, and the remedy."""
+    return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message: short and on one line."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def number(text: str, path: Path, where: str) -> float:
+    """One finite number from text."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise problem(path, where, f"{shown(text)} is no number", "correct it or leave this clip out") from None
+    if not math.isfinite(value):
+        raise problem(path, where, f"{text} is no finite number", "fill the gap or leave this clip out")
+    return value
+
+
+def whole_number(value: object, path: Path, where: str) -> int:
+    """One whole number, from text or from JSON."""
+    try:
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        result = int(value)  # type: ignore[call-overload]
+    except (ValueError, TypeError, OverflowError):
+        raise problem(path, where, f"{shown(value)} is no whole number", "correct it or leave this clip out") from None
+    if abs(result) >= 2**53:
+        raise problem(path, where, f"{shown(value)} is too large", "correct it or leave this clip out")
+    return int(result)
+
+
+def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
+    """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed over."""
+    rows: list[list[float]] = []
+    for line_number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        if not words:
+            continue
+        where = f"line {line_number}"
+        if len(words) != columns:
+            raise problem(
+                path, where, f"{len(words)} numbers instead of {columns} ({meaning})", "check that the file is whole"
+            )
+        try:
+            rows.append([float(word) for word in words])
+        except ValueError:
+            for word in words:
+                number(word, path, where)
+    if not rows:
+        raise problem(path, "", "there is not one line of numbers in it", "fetch it again or leave it out")
+    return np.array(rows, dtype=np.float64)
+
+
+def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str) -> Floats:
+    """Nested JSON lists as an array of this shape (None: any length); `null` becomes NaN."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise problem(
+            path, where, "it holds something else than evenly nested lists of numbers", "correct it or leave it out"
+        ) from None
+    if array.ndim != len(shape) or any(want not in (None, size) for want, size in zip(shape, array.shape)):
+        wanted = " x ".join("any" if size is None else str(size) for size in shape)
+        got = " x ".join(map(str, array.shape)) or "a single number"
+        raise problem(path, where, f"the numbers form {got} instead of {wanted}", "check that the file is whole")
+    return array
+
+
+def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
+    """Coordinates as float32; the first that is not finite or too large to be a place is named by its index."""
+    wrong = ~(np.abs(array) <= LARGEST)
+    if wrong.any():
+        at = np.argwhere(wrong)[0]
+        place = f"{axis} {at[0]}" if array.ndim > 1 else ""
+        raise problem(
+            path,
+            ", ".join(part for part in (where, place) if part),
+            f"a coordinate is {array[tuple(at)]:g}",
+            "fill the gap or leave this clip out",
+        )
+    return array.astype(np.float32)
+
+
+def safe_name(name: object, path: Path, where: str) -> str:
+    """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
+    text = str(name).strip()
+    parts = text.replace("\\", "/").split("/")
+    if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:
+        raise problem(path, where, f"{shown(text)} cannot name a clip", "use a short plain name without '..'")
+    return text
+
+
+def class_index(label: int, class_names: Sequence[str], path: Path, where: str) -> int:
+    """A class as a position in the list of names; -1 (not known) is let through."""
+    if not -1 <= label < max(len(class_names), 1):
+        raise problem(
+            path,
+            where,
+            f"there is no class {label}, only 0 to {len(class_names) - 1}",
+            "correct it or leave this clip out",
+        )
+    return label
+
+
+def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
+    """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
+    unsure = (scores <= 0) | (scores < min_score)
+    lost = int((unsure & (frames != 0).any(axis=-1)).sum())
+    kept = np.where(unsure[..., None], np.float32(0), frames)
+    return kept, (f"{lost} joints with a score below {min_score:g} made missing",) if lost else ()
+
+
+def unless_empty(clip: Clip) -> Clip | Dropped:
+    """The clip, or the note that there is nobody in it."""
+    return clip if clip.frames.any() else Dropped(clip.name, "there is no body in any of its frames")
+
+
+def refuse_twins(names: Iterable[str], path: Path) -> None:
+    """Raise where two clips of one source have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise problem(path, "", f"two clips are called '{name}'", "give every clip a name of its own")
+        seen.add(name)
