@@ -13,6 +13,10 @@ from halp.skeleton import Topology
 
 Step = Callable[[Frames, Topology], Frames]
 STEPS: dict[str, Step] = {}
+Vector = npt.NDArray[np.float64]
+
+#: What the authors do to NTU and PKU-MMD before they store them.
+AUTHORS = ("fill", "centre", "rotate-first")
 
 
 def step(name: str) -> Callable[[Step], Step]:
@@ -25,54 +29,183 @@ def step(name: str) -> Callable[[Step], Step]:
     return add
 
 
+def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps as a tuple if all of them are known; an error names the nearest spelling."""
+    return tuple(choose("normalisation step", name, STEPS) for name in steps)
+
+
 def normalise(frames: Frames, topology: Topology, steps: Sequence[str]) -> Frames:
-    """Apply the named steps in order to frames `(T, P, V, C)`; absent persons stay all zeros."""
-    for name in steps:
-        frames = STEPS[choose("normalisation step", name, STEPS)](frames, topology)
+    """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros."""
+    for name in check_steps(steps):
+        frames = STEPS[name](frames, topology)
     return frames
 
 
-def _joint(topology: Topology, name: str, step_name: str) -> int:
-    if not name:
-        raise InputError(f"step '{step_name}' needs to know the centre and axes of topology '{topology.name}'")
-    return topology.index(name)
+def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
+    """How much each person moves and extends: `(T, P, V, C)` → `(P,)`, the authors' measure for choosing persons.
+
+    The standard deviation over the joints of the frames where the person is there, summed over the coordinates.
+    """
+    there = present(frames)
+    energy = np.zeros(frames.shape[1], dtype=np.float32)
+    for person in np.flatnonzero(there.any(axis=0)):
+        joints = frames[there[:, person], person]
+        energy[person] = joints.std(axis=(0, 1)).sum()
+    return energy
 
 
-def _moved(frames: Frames, change: Callable[[Frames], Frames]) -> Frames:
-    """Apply a change of coordinates to the persons who are there."""
-    there = present(frames)[..., None, None]
-    return np.where(there, change(frames), np.float32(0)).astype(np.float32)
+@step("order-persons")
+def order_persons(frames: Frames, topology: Topology) -> Frames:
+    """Put the person of largest motion energy first."""
+    return frames[:, np.argsort(-motion_energy(frames), kind="stable")]
+
+
+@step("drop-empty")
+def drop_empty_frames(frames: Frames, topology: Topology) -> Frames:
+    """Remove the frames in which nobody is seen."""
+    there = present(frames).any(axis=1)
+    if there.all():
+        return frames
+    if not there.any():
+        raise InputError("nobody is seen in any frame of the clip; leave the clip out")
+    return frames[there]
+
+
+@step("fill")
+def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
+    """Fill a person's missing frames as the authors do.
+
+    A person who is missing at the start has all seen frames moved to the front; what is missing at the end is filled by
+    repeating the person's frames from the start. Gaps in between stay, unless the start was missing.
+    """
+    there = present(frames)
+    if there.all():
+        return frames
+    length = len(frames)
+    frames = frames.copy()
+    for person in np.flatnonzero(there.any(axis=0)):
+        seen = there[:, person]
+        source = np.arange(length) if seen[0] else np.flatnonzero(seen)
+        until = np.flatnonzero(seen)[-1] + 1 if seen[0] else len(source)
+        frames[:, person] = frames[source[np.arange(length) % until], person]
+    return frames
+
+
+@step("interpolate-gaps")
+def interpolate_gaps(frames: Frames, topology: Topology) -> Frames:
+    """Fill joints that are missing for a while on the straight line between where they were seen before and after.
+
+    Only between a person's first and last frame; a joint that starts late or ends early stays where it is seen next.
+    """
+    seen = (frames != 0).any(axis=3)
+    there = seen.any(axis=2)
+    number = np.arange(len(frames))
+    inside = (np.maximum.accumulate(there, axis=0) & np.maximum.accumulate(there[::-1], axis=0)[::-1])[..., None]
+    gaps = inside & ~seen & seen.any(axis=0)
+    if not gaps.any():
+        return frames
+    time = number[:, None, None]
+    before = np.maximum.accumulate(np.where(seen, time, -1), axis=0)
+    after = np.minimum.accumulate(np.where(seen, time, len(frames))[::-1], axis=0)[::-1]
+    before, after = np.where(before < 0, after, before), np.where(after >= len(frames), before, after)
+    share = (time - before) / np.maximum(after - before, 1)
+    persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
+    # A joint that is never seen has no neighbours; its index is clipped and the result not used.
+    low = frames[np.clip(before, 0, len(frames) - 1), persons, joints]
+    high = frames[np.clip(after, 0, len(frames) - 1), persons, joints]
+    filled = low + share[..., None].astype(np.float32) * (high - low)
+    return np.where(gaps[..., None], filled, frames).astype(np.float32)
 
 
 @step("centre")
 def centre_each_frame(frames: Frames, topology: Topology) -> Frames:
     """Subtract the first person's centre joint in every frame from everybody (the last one seen where it is missing)."""
-    joint = _joint(topology, topology.centre, "centre")
-    centre = frames[:, 0, joint]
+    if not topology.centre:
+        raise InputError(f"step 'centre' needs to know the centre joint of topology '{topology.name}'")
+    centre = frames[:, 0, topology.index(topology.centre)]
     there = present(frames)[:, 0]
     if not there.any():
         return frames
-    last_seen = np.maximum.accumulate(np.where(there, np.arange(len(frames)), np.argmax(there)))
-    return _moved(frames, lambda x: x - centre[last_seen][:, None, None])
+    if not there.all():
+        last_seen = np.maximum.accumulate(np.where(there, np.arange(len(frames)), np.argmax(there)))
+        centre = centre[last_seen]
+    seen = (frames != 0).any(axis=3, keepdims=True)
+    return np.where(seen, frames - centre[:, None, None], np.float32(0))
+
+
+def _axes(topology: Topology, name: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    if topology.up is None or topology.across is None or topology.dimensions != 3:
+        raise InputError(f"step '{name}' needs the 3D axes of a body, which '{topology.name}' does not name")
+    return topology.up, topology.across
+
+
+def _mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> Vector:
+    """Mean vector `(C,)` between two joints of the first person, over the frames where both are seen."""
+    start, end = (frames[:, 0, topology.index(joint)].astype(np.float64) for joint in ends)
+    there = present(frames)[:, 0]
+    return (end - start)[there].mean(axis=0) if there.any() else np.zeros(frames.shape[3])
+
+
+def _turned(frames: Frames, rotation: Vector) -> Frames:
+    return frames @ rotation.T.astype(np.float32)
 
 
 @step("rotate-first")
 def rotate_by_first_frame(frames: Frames, topology: Topology) -> Frames:
     """Turn the whole clip so that in the first frame `up` lies on z and then `across` on x (the authors' order)."""
-    if topology.up is None or topology.across is None or topology.dimensions != 3:
-        raise InputError(f"step 'rotate-first' needs the 3D axes of a body, which '{topology.name}' does not name")
+    axes = _axes(topology, "rotate-first")
     there = present(frames)[:, 0]
     if not there.any():
         return frames
     body = frames[int(np.argmax(there)), 0].astype(np.float64)
     rotation = np.eye(3)
-    for (start, end), axis in ((topology.up, 2), (topology.across, 0)):
+    for (start, end), axis in zip(axes, (2, 0)):
         direction = body[topology.index(end)] - body[topology.index(start)]
         rotation = rotation_between(rotation @ direction, np.eye(3)[axis]) @ rotation
-    return _moved(frames, lambda x: x @ rotation.T.astype(np.float32))
+    return _turned(frames, rotation)
 
 
-def rotation_between(source: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+@step("rotate-mean")
+def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
+    """Turn the whole clip so that its mean trunk lies on z and its mean shoulder line, made orthogonal to it, on x."""
+    up, across = _axes(topology, "rotate-mean")
+    trunk = ("hip_center", "shoulder_center")
+    vertical = _mean_line(frames, topology, trunk if set(trunk) <= set(topology.joints) else up)
+    z = vertical / max(float(np.linalg.norm(vertical)), 1e-9)
+    shoulders = _mean_line(frames, topology, across)
+    x = shoulders - (shoulders @ z) * z
+    if np.linalg.norm(x) < 1e-9 or np.linalg.norm(vertical) < 1e-9:
+        return _turned(frames, rotation_between(vertical, np.eye(3)[2]))
+    x /= np.linalg.norm(x)
+    return _turned(frames, np.stack([x, np.cross(z, x), z]))
+
+
+@step("yaw")
+def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
+    """Turn the whole clip about the vertical (y) so that the mean shoulder line points along x, seen from above."""
+    _, across = _axes(topology, "yaw")
+    line = _mean_line(frames, topology, across)
+    line[1] = 0
+    return _turned(frames, rotation_between(line, np.eye(3)[0]))
+
+
+@step("scale")
+def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
+    """Divide everything by the first person's size: the mean over the bones of the median length where both ends are seen."""
+    bones = np.array(topology.bones, dtype=np.int64).reshape(-1, 2)
+    person = frames[:, 0].astype(np.float64)
+    lengths = np.linalg.norm(person[:, bones[:, 0]] - person[:, bones[:, 1]], axis=2)
+    seen = (person != 0).any(axis=2)
+    # The centre joint lies at zero once a clip is centred, and is seen all the same.
+    if topology.centre:
+        seen[:, topology.index(topology.centre)] |= present(frames)[:, 0]
+    known = seen[:, bones[:, 0]] & seen[:, bones[:, 1]]
+    medians = [float(np.median(lengths[known[:, bone], bone])) for bone in np.flatnonzero(known.any(axis=0))]
+    size = sum(medians) / len(medians) if medians else 0.0
+    return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
+
+
+def rotation_between(source: Vector, target: Vector) -> Vector:
     """The smallest rotation that turns the direction `source` onto `target`; identity where there is no direction.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
@@ -93,6 +226,3 @@ def rotation_between(source: npt.NDArray[np.float64], target: npt.NDArray[np.flo
     x, y, z = axis / sine
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
     return np.eye(3) + sine * cross + (1 - cosine) * cross @ cross
-
-
-AUTHORS = ("centre", "rotate-first")
