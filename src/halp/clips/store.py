@@ -40,7 +40,7 @@ class Store:
         self.frames = frames
         self.lengths: Indices = columns["length"]
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.topology = _topology_from_json(header["topology"])
+        self.topology = topology_from_json(header["topology"])
         self.splits = {name: Split.from_json(name, rule) for name, rule in header["splits"].items()}
 
     def __len__(self) -> int:
@@ -255,7 +255,7 @@ def _write_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _topology_from_json(data: Mapping[str, Any]) -> Topology:
+def topology_from_json(data: Mapping[str, Any]) -> Topology:
     def pair(value: Any) -> tuple[str, str] | None:
         return (str(value[0]), str(value[1])) if value else None
 

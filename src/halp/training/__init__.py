@@ -1,0 +1,7 @@
+"""Training: recipes, the loop, checkpoints and the run folder."""
+
+from halp.training.loop import pretrain
+from halp.training.recipe import Recipe, list_recipes, load_recipe
+from halp.training.run import Run, load_encoder, open_run
+
+__all__ = ["Recipe", "Run", "list_recipes", "load_encoder", "load_recipe", "open_run", "pretrain"]

@@ -1,0 +1,109 @@
+"""Checkpoints: folders of safetensors and JSON, whole or absent, each with the fingerprints of its parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from halp.errors import InputError
+from halp.files import read_json, sha256, sync_folder, write_json
+from halp.progress import console
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything a run needs to go on: tensors of model and optimiser, and where it stood."""
+
+    model: dict[str, Tensor]
+    optimiser: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write `folder/step-…`, flushed and renamed into place, then drop all but the newest `keep`."""
+    step = int(checkpoint.state["step"])
+    final = folder / f"step-{step:09d}"
+    partial = folder / f".{final.name}.partial"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        parts = {"model.safetensors": checkpoint.model, "optimiser.safetensors": checkpoint.optimiser}
+        for name, tensors in parts.items():
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, partial / name)
+            with open(partial / name, "rb") as file:
+                os.fsync(file.fileno())
+        hashes = {name: sha256(partial / name) for name in parts}
+        write_json(partial / "state.json", {"format": FORMAT, **checkpoint.state, "files": hashes})
+        sync_folder(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(partial, final)
+        sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise InputError(
+            f"the checkpoint '{final}' could not be written ({error}); earlier ones are untouched: "
+            "make room and go on with --resume"
+        ) from error
+    for old in list_checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Finished checkpoints, oldest first."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint after comparing the fingerprints of its parts."""
+    state = read_json(path / "state.json")
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise InputError(f"checkpoint '{path}' is of another format than {FORMAT}, which this version of halp reads")
+    tensors = {}
+    for name, expected in state["files"].items():
+        try:
+            if sha256(path / name) != expected:
+                raise InputError(f"checkpoint '{path}' is damaged: {name} is not what was written; use an earlier one")
+            tensors[name] = load_file(path / name)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"checkpoint '{path}' is damaged: {name} cannot be read ({error})") from error
+    return Checkpoint(tensors["model.safetensors"], tensors["optimiser.safetensors"], state)
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint:
+    """The newest checkpoint that is whole; damaged ones are passed over with a word about it."""
+    for path in reversed(list_checkpoints(folder)):
+        try:
+            return load_checkpoint(path)
+        except InputError as error:
+            console.print(f"[yellow]warning:[/] {error}; trying the one before")
+    raise InputError(f"there is no whole checkpoint in '{folder}'; start the run again without --resume")
+
+
+def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state by parameter name, so that it does not depend on the order of parameters."""
+    return {
+        f"{name}/{entry}": value
+        for name, parameter in model.named_parameters()
+        for entry, value in optimiser.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put saved state back where `optimiser_tensors` took it from."""
+    parameters = dict(model.named_parameters())
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        if name in parameters:
+            optimiser.state[parameters[name]][entry] = value.to(parameters[name].device)

@@ -1,0 +1,182 @@
+"""The run folder: everything one training produced, and how to read an encoder back out of it.
+
+`recipe.toml` every setting · `run.json` what, where and with which versions · `metrics.jsonl` what was watched ·
+`timing.jsonl` how long it took · `checkpoints/` · `results/` of evaluations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from halp._version import __version__
+from halp.clips.store import Store, topology_from_json
+from halp.encoders import build_encoder
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError, choose
+from halp.files import read_json, write_json, write_text
+from halp.sampling import generator
+from halp.skeleton import Topology
+from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
+from halp.training.recipe import Recipe, load_recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that exists."""
+
+    path: Path
+    recipe: Recipe
+    info: dict[str, Any]
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def topology(self) -> Topology:
+        return topology_from_json(self.info["data"]["topology"])
+
+    def metrics(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        """Lines of metrics in order."""
+        return read_lines(self.path / file)
+
+    def add_info(self, **entries: Any) -> None:
+        """Record further facts about the run."""
+        self.info.update(entries)
+        write_json(self.path / "run.json", self.info)
+
+    def encoder(self, stream: str = "joint", *, trained: bool = True) -> PackagedEncoder:
+        """The query encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
+        choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
+        data = self.info["data"]
+        with seeded(self.recipe.seed):
+            encoder = build_encoder(self.recipe.encoder, self.topology, data["persons"])
+        origin = {"run": str(self.path), "recipe": self.recipe.name, "trained": trained, "step": 0}
+        if trained:
+            checkpoint = newest_checkpoint(self.checkpoints)
+            prefix = f"pairs.{stream}.query.encoder."
+            weights = {name[len(prefix) :]: w for name, w in checkpoint.model.items() if name.startswith(prefix)}
+            encoder.load_state_dict(weights)
+            origin["step"] = checkpoint.state["step"]
+        return PackagedEncoder(
+            encoder,
+            self.topology,
+            stream=stream,
+            persons=data["persons"],
+            frames=self.recipe.views.frames,
+            normalisation=data["normalisation"],
+            origin=origin,
+        ).eval()
+
+
+def create_run(path: Path, recipe: Recipe, store: Store) -> Run:
+    """Make a new run folder; one that holds a run already is refused."""
+    if (path / "run.json").exists():
+        raise InputError(
+            f"'{path}' holds a run already; go on with it by --resume, or choose another folder with --run"
+        )
+    info = {
+        "halp": __version__,
+        "command": sys.argv,
+        "versions": {name: metadata.version(name) for name in ("torch", "numpy", "lightning-fabric", "safetensors")},
+        "python": platform.python_version(),
+        "revision": _git_revision(),
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "data": {
+            "path": str(store.path),
+            "hash": store.hash,
+            "clips": len(store),
+            "persons": store.persons,
+            "normalisation": store.normalisation,
+            "topology": asdict(store.topology),
+        },
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / "recipe.toml", recipe.to_toml())
+        write_json(path / "run.json", info)
+    except OSError as error:
+        raise InputError(f"the run folder '{path}' cannot be written ({error}); choose another with --run") from error
+    return Run(path, recipe, info)
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open a run folder."""
+    path = Path(path)
+    if not (path / "run.json").exists():
+        raise InputError(f"'{path}' is no run folder (it has no run.json); make one with `halp pretrain`")
+    return Run(path, load_recipe(path / "recipe.toml"), read_json(path / "run.json"))
+
+
+def check_same(run: Run, recipe: Recipe, store: Store) -> None:
+    """Refuse to go on with other settings or other data than the run began with, naming the difference."""
+    before, now = run.recipe.flat(), recipe.flat()
+    changed = [f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in now if before.get(key) != now.get(key)]
+    if changed:
+        raise InputError(f"run '{run.path}' cannot be resumed with a changed recipe: {'; '.join(changed)}")
+    if run.info["data"]["hash"] != store.hash:
+        raise InputError(
+            f"run '{run.path}' was trained on other data: its store had hash {run.info['data']['hash'][:12]}…, "
+            f"'{store.path}' has {store.hash[:12]}…"
+        )
+
+
+def find_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """The checkpoint a path means: a run's newest whole one, or that very folder."""
+    path = Path(path)
+    if (path / "state.json").exists():
+        return load_checkpoint(path)
+    if list_checkpoints(path / "checkpoints"):
+        return newest_checkpoint(path / "checkpoints")
+    raise InputError(f"'{path}' is neither a run with checkpoints nor a checkpoint")
+
+
+def load_encoder(run_or_package: str | os.PathLike[str], stream: str = "joint") -> PackagedEncoder:
+    """The trained encoder of a run, in evaluation mode; it knows its topology, stream and frames."""
+    return open_run(run_or_package).encoder(stream)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights drawn inside depend on the seed alone, and the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator(seed, "weights").initial_seed())
+        yield
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a JSON-lines file; a last line that was cut off is passed over."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [json.loads(line) for line in lines if line]
+
+
+def peak_memory() -> int:
+    """Most memory this process has held so far, in bytes."""
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(usage * (1 if sys.platform == "darwin" else 1024))
+
+
+def _git_revision() -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    answer = subprocess.run(  # noqa: S603
+        [git, "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip() or None
