@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError, choose
-from halp.topologies import DERIVED, LAYOUTS
+from halp.topologies import BONE_NAMES, DERIVED, LAYOUTS, SYNONYMS
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,28 @@ def _refuse_missing(source: Topology, target: Topology, missing: Sequence[str]) 
             f"topology '{source.name}' cannot be mapped onto '{target.name}': it has no {', '.join(missing)}; "
             f"map both onto a layout whose joints both have"
         )
+
+
+def canonical_joints(names: Sequence[str]) -> list[str]:
+    """Joint names in the vocabulary of the topologies, whatever their spelling; unknown words only change their form.
+
+    >>> canonical_joints(["LEFT_SHOULDER", "MidHip", "RBigToe", "mixamorig:Tail"])
+    ['shoulder_left', 'hip_center', 'toe_big_right', 'tail']
+    >>> canonical_joints(["Hips", "LeftShoulder", "LeftArm", "LeftForeArm"])
+    ['hip_center', 'clavicle_left', 'shoulder_left', 'elbow_left']
+    """
+    sides = {"left": "left", "l": "left", "right": "right", "r": "right"}
+    result = []
+    for name in names:
+        split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.rpartition(":")[2])
+        words = [word for word in re.split(r"[\W_]+", split.lower()) if word]
+        side = [sides[word] for word in words if word in sides]
+        form = "_".join([word for word in words if word not in sides] + side[:1])
+        result.append(SYNONYMS.get(form, form) or name)
+    if any(BONE_NAMES.get(form, "").startswith(("shoulder_", "hip_")) for form in result):
+        result = [BONE_NAMES.get(form, form) for form in result]
+    # Two spellings that fall together would be one joint; then the file's own names are safer.
+    return result if len(set(result)) == len(set(names)) else list(names)
 
 
 def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom") -> Topology:

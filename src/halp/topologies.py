@@ -177,3 +177,50 @@ DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
         }.items()
     },
 }
+
+# Other words for the same joint, after sides have been moved to the end and capitals split (`LShoulder` → `shoulder_left`).
+SYNONYMS = {
+    "hip": "hip_center",
+    "hips": "hip_center",
+    "mid_hip": "hip_center",
+    "pelvis": "hip_center",
+    "spine_base": "hip_center",
+    "spine_mid": "spine",
+    "mid_spine": "spine",
+    "spine_shoulder": "shoulder_center",
+    "mid_shoulder": "shoulder_center",
+    **{
+        f"{word}_{side}": f"{joint}_{side}"
+        for side in ("left", "right")
+        for word, joint in {
+            "big_toe": "toe_big",
+            "small_toe": "toe_small",
+            "handtip": "hand_tip",
+            "tip": "hand_tip",
+            "index_finger": "index",
+            "pinky_finger": "pinky",
+        }.items()
+    },
+}
+# Motion capture names the bone, not the joint it starts from; used for files that have arms and upper legs.
+BONE_NAMES = {
+    f"{bone}_{side}": f"{joint}_{side}"
+    for side in ("left", "right")
+    for bone, joint in {
+        "shoulder": "clavicle",
+        "arm": "shoulder",
+        "upper_arm": "shoulder",
+        "fore_arm": "elbow",
+        "lower_arm": "elbow",
+        "hand": "wrist",
+        "up_leg": "hip",
+        "upper_leg": "hip",
+        "thigh": "hip",
+        "leg": "knee",
+        "lower_leg": "knee",
+        "shin": "knee",
+        "foot": "ankle",
+        "toe_base": "foot",
+        "toe": "foot",
+    }.items()
+}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,15 +109,23 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
 
 
 def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
-    """The content of a JSON file."""
+    """The content of a JSON file; NaN and infinities, which JSON does not have, are refused."""
+
+    def refuse(constant: str) -> Any:
+        raise InputError(f"'{path}': {constant} is no JSON; write null for what is missing")
+
     try:
-        return json.loads(read_text(path, limit))
+        return json.loads(read_text(path, limit), parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise InputError(
             f"'{path}', line {error.lineno}, column {error.colno}: no JSON ({error.msg}); check that the file is whole"
         ) from None
     except RecursionError:
         raise InputError(f"'{path}' is nested too deeply to be a pose file; check the format") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:
@@ -143,7 +154,7 @@ def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[st
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
     except (
         zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
-        NotImplementedError, RuntimeError,
+        NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError, struct.error, IndexError, AttributeError,
     ) as error:  # fmt: skip
         if isinstance(error, InputError):
             raise

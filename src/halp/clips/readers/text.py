@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.readers import Dropped
+from halp.clips.readers.files import read_text
 from halp.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -150,3 +153,77 @@ def refuse_twins(names: Iterable[str], path: Path) -> None:
         if name in seen:
             raise problem(path, "", f"two clips are called '{name}'", "give every clip a name of its own")
         seen.add(name)
+
+
+@dataclass
+class Table:
+    """A CSV file by column: cells as text, lower-case column names, and the line each row stands on."""
+
+    path: Path
+    columns: dict[str, tuple[str, ...]]
+    lines: list[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def where(self, row: int, column: str) -> str:
+        return f"line {self.lines[row]}, column '{column}'"
+
+    def numbers(self, column: str) -> Floats:
+        """A column of finite numbers; an empty cell is NaN."""
+        cells = self.columns[column]
+        try:
+            values = np.array([float(cell) if cell else math.nan for cell in cells])
+        except ValueError:
+            for at, cell in enumerate(cells):
+                if cell:
+                    number(cell, self.path, self.where(at, column))
+            raise
+        for row in np.flatnonzero(~(np.abs(values) <= LARGEST)):
+            if cells[row]:
+                what = f"{shown(cells[row])} is no place"
+                raise problem(
+                    self.path, self.where(int(row), column), what, "correct it, or leave a missing cell empty"
+                )
+        return values
+
+    def whole_numbers(self, column: str) -> npt.NDArray[np.int64]:
+        """A column of whole numbers, none missing."""
+        cells = self.columns[column]
+        return np.array(
+            [whole_number(_as_number(cell), self.path, self.where(row, column)) for row, cell in enumerate(cells)],
+            dtype=np.int64,
+        )
+
+
+def _as_number(cell: str) -> int | float | str:
+    try:
+        return float(cell) if "." in cell else int(cell)
+    except ValueError:
+        return cell
+
+
+def read_table(path: Path) -> Table:
+    """A CSV file with a header line; the separator is a comma, a semicolon or a tab."""
+    text = read_text(path)
+    first = text.partition("\n")[0]
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count), strict=True)
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                rows.append([cell.strip() for cell in row])
+                lines.append(reader.line_num)
+                if len(row) != len(rows[0]):
+                    what = f"{len(row)} cells instead of {len(rows[0])}"
+                    raise problem(path, f"line {lines[-1]}", what, "check that the file is whole")
+    except csv.Error as error:
+        raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
+    if len(rows) < 2:
+        raise problem(path, "", "there is no row below the header", "fetch it again or leave it out")
+    header = [name.lower() for name in rows[0]]
+    if len(set(header)) != len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise problem(path, f"line {lines[0]}", f"column {shown(twice)} comes twice", "rename one of the two")
+    return Table(path, dict(zip(header, zip(*rows[1:]))), lines[1:])

@@ -1,0 +1,165 @@
+"""COCO-17 keypoints as JSON: what MMPose, RTMPose, Ultralytics, AlphaPose and COCO result files hold, in pixels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.files import find_files, first_file, head, read_json
+from halp.clips.readers.sources import Entry, class_folders, clip_name, entries, entry_of, runs
+from halp.clips.readers.text import coordinates, forget_unsure, json_numbers, problem, shown, unless_empty
+from halp.clips.readers.tracking import Detection, follow
+from halp.skeleton import get_topology
+
+COCO_17 = get_topology("coco-17")
+# Whole-body and Halpe layouts begin with the same 17 joints.
+_SIZES = (17, 26, 133, 136)
+_KEYPOINTS = re.compile(rb'"keypoints"\s*:')
+_FRAME_FILE = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.json", re.ASCII | re.IGNORECASE)
+_FRAME_LISTS = ("instance_info", "frames", "results")
+_PEOPLE = ("instances", "people", "predictions", "persons")
+
+
+@dataclass
+class Coco17Reader:
+    """One file a video, or one file a frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
+
+    At most `persons` are kept, those seen longest; a tracker's number is used where there is one. Joints with a score
+    below `min_score` are missing. Folders below the source are taken as classes.
+    """
+
+    name: str = "coco17"
+    description: str = "COCO-17 keypoint JSON of MMPose, RTMPose, Ultralytics or AlphaPose"
+    persons: int = 2
+    min_score: float = 0.0
+
+    def sniff(self, path: Path) -> bool:
+        found = first_file(path, ".json")
+        return found is not None and _KEYPOINTS.search(head(found, 65536)) is not None
+
+    def info(self, path: Path) -> Info:
+        files = find_files(path, ".json")
+        steps = ("drop-empty", "interpolate-gaps", "centre")
+        return Info(COCO_17, self.persons, class_folders(files, path), normalisation=steps)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        files = find_files(path, ".json")
+        joined = {
+            key: group for key, group in runs(files, _FRAME_FILE).items() if len(group) > 1 and _one_frame(group[0])
+        }
+        classes = class_folders(files, path)
+        for (folder, prefix), group in joined.items():
+            name = clip_name(folder / f"{prefix or folder.name}.json", path)
+            label = classes.index(folder.relative_to(path).parts[0]) if classes else -1
+            yield Item(folder, Entry(name, label, COCO_17, tuple(file.name for file in group)))
+        taken = {file for group in joined.values() for file in group}
+        for item in entries(files, path, COCO_17):
+            if item.path not in taken:
+                yield item
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        entry = entry_of(item)
+        files = [item.path / file for file in entry.files] or [item.path]
+        frames: list[list[Detection]] = []
+        for file in files:
+            for number, people in enumerate(_frames(read_json(file), file)):
+                frames.append([self._person(one, file, f"frame {number}, person {i}") for i, one in enumerate(people)])
+        if not frames:
+            return [Dropped(entry.name, "there is no frame in it")]
+        tracked, left_out = follow(frames, self.persons, len(COCO_17), 2)
+        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+
+    def _person(self, one: dict[str, Any], path: Path, where: str) -> Detection:
+        joints, scores = _keypoints(one, path, where)
+        score = one.get("score", one.get("confidence", one.get("bbox_score", 1.0)))
+        identity = one.get("track_id", one.get("idx", -1))
+        identity = identity[0] if isinstance(identity, list) and len(identity) == 1 else identity
+        usable = isinstance(identity, (int, float)) and 0 <= identity < 2**53
+        kept, _ = forget_unsure(coordinates(joints, path, where, axis="joint"), scores, self.min_score)
+        sure = float(score) if isinstance(score, (int, float)) and abs(score) < 2**53 else 0.0
+        return Detection(kept, sure, int(identity) if usable else -1)
+
+
+def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Joints `(17, 2)` and scores `(17,)` of any of the shapes: {x, y, visible}, [[x, y], …] or [x, y, score, …]."""
+    value = one.get("keypoints")
+    where += ", key 'keypoints'"
+    if isinstance(value, dict):
+        parts = [json_numbers(value.get(axis), (None,), path, f"{where}, '{axis}'") for axis in ("x", "y")]
+        visible = value.get("visible")
+        if visible is not None:
+            parts.append(json_numbers(visible, (None,), path, f"{where}, 'visible'"))
+        if len({len(part) for part in parts}) != 1:
+            raise problem(path, where, "x, y and visible differ in length", "check that the file is whole")
+        table = np.stack(parts, axis=1)
+    elif isinstance(value, list) and value and isinstance(value[0], list):
+        table = json_numbers(value, (None, None), path, where)
+    else:
+        flat = json_numbers(value, (None,), path, where)
+        if len(flat) % 3:
+            raise problem(
+                path, where, f"{len(flat)} numbers are no triples x, y, score", "check that the file is whole"
+            )
+        table = flat.reshape(-1, 3)
+    if len(table) not in _SIZES or table.shape[1] not in (2, 3):
+        what = f"{len(table)} keypoints of {table.shape[1]} numbers"
+        raise problem(path, where, what, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV")
+    scores = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
+    if one.get("keypoint_scores") is not None:
+        scores = json_numbers(
+            one["keypoint_scores"], (len(table),), path, where.replace("keypoints", "keypoint_scores")
+        )
+    return table[:17, :2], np.nan_to_num(scores[:17], nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _one_frame(path: Path) -> bool:
+    """Whether a file holds a single picture: a list of persons that name no picture they belong to."""
+    data = read_json(path)
+    people = data.get("instance_info") if isinstance(data, dict) else data
+    if not isinstance(people, list):
+        return False
+    return all(isinstance(one, dict) and "keypoints" in one and "image_id" not in one for one in people)
+
+
+def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
+    """Persons frame by frame, whatever program wrote them."""
+    if isinstance(data, dict) and isinstance(data.get("annotations"), list):
+        data = data["annotations"]
+    elif isinstance(data, dict):
+        key = next((key for key in _FRAME_LISTS if isinstance(data.get(key), list)), None)
+        data = data[key] if key else [data]
+    if not isinstance(data, list):
+        raise problem(path, "", f"it holds {shown(data)} instead of a list", "check the format")
+    if data and all(isinstance(one, dict) and "keypoints" in one for one in data):
+        return list(_by_picture(data).values())
+    frames = []
+    for number, frame in enumerate(data):
+        key = next((key for key in _PEOPLE if isinstance(frame, dict) and key in frame), None)
+        people = frame[key] if key else [] if frame is None else frame
+        if not isinstance(people, list) or not all(isinstance(one, dict) and "keypoints" in one for one in people):
+            raise problem(path, f"frame {number}", "it is no list of persons with 'keypoints'", "check the format")
+        frames.append(people)
+    return frames
+
+
+def _by_picture(people: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Persons by `image_id`, in the order of the numbers in it; all in one frame where there is none."""
+    pictures: dict[str, list[dict[str, Any]]] = {}
+    for one in people:
+        pictures.setdefault(str(one.get("image_id", "")), []).append(one)
+
+    def order(name: str) -> list[tuple[int, int, str]]:
+        parts = re.findall(r"\d{1,15}|\D+", name, re.ASCII)
+        return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
+
+    return {name: pictures[name] for name in sorted(pictures, key=order)}
+
+
+register_reader(Coco17Reader())

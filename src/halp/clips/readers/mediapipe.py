@@ -1,0 +1,163 @@
+"""MediaPipe Pose: 33 landmarks a frame as JSON or CSV, world landmarks (metres) where they are there; one file a clip."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.files import find_files, first_file, head, read_json
+from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table
+from halp.clips.readers.sources import class_folders, entries, entry_of
+from halp.clips.readers.text import Floats, coordinates, forget_unsure, json_numbers, problem, shown, unless_empty
+from halp.clips.readers.tracking import Detection, follow
+from halp.skeleton import get_topology
+
+MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
+_SUFFIXES = (".json", ".csv")
+_WORLD = ("pose_world_landmarks", "poseWorldLandmarks", "worldLandmarks", "world_landmarks")
+_IMAGE = ("pose_landmarks", "poseLandmarks", "landmarks", "normalized_landmarks", "landmark")
+_SIGN = re.compile(rb'"\w*landmarks?"\s*:|"visibility"\s*:', re.IGNORECASE)
+_SCORES = ("visibility", "presence", "score", "v")
+
+
+@dataclass
+class MediaPipeReader:
+    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row a frame or a landmark.
+
+    3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has the smaller
+    x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source without z is two-dimensional.
+    """
+
+    name: str = "mediapipe"
+    description: str = "MediaPipe Pose landmarks (33 points) as JSON or CSV"
+    persons: int = 1
+    min_score: float = 0.0
+    aspect: float = 1.0
+
+    def sniff(self, path: Path) -> bool:
+        found = first_file(path, *_SUFFIXES)
+        if found is None:
+            return False
+        start = head(found, 65536)
+        if found.suffix.lower() == ".csv":
+            header = start.lstrip(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
+            return landmark_columns([cell.strip(' "\r') for cell in re.split("[,;\t]", header)]) is not None
+        return b'"keypoints"' not in start and b'"skeletons"' not in start and _SIGN.search(start) is not None
+
+    def info(self, path: Path) -> Info:
+        files = find_files(path, *_SUFFIXES)
+        for file in files[:1000]:
+            frames = _landmarks(file)
+            body = next((person for frame in frames for person in frame), None)
+            if body is not None:
+                topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
+                steps = ("drop-empty", "interpolate-gaps", "centre")
+                return Info(topology, self.persons, class_folders(files, path), normalisation=steps)
+        raise problem(
+            files[0], "", "there are no landmarks in it, nor in the files that follow", "leave this source out"
+        )
+
+    def items(self, path: Path) -> Iterable[Item]:
+        return entries(find_files(path, *_SUFFIXES), path, self.info(path).topology)
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        entry = entry_of(item)
+        frames = _landmarks(item.path)
+        sizes = {person.shape[1] for frame in frames for person in frame}
+        if not sizes:
+            return [Dropped(entry.name, "there is no body in any of its frames")]
+        dimensions = max(sizes) - 1
+        topology = entry.topology or (MEDIAPIPE_33 if dimensions == 3 else MEDIAPIPE_33_2D)
+        if len(sizes) > 1 or dimensions != topology.dimensions:
+            what = f"landmarks have {dimensions} coordinates here and {topology.dimensions} elsewhere"
+            raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
+        found = [[self._person(body, item.path, number) for body in frame] for number, frame in enumerate(frames)]
+        tracked, left_out = follow(found, self.persons, 33, dimensions)
+        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+
+    def _person(self, body: Floats, path: Path, number: int) -> Detection:
+        # A landmark without all its coordinates (null, an empty cell) is missing.
+        missing = np.isnan(body[:, :-1]).any(axis=1, keepdims=True)
+        places = np.where(missing, 0.0, body[:, :-1])
+        joints = coordinates(places, path, f"frame {number}", axis="landmark")
+        if joints.shape[1] == 3:
+            joints = joints * np.array([-self.aspect, -1, self.aspect], dtype=np.float32)
+        else:
+            joints = joints * np.array([self.aspect, 1], dtype=np.float32)
+        scores = np.nan_to_num(body[:, -1], nan=0.0, posinf=0.0, neginf=0.0)
+        joints, _ = forget_unsure(joints, scores, self.min_score)
+        return Detection(joints, float(np.clip(scores, 0, 1).mean()))
+
+
+def _landmarks(path: Path) -> list[list[Floats]]:
+    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates and score."""
+    if path.suffix.lower() == ".csv":
+        return read_landmark_table(path)
+    data = read_json(path)
+    if isinstance(data, dict):
+        frames = next((data[key] for key in ("frames", "results", "data") if isinstance(data.get(key), list)), [data])
+    elif isinstance(data, list) and data and all(isinstance(one, dict) and "x" in one for one in data):
+        frames = [data]
+    else:
+        frames = data
+    if not isinstance(frames, list):
+        raise problem(path, "", f"it holds {shown(frames)} instead of a list of frames", "check the format")
+    # World landmarks are used for the whole clip as soon as one frame has them: the two kinds do not mix.
+    keys = (
+        _WORLD if any(isinstance(frame, dict) and any(frame.get(key) for key in _WORLD) for frame in frames) else _IMAGE
+    )
+    return [_bodies(frame, keys, path, f"frame {number}") for number, frame in enumerate(frames)]
+
+
+def _bodies(frame: Any, keys: Sequence[str], path: Path, where: str) -> list[Floats]:
+    """The bodies of one frame: landmarks of one person, a list of persons, or nothing."""
+    if isinstance(frame, dict):
+        if frame and not any(key in frame for key in _WORLD + _IMAGE):
+            raise problem(path, where, f"it has none of the keys {_WORLD[0]}, {_IMAGE[0]}", "check the format")
+        frame = next((frame[key] for key in keys if frame.get(key)), None)
+    if isinstance(frame, dict):
+        frame = frame.get("landmark", frame.get("landmarks"))
+    if frame is None or frame == []:
+        return []
+    if not isinstance(frame, list):
+        raise problem(path, where, f"it holds {shown(frame)} instead of landmarks", "check the format")
+    nested = isinstance(frame[0], (list, dict)) and not _is_landmark(frame[0])
+    people = frame if nested else [frame]
+    return [_body(person, path, f"{where}, person {index}") for index, person in enumerate(people)]
+
+
+def _is_landmark(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "x" in value
+    return bool(value) and not isinstance(value[0], (list, dict))
+
+
+def _body(person: Any, path: Path, where: str) -> Floats:
+    if isinstance(person, dict):
+        person = person.get("landmark", person.get("landmarks"))
+    if not isinstance(person, list) or len(person) != 33:
+        count = len(person) if isinstance(person, list) else "no"
+        raise problem(path, where, f"{count} landmarks instead of 33", "write all landmarks of MediaPipe Pose")
+    rows = []
+    for landmark in person:
+        if isinstance(landmark, dict):
+            axes = ("x", "y", "z") if "z" in landmark else ("x", "y")
+            score = next((landmark[key] for key in _SCORES if landmark.get(key) is not None), 1.0)
+            landmark = [landmark.get(axis) for axis in axes] + [score]
+        elif isinstance(landmark, list) and len(landmark) in (2, 3):
+            landmark = [*landmark, 1.0]
+        rows.append(landmark)
+    table = json_numbers(rows, (33, None), path, where)
+    if table.shape[1] not in (3, 4):
+        raise problem(path, where, f"a landmark has {table.shape[1]} numbers", "expected x, y, z and visibility")
+    return table
+
+
+register_reader(MediaPipeReader())
