@@ -1,48 +1,49 @@
-"""Splits: named rules that say which clips are for training and which for testing. A store carries its own."""
+"""Splits: named rules that say which clips are for training and which for testing. A store carries its own.
+
+A rule is data: it is saved with the store, has a fingerprint, and draws by the clips' names, so that the same rule gives
+the same clips on every machine and whatever the order of the store.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.errors import InputError, choose
 
 Indices = npt.NDArray[np.int64]
+Columns = Mapping[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Split:
-    """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for testing.
-
-    An empty `test` means "all the others". Clips in neither are left out.
-    """
+class Rule:
+    """What all splits share: indices of the two parts, a fingerprint, and a form to save them in."""
 
     name: str
-    column: str
-    train: tuple[int | str, ...]
-    test: tuple[int | str, ...] = ()
+    kind: ClassVar[str]
 
-    def indices(self, columns: Mapping[str, npt.NDArray[Any]]) -> tuple[Indices, Indices]:
-        """Indices of the training and of the test clips.
+    def indices(self, columns: Columns) -> tuple[Indices, Indices]:
+        """Indices of the training and of the test clips."""
+        raise NotImplementedError
 
-        >>> rule = Split("xsub", "subject", train=(1, 3))
-        >>> [part.tolist() for part in rule.indices({"subject": np.array([1, 2, 3, 4])})]
-        [[0, 2], [1, 3]]
-        """
-        if self.column not in columns:
-            raise InputError(
-                f"split '{self.name}' goes by '{self.column}', which this store does not have; "
-                f"it has: {', '.join(columns)}"
-            )
-        values = columns[self.column]
-        in_train = np.isin(values, np.array(self.train))
-        in_test = np.isin(values, np.array(self.test)) if self.test else ~in_train
+    @property
+    def hash(self) -> str:
+        """Short fingerprint of the rule, recorded with every result."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]  # type: ignore[call-overload]
+
+    def to_json(self) -> dict[str, Any]:
+        """The rule without its name, as it stands in a store."""
+        data: dict[str, Any] = {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+        del data["name"]
+        base = getattr(self, "base", None)
+        return data if base is None else {**data, "base": {"name": base.name, **base.to_json()}}
+
+    def _checked(self, in_train: npt.NDArray[np.bool_], in_test: npt.NDArray[np.bool_]) -> tuple[Indices, Indices]:
         if (in_train & in_test).any():
             clip = int(np.argmax(in_train & in_test))
             raise InputError(f"split '{self.name}': clip {clip} is in the training and in the test part")
@@ -51,14 +52,199 @@ class Split:
                 raise InputError(f"split '{self.name}' leaves no {part} clip in this store; choose another split")
         return np.flatnonzero(in_train), np.flatnonzero(in_test)
 
-    @property
-    def hash(self) -> str:
-        """Short fingerprint of the rule, recorded with every result."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+    def _column(self, columns: Columns, column: str) -> npt.NDArray[Any]:
+        if column not in columns:
+            raise InputError(
+                f"split '{self.name}' goes by '{column}', which this store does not have; it has: {', '.join(columns)}"
+            )
+        return columns[column]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"column": self.column, "train": list(self.train), "test": list(self.test)}
+
+@dataclass(frozen=True)
+class Split(Rule):
+    """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for testing.
+
+    An empty `test` means "all the others". Clips in neither are left out. With `column="name"` this is a pair of lists.
+    """
+
+    name: str
+    column: str
+    train: tuple[int | str, ...]
+    test: tuple[int | str, ...] = ()
+    kind: ClassVar[str] = "values"
+
+    def indices(self, columns: Columns) -> tuple[Indices, Indices]:
+        """Indices of the training and of the test clips.
+
+        >>> rule = Split("xsub", "subject", train=(1, 3))
+        >>> [part.tolist() for part in rule.indices({"subject": np.array([1, 2, 3, 4])})]
+        [[0, 2], [1, 3]]
+        """
+        values = self._column(columns, self.column)
+        in_train = np.isin(values, np.array(self.train))
+        in_test = np.isin(values, np.array(self.test)) if self.test else ~in_train
+        return self._checked(in_train, in_test)
 
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any]) -> Split:
-        return cls(name, data["column"], tuple(data["train"]), tuple(data.get("test", ())))
+        """The rule that `to_json` gave, where it is of this kind."""
+        rule = rule_from_json(name, data)
+        if not isinstance(rule, Split):
+            raise InputError(f"split '{name}' is of kind '{rule.kind}', not a list of values")
+        return rule
+
+
+@dataclass(frozen=True)
+class Fold(Rule):
+    """Part `fold` of `folds` is for testing, the others for training; clips equal in `column` stay together.
+
+    Without a column single clips are drawn; `stratified` then deals the clips of every class out evenly.
+    """
+
+    name: str
+    folds: int
+    fold: int
+    column: str = "name"
+    seed: int = 0
+    stratified: bool = False
+    kind: ClassVar[str] = "fold"
+
+    def __post_init__(self) -> None:
+        if self.folds < 2 or not 0 <= self.fold < self.folds:
+            raise InputError(f"split '{self.name}': fold {self.fold} of {self.folds} does not exist; count from 0")
+
+    def indices(self, columns: Columns) -> tuple[Indices, Indices]:
+        """Indices of the training and of the test clips.
+
+        >>> parts = Fold("a", 2, 0, "subject").indices({"subject": np.array([1, 2, 1, 2])})
+        >>> sorted(sum((part.tolist() for part in parts), []))
+        [0, 1, 2, 3]
+        """
+        values = self._column(columns, self.column)
+        groups, member = np.unique(values, return_inverse=True)
+        order = ranking(groups, self.seed)
+        if self.stratified and self.column == "name":
+            labels = self._column(columns, "label")[np.unique(values, return_index=True)[1]]
+            order = order[np.argsort(labels[order], kind="stable")]
+        place = np.empty(len(groups), dtype=np.int64)
+        place[order] = np.arange(len(groups)) % self.folds
+        in_test = place[member] == self.fold
+        return self._checked(~in_test, in_test)
+
+
+@dataclass(frozen=True)
+class FewLabels(Rule):
+    """A seeded part of another rule's training clips, its test clips whole: the semi-supervised setting.
+
+    `share` is the fraction kept; with `per_class` that many of every class instead. `stratified` takes the fraction of
+    every class, at least one clip; otherwise it is drawn from all clips at once, as CMD and HaLP do.
+    """
+
+    name: str
+    base: Rule
+    share: float = 0.1
+    per_class: int = 0
+    seed: int = 0
+    stratified: bool = False
+    kind: ClassVar[str] = "few-labels"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1 or self.per_class < 0:
+            raise InputError(
+                f"split '{self.name}': a share of {self.share} is not possible; choose one above 0, up to 1"
+            )
+
+    def indices(self, columns: Columns) -> tuple[Indices, Indices]:
+        """Indices of the few labelled and of the test clips.
+
+        >>> columns = {"name": np.array(list("abcdef")), "subject": np.array([1, 1, 1, 1, 2, 2]), "label": np.arange(6)}
+        >>> few, test = FewLabels("half", Split("xsub", "subject", (1,)), share=0.5).indices(columns)
+        >>> len(few), test.tolist()
+        (2, [4, 5])
+        """
+        train, test = self.base.indices(columns)
+        order = train[ranking(self._column(columns, "name")[train], self.seed)]
+        if not self.stratified and not self.per_class:
+            return np.sort(order[: max(1, round(self.share * len(order)))]), test
+        labels = self._column(columns, "label")[order]
+        chosen = []
+        for label in np.unique(labels):
+            members = order[labels == label]
+            chosen.append(members[: self.per_class or max(1, round(self.share * len(members)))])
+        return np.sort(np.concatenate(chosen)), test
+
+
+@dataclass(frozen=True)
+class Within(Rule):
+    """Another rule applied to the clips whose `column` equals `value` only, such as those of one source of a merged store."""
+
+    name: str
+    base: Rule
+    column: str
+    value: int
+    kind: ClassVar[str] = "within"
+
+    def indices(self, columns: Columns) -> tuple[Indices, Indices]:
+        """Indices in the whole store of the training and of the test clips."""
+        rows = np.flatnonzero(self._column(columns, self.column) == self.value)
+        train, test = self.base.indices({name: values[rows] for name, values in columns.items()})
+        return rows[train], rows[test]
+
+
+def ranking(names: npt.NDArray[Any], seed: int) -> Indices:
+    """A shuffled order `(n,)` that depends on the names and the seed only, not on a library's random numbers.
+
+    >>> ranking(np.array(["a", "b", "c"]), 0).tolist() == ranking(np.array(["a", "b", "c"]), 0).tolist()
+    True
+    """
+    digests = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
+
+
+def k_fold(name: str, folds: int, **settings: Any) -> list[Fold]:
+    """All folds of a cross-validation, called `NAME-1`, `NAME-2`, …
+
+    >>> [fold.name for fold in k_fold("cv", 3, column="subject")]
+    ['cv-1', 'cv-2', 'cv-3']
+    """
+    return [Fold(f"{name}-{fold + 1}", folds, fold, **settings) for fold in range(folds)]
+
+
+def few_labels(base: Rule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any) -> list[FewLabels]:
+    """The usual fractions of a split's labels, called `xsub-1%` and so on."""
+    return [FewLabels(f"{base.name}-{share * 100:g}%", base, share, **settings) for share in shares]
+
+
+def _nested(make: Callable[..., Rule]) -> Callable[..., Rule]:
+    def build(name: str, base: Mapping[str, Any], **fields: Any) -> Rule:
+        return make(name, rule_from_json(base["name"], {k: v for k, v in base.items() if k != "name"}), **fields)
+
+    return build
+
+
+def _values(name: str, column: str, train: list[Any], test: list[Any] | tuple[()] = ()) -> Split:
+    return Split(name, column, tuple(train), tuple(test))
+
+
+_KINDS: dict[str, Callable[..., Rule]] = {
+    "values": _values,
+    "fold": Fold,
+    "few-labels": _nested(FewLabels),
+    "within": _nested(Within),
+}
+
+
+def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
+    """The rule that `to_json` gave; a recorded fingerprint has to fit."""
+    fields = dict(data)
+    kind = choose("kind of split", fields.pop("kind", "values"), _KINDS)
+    recorded = fields.pop("hash", None)
+    try:
+        rule = _KINDS[kind](name, **fields)
+    except (TypeError, KeyError) as error:
+        raise InputError(f"split '{name}' is damaged ({error}); add it again") from error
+    if recorded is not None and recorded != rule.hash:
+        raise InputError(
+            f"split '{name}' was changed after it was saved (fingerprint {recorded}); add it under a new name"
+        )
+    return rule

@@ -6,6 +6,7 @@ of values a clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float3
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
-from halp.clips.splits import Indices, Split
+from halp.clips.partial import partial_folder, remove_leftovers
+from halp.clips.splits import Indices, Rule, rule_from_json
 from halp.errors import InputError, choose
+from halp.files import sync_folder, write_text
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -41,7 +44,7 @@ class Store:
         self.lengths: Indices = columns["length"]
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
-        self.splits = {name: Split.from_json(name, rule) for name, rule in header["splits"].items()}
+        self.splits: dict[str, Rule] = {name: rule_from_json(name, rule) for name, rule in header["splits"].items()}
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -93,6 +96,11 @@ class Store:
     def split(self, name: str) -> tuple[Indices, Indices]:
         """Indices of the training and the test clips of a named split."""
         return self.splits[choose(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
+
+    def manifest(self) -> dict[str, Any]:
+        """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
+        path = self.path / "manifest.json"
+        return _read_json(path) if path.exists() else {}
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
@@ -149,7 +157,7 @@ class StoreWriter:
         *,
         persons: int,
         class_names: Sequence[str] = (),
-        splits: Iterable[Split] = (),
+        splits: Iterable[Rule] = (),
         normalisation: Sequence[str] = (),
         origin: Mapping[str, Any] | None = None,
         overwrite: bool = False,
@@ -162,18 +170,20 @@ class StoreWriter:
             "format": FORMAT,
             "topology": asdict(topology),
             "class_names": list(class_names),
-            "splits": {split.name: split.to_json() for split in splits},
+            "splits": {split.name: {**split.to_json(), "hash": split.hash} for split in splits},
             "normalisation": list(normalisation),
             "origin": dict(origin or {}),
         }
         self._columns: dict[str, list[Any]] = {"name": [], "length": [], **{name: [] for name in _COLUMNS}}
         self._total = 0
         self._hash = hashlib.sha256()
-        self._partial = self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
+        #: Written into the store as `manifest.json` where it is not empty.
+        self.manifest: dict[str, Any] = {}
+        self._partial = partial_folder(self.path)
 
     def __enter__(self) -> StoreWriter:
         try:
-            shutil.rmtree(self._partial, ignore_errors=True)
+            remove_leftovers(self.path)
             self._partial.mkdir(parents=True)
             self._file = open(self._partial / "frames.npy", "wb")
         except OSError as error:
@@ -199,7 +209,10 @@ class StoreWriter:
         frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
         frames[:, :persons] = clip.frames
         data = frames.tobytes()
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise InputError(f"the store '{self.path}' cannot be written ({error}); nothing was left behind") from error
         self._hash.update(data)
         self._total += length
         row = {
@@ -223,7 +236,9 @@ class StoreWriter:
         except OSError as problem:
             raise InputError(f"the store '{self.path}' could not be written ({problem})") from problem
         finally:
-            self._file.close()
+            # Closing flushes once more and fails again on a full disk; the first error has said all there is to say.
+            with contextlib.suppress(OSError):
+                self._file.close()
             shutil.rmtree(self._partial, ignore_errors=True)
 
     def _finish(self) -> None:
@@ -242,10 +257,33 @@ class StoreWriter:
         self._hash.update(index.encode())
         self._header["hash"] = self._hash.hexdigest()
         _write_text(self._partial / "index.json", index)
+        if self.manifest:
+            _write_text(self._partial / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False))
         _write_text(self._partial / "store.json", json.dumps(self._header, indent=1))
         if self.path.exists():
-            shutil.rmtree(self.path)
-        os.replace(self._partial, self.path)
+            # The old store steps aside under a name that the next run would clear away, so it is never half removed.
+            old = self._partial.with_name(self._partial.name + "-old")
+            os.replace(self.path, old)
+            os.replace(self._partial, self.path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(self._partial, self.path)
+        sync_folder(self.path.parent)
+
+
+def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = False) -> None:
+    """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
+    store = open_store(path)
+    if split.name in store.splits and store.splits[split.name] != split and not replace:
+        raise InputError(
+            f"store '{store.path}' has another split '{split.name}'; give yours another name, or replace it"
+        )
+    split.indices(store.columns)
+    splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
+    try:
+        write_text(store.path / "store.json", json.dumps({**store.header, "splits": splits}, indent=1))
+    except OSError as error:
+        raise InputError(f"split '{split.name}' cannot be saved in '{store.path}' ({error})") from error
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from halp.clips.clip import Clip
-from halp.clips.splits import Split
+from halp.clips.splits import Rule
 from halp.errors import InputError, choose
 from halp.skeleton import Topology
 
@@ -43,14 +43,16 @@ class Dropped:
 class Info:
     """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format asks for.
 
+    `applied` names the steps that the source has been through already; a store records both, `prepare` applies the second.
     `shared` says whether several processes may read items at once; False for a single file that has to be in memory whole.
     """
 
     topology: Topology
     persons: int = 1
     class_names: tuple[str, ...] = ()
-    splits: tuple[Split, ...] = ()
+    splits: tuple[Rule, ...] = ()
     normalisation: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
     shared: bool = True
     origin: dict[str, Any] = field(default_factory=dict)
 

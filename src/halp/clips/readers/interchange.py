@@ -17,7 +17,7 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, load_npz
 from halp.clips.readers.text import coordinates, problem, refuse_twins, safe_name, unless_empty
-from halp.clips.splits import Split
+from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for
@@ -48,7 +48,7 @@ class InterchangeReader:
         file = _only_file(path)
         arrays = _load(file)
         note = _note(arrays, file)
-        splits = _splits(arrays) if note is None else [Split.from_json(*rule) for rule in note["splits"].items()]
+        splits = _splits(arrays) if note is None else [rule_from_json(*rule) for rule in note["splits"].items()]
         return Info(
             _topology(arrays, file)[0],
             persons=int(arrays["joints"].shape[1]),
@@ -95,7 +95,7 @@ def write_interchange(
     *,
     topology: Topology | None = None,
     class_names: Sequence[str] = (),
-    splits: Sequence[Split] = (),
+    splits: Sequence[Rule] = (),
     normalisation: Sequence[str] = (),
 ) -> None:
     """Write a store, or clips of one topology, as one interchange file; it appears when it is whole."""
@@ -233,7 +233,7 @@ def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
     try:
         note = json.loads(str(arrays["halp"][()]))
         for name, rule in note["splits"].items():
-            Split.from_json(name, rule).hash  # noqa: B018  a rule that cannot be hashed is damaged
+            rule_from_json(name, rule).hash  # noqa: B018  a rule that cannot be hashed is damaged
         if not isinstance(note["topology"], Mapping) or not isinstance(note["normalisation"], list):
             raise TypeError("no topology or normalisation")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
@@ -241,9 +241,9 @@ def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
     return dict(note)
 
 
-def _splits(arrays: Arrays) -> list[Split]:
+def _splits(arrays: Arrays) -> list[Rule]:
     """Odd against even subjects, the last camera against the others, and stored lists of training subjects."""
-    splits = []
+    splits: list[Rule] = []
     subjects, cameras = (sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views"))
     odd = tuple(subject for subject in subjects if subject % 2)
     if odd and len(odd) < len(subjects):
