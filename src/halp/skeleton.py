@@ -113,14 +113,14 @@ def joint_map(source: Topology, target: Topology) -> list[int]:
     return [source.index(joint) for joint in target.joints]
 
 
-def joint_recipes(source: Topology, target: Topology) -> dict[str, tuple[str, ...]]:
-    """For every joint of `target` the joints of `source` it is made of: one of the same name, or several to average.
+def joint_recipes(source: Topology, target: Topology) -> dict[str, dict[str, float]]:
+    """For every joint of `target` the joints of `source` it is made of, with their weights; one of the same name is itself.
 
     >>> joint_recipes(get_topology("openpose-25"), get_topology("kinect-v1-2d"))["foot_left"]
-    ('toe_big_left', 'toe_small_left')
+    {'toe_big_left': 0.5, 'toe_small_left': 0.5}
     """
-    weights = _weights(source, target)
-    return {joint: tuple(source.joints[i] for i in np.flatnonzero(row)) for joint, row in zip(target.joints, weights)}
+    rows = zip(target.joints, _weights(source, target))
+    return {joint: {source.joints[i]: float(row[i]) for i in np.flatnonzero(row)} for joint, row in rows}
 
 
 def map_joints(frames: npt.NDArray[np.float32], source: Topology, target: Topology) -> npt.NDArray[np.float32]:

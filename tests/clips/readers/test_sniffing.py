@@ -1,0 +1,38 @@
+"""Every sample is recognised by its own reader and by no other, as a file and as a folder."""
+
+from pathlib import Path
+
+import pytest
+from reader_samples import SAMPLES
+
+from halp.clips.readers import get_reader, list_readers, sniff_reader
+from halp.errors import InputError
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("as_folder", [False, True], ids=["file", "folder"])
+def test_a_sample_is_recognised_by_its_own_reader_only(sample: str, as_folder: bool, tmp_path: Path) -> None:
+    own, write = SAMPLES[sample]
+    source = write(tmp_path)
+    source = tmp_path if as_folder else source
+    assert [name for name in list_readers() if get_reader(name).sniff(source)] == [own]
+    assert sniff_reader(source).name == own
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 300, b"{", b"hello", b"PK\x03\x04", b"\xff\xfe\xfa"])
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".npz", ".mat", ".bvh", ".txt", ".pkl", ".skeleton", ""])
+def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rubbish{suffix}"
+    path.write_bytes(content)
+    ours = {reader for reader, _ in SAMPLES.values()}
+    assert not [name for name in ours if get_reader(name).sniff(path)]
+
+
+def test_an_empty_folder_is_of_no_known_format(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is of no known format; name one of"):
+        sniff_reader(tmp_path)
+
+
+def test_a_missing_path_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is nothing at"):
+        sniff_reader(tmp_path / "nowhere")
