@@ -54,6 +54,19 @@ def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
     return energy
 
 
+def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
+    """The persons of largest motion energy, the first of them first, and what there is to say about the rest."""
+    repairs = []
+    if bodies.shape[1] > persons:
+        repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")
+    empty = int((~present(bodies).any(axis=1)).sum())
+    if empty:
+        repairs.append(f"{empty} of {len(bodies)} frames have no body")
+    if bodies.shape[1] > 1:
+        bodies = bodies[:, np.argsort(-motion_energy(bodies), kind="stable")[:persons]]
+    return bodies, tuple(repairs)
+
+
 @step("order-persons")
 def order_persons(frames: Frames, topology: Topology) -> Frames:
     """Put the person of largest motion energy first."""

@@ -165,12 +165,12 @@ class StoreWriter:
         self.path = Path(path)
         if self.path.exists() and not overwrite:
             raise InputError(f"'{self.path}' exists already; remove it or choose another place for the store")
-        self._topology, self._persons = topology, persons
+        self._topology, self._persons, self._splits = topology, persons, list(splits)
         self._header = {
             "format": FORMAT,
             "topology": asdict(topology),
             "class_names": list(class_names),
-            "splits": {split.name: {**split.to_json(), "hash": split.hash} for split in splits},
+            "splits": {split.name: {**split.to_json(), "hash": split.hash} for split in self._splits},
             "normalisation": list(normalisation),
             "origin": dict(origin or {}),
         }
@@ -226,6 +226,18 @@ class StoreWriter:
             self._columns[column] = [-1] * len(self._columns["name"])
         for column, values in self._columns.items():
             values.append(row[column] if column in row else clip.extra.get(column, -1))
+
+    def split_sizes(self) -> dict[str, dict[str, int] | None]:
+        """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
+        columns = {name: np.asarray(values) for name, values in self._columns.items()}
+        sizes: dict[str, dict[str, int] | None] = {}
+        for rule in self._splits:
+            try:
+                train, test = rule.indices(columns)
+                sizes[rule.name] = {"train": len(train), "test": len(test)}
+            except InputError:
+                sizes[rule.name] = None
+        return sizes
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

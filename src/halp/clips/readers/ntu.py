@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.clips.clip import Clip, Frames, present
-from halp.clips.normalise import AUTHORS, motion_energy
+from halp.clips.clip import Clip, Frames
+from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import MIB, first_file, read_bytes, walk
 from halp.clips.readers.text import LARGEST, problem, shown
@@ -142,19 +142,6 @@ def _sample(path: Path) -> Sample:
     if sample is None:
         raise problem(path, "", "its name tells no sample", "name it like S001C001P001R001A001.skeleton")
     return sample
-
-
-def keep_most_moving(bodies: Frames, persons: int) -> tuple[Frames, tuple[str, ...]]:
-    """The persons of largest motion energy, the first of them first, and what there is to say about the rest."""
-    repairs = []
-    if bodies.shape[1] > persons:
-        repairs.append(f"the {persons} of {bodies.shape[1]} bodies that move most kept")
-    empty = int((~present(bodies).any(axis=1)).sum())
-    if empty:
-        repairs.append(f"{empty} of {len(bodies)} frames have no body")
-    if bodies.shape[1] > 1:
-        bodies = bodies[:, np.argsort(-motion_energy(bodies), kind="stable")[:persons]]
-    return bodies, tuple(repairs)
 
 
 def parse_skeleton(data: bytes, path: Path) -> Frames:

@@ -1,0 +1,228 @@
+"""From pose files to a store: all cores read and normalise, one process writes, a manifest says what became of every clip."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, replace
+from multiprocessing import connection
+from pathlib import Path
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.manifest import Manifest
+from halp.clips.normalise import check_steps, keep_most_moving, normalise
+from halp.clips.readers import Dropped, Info, Item, Reader, get_reader, sniff_reader
+from halp.clips.splits import Rule
+from halp.clips.store import StoreWriter
+from halp.errors import InputError
+from halp.progress import Bar
+from halp.skeleton import Topology, get_topology, map_joints
+
+Outcome = Clip | Dropped
+_CHUNK = 32
+# Below this many items starting other processes costs more than it saves.
+_FEW = 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a process needs to turn items into clips of the store."""
+
+    reader: Reader
+    info: Info
+    target: Topology
+    steps: tuple[str, ...]
+
+    def work(self, items: Sequence[Item]) -> list[Outcome]:
+        """Clips and drops of these items, in order."""
+        return [outcome for item in items for outcome in self._read(item)]
+
+    def _read(self, item: Item) -> list[Outcome]:
+        try:
+            outcomes = self.reader.read(item)
+        except InputError as error:
+            return [Dropped(item.path.name, str(error))]
+        except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
+            what = f"'{item}': the reader of '{self.reader.name}' stumbled ({type(error).__name__}: {error})"
+            return [Dropped(item.path.name, f"{what}; leave this file out")]
+        return [self._finish(outcome) if isinstance(outcome, Clip) else outcome for outcome in outcomes]
+
+    def _finish(self, clip: Clip) -> Outcome:
+        """Map, normalise and check one clip."""
+        names = self.info.class_names
+        if names and not -1 <= clip.label < len(names):
+            return Dropped(clip.name, f"its class {clip.label} is none of the {len(names)} known ones")
+        if not clip.frames.any():
+            return Dropped(clip.name, "nobody is seen in any frame")
+        try:
+            frames, repairs = clip.frames, clip.repairs
+            if frames.shape[1] > self.info.persons:
+                frames, more = keep_most_moving(frames, self.info.persons)
+                repairs += more
+            if self.target != self.info.topology:
+                frames = map_joints(frames, self.info.topology, self.target)
+            with np.errstate(over="ignore", invalid="ignore"):
+                frames = normalise(frames, self.target, self.steps)
+            return replace(clip, frames=frames, repairs=repairs)
+        except InputError as error:
+            return Dropped(clip.name, str(error))
+
+
+def prepare(
+    format: str,
+    source: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    normalisation: Sequence[str] | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    limit: int | None = None,
+    topology: str | Topology | None = None,
+    splits: Sequence[Rule] = (),
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Manifest:
+    """Make a store from pose files and return its manifest; the store is whole or absent.
+
+    `format` is a reader's name or `auto`; `normalisation` replaces the format's own steps (`()` for none); `topology` maps
+    the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise).
+    A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
+    """
+    began = time.monotonic()
+    source = Path(source)
+    if not source.exists():
+        raise InputError(f"there is nothing at '{source}'; check the path of the source")
+    reader = sniff_reader(source) if format == "auto" else get_reader(format)
+    info = reader.info(source)
+    target = get_topology(topology) if isinstance(topology, str) else topology or info.topology
+    steps = check_steps(info.normalisation if normalisation is None else normalisation)
+    plan = Plan(reader, info, target, steps)
+    _rehearse(plan)
+    items = list(reader.items(source))[:limit]
+    recorded = [*info.applied, *steps]
+    manifest = Manifest(reader.name, source.name, recorded)
+    writer = StoreWriter(
+        store,
+        target,
+        persons=info.persons,
+        class_names=info.class_names,
+        splits=(*info.splits, *splits),
+        normalisation=recorded,
+        origin={"format": reader.name, "source": source.name, **info.origin},
+        overwrite=overwrite,
+    )
+    with writer, Bar("prepare", len(items), shown=progress) as bar:
+        names: set[str] = set()
+        with closing(_outcomes(plan, items, workers)) as results:
+            for number, outcomes in results:
+                for outcome in outcomes:
+                    _take(outcome, names, info, writer, manifest, strict)
+                bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
+        if not manifest.clips and manifest.dropped:
+            first = manifest.dropped[0]
+            raise InputError(
+                f"not one clip of '{source}' can be used, nothing was written; the first one, '{first['name']}': "
+                f"{first['reason']}"
+            )
+        manifest.splits = writer.split_sizes()
+        manifest.seconds = round(time.monotonic() - began, 3)
+        writer.manifest = manifest.to_json()
+    return manifest
+
+
+def _take(outcome: Outcome, names: set[str], info: Info, writer: StoreWriter, manifest: Manifest, strict: bool) -> None:
+    """Write a clip or note why it is left out."""
+    if isinstance(outcome, Clip) and outcome.name in names:
+        outcome = Dropped(outcome.name, "a clip of this name was read before; give every clip a name of its own")
+    if isinstance(outcome, Dropped):
+        if strict and not outcome.expected:
+            raise InputError(f"clip '{outcome.name}': {outcome.reason}")
+        manifest.drop(outcome)
+        return
+    names.add(outcome.name)
+    writer.add(outcome)
+    known = 0 <= outcome.label < len(info.class_names)
+    manifest.keep(outcome, info.class_names[outcome.label] if known else str(outcome.label))
+
+
+def _rehearse(plan: Plan) -> None:
+    """Find out on one invented frame whether the mapping and the steps fit the topology, before anything is read."""
+    shape = (1, plan.info.persons, len(plan.info.topology), plan.info.topology.dimensions)
+    frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
+    if plan.target != plan.info.topology:
+        frames = map_joints(frames, plan.info.topology, plan.target)
+    normalise(frames, plan.target, plan.steps)
+
+
+def _outcomes(
+    plan: Plan, items: Sequence[Item], workers: int | None
+) -> Generator[tuple[int, list[Outcome]], None, None]:
+    """Pairs of how many items were done and what came of them, in the order of the items."""
+    workers = _cores() if workers is None else workers
+    if workers < 1:
+        raise InputError(f"{workers} workers cannot do anything; choose at least 1")
+    if workers == 1 or len(items) < _FEW or not plan.info.shared:
+        for item in items:
+            yield 1, plan.work([item])
+        return
+    chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+    # Fresh processes: a fork of a process with threads (as torch starts them) can hang.
+    pool = ProcessPoolExecutor(
+        min(workers, len(chunks)), multiprocessing.get_context("spawn"), initializer=_start, initargs=(plan,)
+    )
+    waiting: deque[tuple[int, Future[list[Outcome]]]] = deque()
+    try:
+        for chunk in chunks:
+            waiting.append((len(chunk), pool.submit(_work, chunk)))
+            # Few chunks are on their way at a time, so that memory does not grow with the data set.
+            if len(waiting) >= 3 * workers:
+                number, future = waiting.popleft()
+                yield number, future.result()
+        for number, future in waiting:
+            yield number, future.result()
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a process that reads clips died; nothing was written; try with `workers=1`, and in a script of your own call "
+            "prepare under `if __name__ == '__main__':`"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+_plan: Plan
+
+
+def _start(plan: Plan) -> None:
+    """Set up a reading process: it leaves the keyboard to its parent and ends with it."""
+    global _plan
+    _plan = plan
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _work(items: Sequence[Item]) -> list[Outcome]:
+    return _plan.work(items)
