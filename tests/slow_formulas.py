@@ -37,10 +37,13 @@ def infonce(queries: Matrix, keys: Matrix, queue: Matrix, temperature: float) ->
     return sum(losses) / len(losses)
 
 
-def slerp(z: Vector, p: Vector, t: float) -> Vector:
-    """Eq. 4 added to z: sin((1 − t)Ω)/sin Ω · z + sin(tΩ)/sin Ω · p, for vectors that are neither equal nor opposite."""
+def slerp(z: Vector, p: Vector, t: float | Vector) -> NDArray[np.float64]:
+    """Eq. 4 added to z: sin((1 − t)Ω)/sin Ω · z + sin(tΩ)/sin Ω · p, for vectors that are neither equal nor opposite.
+
+    A vector of steps `(S,)` gives one point each, `(S, D)`.
+    """
     omega = angle_between(z, p)
-    return (math.sin((1 - t) * omega) * z + math.sin(t * omega) * p) / math.sin(omega)
+    return (np.multiply.outer(np.sin((1 - t) * omega), z) + np.multiply.outer(np.sin(t * omega), p)) / math.sin(omega)
 
 
 def closest_prototype(z: Vector, prototypes: Matrix) -> int:
@@ -57,37 +60,26 @@ def admissible(z: Vector, closest: Vector, rivals: Sequence[Vector], slack: floa
     return all(float(np.dot(z, closest)) >= float(np.dot(z, rival)) - slack for rival in rivals)
 
 
-def furthest_step(z: Vector, closest: Vector, target: Vector, rivals: Sequence[Vector], points: int = 400) -> float:
+def furthest_step(z: Vector, closest: Vector, target: Vector, rivals: Sequence[Vector], points: int = 1000) -> float:
     """Largest t of the first admissible stretch [0, t] of the geodesic: a dense search, then bisection; 0 if none."""
-    if not admissible(z, closest, rivals):
+    steps = np.linspace(0, 1, points + 1)
+    path = slerp(z, target, steps)
+    allowed = np.ones(len(steps), dtype=bool)
+    for rival in rivals:
+        allowed &= path @ closest >= path @ rival
+    if not allowed[0]:
         return 0.0
-    last = 0.0
-    for i in range(1, points + 1):
-        t = i / points
-        if not admissible(slerp(z, target, t), closest, rivals):
-            break
-        last = t
-    else:
+    if allowed.all():
         return 1.0
-    low, high = last, last + 1 / points
-    for _ in range(50):
+    first_refused = int(np.argmin(allowed))
+    low, high = float(steps[first_refused - 1]), float(steps[first_refused])
+    for _ in range(40):
         middle = (low + high) / 2
         if admissible(slerp(z, target, middle), closest, rivals):
             low = middle
         else:
             high = middle
     return low
-
-
-def hardest_similarity_step(z: Vector, closest: Vector, target: Vector, limit: float, points: int = 2000) -> float:
-    """argmin over t in [0, limit] of sim(z(t), P*): the objective of Eq. 6 taken at its word."""
-    best, at = math.inf, 0.0
-    for i in range(points + 1):
-        t = limit * i / points
-        similarity = float(np.dot(slerp(z, target, t), closest))
-        if similarity < best:
-            best, at = similarity, t
-    return at
 
 
 def kappa(z: Vector, closest: Vector, target: Vector) -> float:
@@ -118,14 +110,61 @@ def passes_rank_filter(positive: Vector, anchor: Vector, prototypes: Matrix, sla
     return admissible(positive, prototypes[own], rivals, slack)
 
 
-def passes_variant_1(positive: Vector, query: Vector, key: Vector) -> bool:
+def passes_variant_1(positive: Vector, query: Vector, key: Vector, slack: float = 0.0) -> bool:
     """Supplement: z_qᵀ z_H ≥ z_qᵀ z_k."""
-    return float(np.dot(query, positive)) >= float(np.dot(query, key))
+    return float(np.dot(query, positive)) >= float(np.dot(query, key)) - slack
 
 
-def passes_variant_2(positive: Vector, anchor: Vector, target: Vector) -> bool:
+def passes_variant_2(positive: Vector, anchor: Vector, target: Vector, slack: float = 0.0) -> bool:
     """Supplement: z_kᵀ z_H ≥ P_selᵀ z_k, with z_k the anchor of the walk."""
-    return float(np.dot(anchor, positive)) >= float(np.dot(target, anchor))
+    return float(np.dot(anchor, positive)) >= float(np.dot(target, anchor)) - slack
+
+
+def hallucinate(
+    query: Vector,
+    key: Vector,
+    prototypes: Matrix,
+    draws: Sequence[tuple[int, float]],
+    *,
+    hardness: float,
+    step: str,
+    filter: str,
+    anchor: str,
+    direction: str,
+    slack: float = 1e-9,
+) -> tuple[Matrix, NDArray[np.bool_]]:
+    """All positives of one key and which are kept, from `draws`: which of the other prototypes, and a uniform number."""
+    z = query if anchor == "query" else key
+    own = closest_prototype(z, prototypes)
+    others = [j for j in range(len(prototypes)) if j != own]
+    rivals = [prototypes[j] for j in others]
+    positives, kept = [], []
+    for choice, uniform in draws:
+        if direction == "query":
+            target = key if anchor == "query" else query
+            limit = 1.0
+        else:
+            target = prototypes[others[choice]]
+            limit = furthest_step(z, prototypes[own], target, [target])
+        if step == "paper":
+            t = step_of_paper(limit, uniform, hardness)
+        elif step == "authors":
+            t = step_of_authors(limit, uniform, hardness)
+        elif step == "ranked":
+            t = step_of_paper(min(limit, furthest_step(z, prototypes[own], target, rivals)), uniform, hardness)
+        else:
+            t = limit
+        positive = normalise(slerp(z, target, t))
+        positives.append(positive)
+        kept.append(
+            {
+                "rank": passes_rank_filter(positive, z, prototypes, slack),
+                "variant-1": passes_variant_1(positive, query, key, slack),
+                "variant-2": passes_variant_2(positive, z, target, slack),
+                "none": True,
+            }[filter]
+        )
+    return np.stack(positives), np.array(kept)
 
 
 def halp_loss(

@@ -1,7 +1,7 @@
 """Hallucinated latent positives (HaLP): prototypes → targets → hardest step → positives → filter → loss. Torch only.
 
-A positive is `from_key · key + from_target · target`, so its similarity to anything is the same combination of products
-of keys, targets and prototypes. `plan` works out these coefficients and which positives survive the filter from the
+A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, so its similarity to anything is the same combination
+of products of keys, targets and prototypes. `plan` works out the angles θ and which positives survive the filter from the
 products alone; `hallucinate` then materialises the `(B, G, D)` positives for whoever wants to look at them, and
 `halp_loss` never does: the sum of the kept positives of a key is one `(B, D)` combination of its key and the prototypes.
 """
@@ -9,14 +9,14 @@ products alone; `hallucinate` then materialises the `(B, G, D)` positives for wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.errors import InputError, choose
-from halp.sphere import kmeans, reachable_angle
+from halp.sphere import kmeans, precise
 
 STEPS = ("paper", "authors", "hardest", "ranked")
 FILTERS = ("rank", "variant-1", "variant-2", "none")
@@ -28,34 +28,40 @@ SOURCES = ("queue", "batch", "keys")
 
 @dataclass(frozen=True)
 class Plan:
-    """How every positive is made: `(B, G)` each. Positive g of key b is from_key·anchor + from_target·targets[target]."""
+    """How every positive is made: positive g of key b lies at the angle theta[b, g] from its anchor, towards its target."""
 
     anchor: Tensor  # (B, D) where the walk starts
     targets: Tensor  # (N, D) prototypes shared by all keys, or (B, 1, D) a target of its own for each key
-    target: Tensor  # index of the target
-    step: Tensor  # t, the fraction of the geodesic that is walked
-    from_key: Tensor
-    from_target: Tensor
-    kept: Tensor  # bool: survives the filter
+    cosine: Tensor  # (B, N) of the angle Ω between anchor and target
+    sine: Tensor  # (B, N), never zero
+    target: Tensor  # (B, G) index of the target
+    theta: Tensor  # (B, G) angle walked, in [0, Ω]
+    kept: Tensor  # (B, G) bool: survives the filter
+
+    @property
+    def step(self) -> Tensor:
+        """t, the fraction of the geodesic that is walked, `(B, G)`."""
+        omega = torch.atan2(self.sine, self.cosine).gather(1, self.target)
+        return (self.theta / omega).clamp(0, 1)
 
     def positives(self) -> Tensor:
-        """The positives themselves, `(B, G, D)` of unit length."""
+        """The positives themselves, `(B, G, D)` of unit length (Eq. 4)."""
         towards = self.targets if self.targets.ndim == 3 else self.targets[self.target]
-        return F.normalize(
-            self.from_key[..., None] * self.anchor[:, None] + self.from_target[..., None] * towards, dim=-1
-        )
+        from_target = self.theta.sin() / self.sine.gather(1, self.target)
+        from_key = self.theta.cos() - from_target * self.cosine.gather(1, self.target)
+        return F.normalize(from_key[..., None] * self.anchor[:, None] + from_target[..., None] * towards, dim=-1)
 
     def kept_sum(self, weight: Tensor | None = None) -> Tensor:
         """Sum of the kept positives of each key, `(B, D)`, without making them; `weight` `(B, 1)` scales each key's."""
-        mask = self.kept.to(self.from_key.dtype)
+        mask = self.kept.to(self.theta.dtype)
         if weight is not None:
             mask = mask * weight
-        from_target = self.from_target * mask
-        own = (self.from_key * mask).sum(1, keepdim=True) * self.anchor
+        share = torch.zeros_like(self.sine).scatter_add_(1, self.target, self.theta.sin() * mask) / self.sine
+        own = (self.theta.cos() * mask).sum(1, keepdim=True) - (share * self.cosine).sum(1, keepdim=True)
         if self.targets.ndim == 3:
-            return own + from_target.sum(1, keepdim=True) * self.targets[:, 0]
-        share = from_target.new_zeros(len(own), len(self.targets)).scatter_add_(1, self.target, from_target)
-        return torch.addmm(own, share, self.targets)
+            return own * self.anchor + share * self.targets[:, 0]
+        with torch.autocast(share.device.type, enabled=False):
+            return torch.addmm(own * self.anchor, share, self.targets)
 
 
 @torch.no_grad()
@@ -78,85 +84,112 @@ def plan(
         `hardest` t = t*; `ranked` t ~ U(0, λt°) with t° the furthest step that the ranking over *all* prototypes admits,
         so that nothing is left to filter.
     filter: `rank` the closest prototype stays the closest (Eq. 2); `variant-1` closer to the query than the key is;
-        `variant-2` closer to the key than the target is; `none`.
-    anchor: walk from the `key` or from the `query`. direction: towards a random other `prototype`, or from key to `query`.
+        `variant-2` closer to the anchor than the target is; `none`.
+    anchor: walk from the `key` or from the `query`. direction: towards a random other `prototype`, or from key to `query`
+        (from query to key, if that is the anchor), where nothing but the target itself ends the walk.
     """
-    if anchor == "query" or direction == "query" or filter == "variant-1":
-        if query is None:
-            raise InputError("anchor 'query', direction 'query' and filter 'variant-1' need the query; pass query=")
-        query = query.detach()
-    start = query if anchor == "query" and query is not None else key
+    for kind, name, known in (
+        ("step", step, STEPS),
+        ("filter", filter, FILTERS),
+        ("anchor", anchor, ANCHORS),
+        ("direction", direction, DIRECTIONS),
+    ):
+        choose(kind, name, known)
     if len(prototypes) < 2:
         raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
+    key = precise(key)
+    prototypes = prototypes.to(key)
+    if query is not None:
+        query = query.detach().to(key)
+    elif anchor == "query" or direction == "query" or filter == "variant-1":
+        raise InputError("anchor 'query', direction 'query' and filter 'variant-1' need the query; pass query=")
+    start, other = (query, key) if anchor == "query" and query is not None else (key, query)
 
-    similarity = start @ prototypes.T  # (B, N)
-    nearest, closest = similarity.max(1, keepdim=True)
-    # how far ahead the closest prototype is of the others; the floor keeps ties finite, infinity leaves itself out
-    lead = (nearest - similarity).clamp_min_(8 * torch.finfo(key.dtype).eps).scatter_(1, closest, torch.inf)
-    between = (prototypes @ prototypes.T).fill_diagonal_(1)
+    # angles do not survive the half-precision products of autocast
+    with torch.autocast(key.device.type, enabled=False):
+        course = _course(start, prototypes, other if direction == "query" else None)
+        if filter == "variant-1" and query is not None:
+            own = (query * start).sum(1, keepdim=True)
+            to_targets = (
+                (query * course.targets[:, 0]).sum(1, keepdim=True) if direction == "query" else query @ prototypes.T
+            )
+            tilt = (to_targets - own * course.cosine) / course.sine  # (B, N): query · the direction of the walk
+
     if direction == "query":
-        other = key if anchor == "query" else query
-        assert other is not None  # noqa: S101  (checked above; for the type checker)
-        targets = other.detach()[:, None]
-        cosine = (start * other.detach()).sum(1, keepdim=True)  # (B, 1)
-        target_prototype = targets @ prototypes.T  # (B, 1, N)
-        gap = target_prototype - target_prototype.gather(2, closest[:, None])
-        limit = cosine.clamp(-1, 1).arccos()
+        target = course.closest.new_zeros(len(key), count)
     else:
-        targets, cosine = prototypes, similarity
-        gap = between[None] - between[closest[:, 0]][:, :, None]  # (B, N, N): p·(p_j − p*)
-        limit = None
-    cosine = cosine.clamp(-1, 1)
-    sine = (1 - cosine.square()).sqrt_()
-    ranked = reachable_angle(sine, cosine, torch.ones_like(cosine), (gap / lead[:, None]).amax(2))
-    if limit is None:
-        spread = (1 - between[closest[:, 0]]).clamp_min_(0)  # (B, N): 1 − p·p*
-        limit = reachable_angle(sine, cosine, torch.ones_like(cosine), spread / lead)
-
-    target = _draw_targets(closest, targets, count, generator)
-    draw = _uniform((len(key), count), key, generator)
-    omega = cosine.arccos().gather(1, target)
-    reach, ranked = limit.gather(1, target), ranked.gather(1, target)
+        target = _draw_others(course.closest, len(prototypes), count, generator)
+    limit = course.limit.gather(1, target)
+    ranked = course.ranked.gather(1, target) if filter == "rank" or step == "ranked" else limit
     if step == "paper":
-        theta = reach * (draw * hardness)
+        theta = limit * (_uniform(target, key, generator) * hardness)
     elif step == "authors":
-        theta = reach * (1 - draw * hardness)
+        theta = limit * (1 - _uniform(target, key, generator) * hardness)
     elif step == "ranked":
-        theta = torch.minimum(reach, ranked) * (draw * hardness)
+        theta = torch.minimum(limit, ranked) * (_uniform(target, key, generator) * hardness)
     else:
-        choose("step", step, STEPS)
-        theta = reach
-    swing = theta.sin() / sine.gather(1, target).clamp_min_(torch.finfo(key.dtype).eps)
-    from_key = theta.cos() - swing * cosine.gather(1, target)
+        theta = limit
 
     if filter == "rank":
         kept = theta <= ranked
     elif filter == "variant-1" and query is not None:
-        own = (query * start).sum(1, keepdim=True)
-        towards = (query[:, None] * targets).sum(2) if targets.ndim == 3 else query @ targets.T
-        kept = from_key * own + swing * towards.gather(1, target) >= (query * key).sum(1, keepdim=True)
+        # a positive that is the key itself is as close as the key, rounding aside
+        least = (query * key).sum(1, keepdim=True) - 8 * torch.finfo(key.dtype).eps
+        kept = theta.cos() * own + theta.sin() * tilt.gather(1, target) >= least
     elif filter == "variant-2":
-        kept = theta <= omega
+        kept = theta <= torch.atan2(course.sine, course.cosine).gather(1, target)
     else:
-        choose("filter", filter, FILTERS)
         kept = torch.ones_like(theta, dtype=torch.bool)
-    walked = theta / omega.clamp_min(torch.finfo(key.dtype).eps)
-    return Plan(start, targets, target, walked, from_key, swing, kept)
+    return Plan(start, course.targets, course.cosine, course.sine, target, theta, kept)
 
 
-def _draw_targets(closest: Tensor, targets: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """One target a positive: uniformly any prototype but the closest; the only one where a key has its own."""
-    if targets.ndim == 3:
-        return closest.new_zeros(len(closest), count)
+class _Course(NamedTuple):
+    """The geodesics from every anchor to all N targets it may have, and how far one may walk along each."""
+
+    closest: Tensor  # (B, 1) index of the prototype P* closest to the anchor
+    targets: Tensor  # (N, D), or (B, 1, D)
+    cosine: Tensor  # (B, N)
+    sine: Tensor  # (B, N)
+    limit: Tensor  # (B, N) the angle t*Ω of Eq. 7, where P* and the target are equally near
+    ranked: Tensor  # (B, N) the angle t°Ω, where any prototype becomes as near as P*
+
+
+def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Course:
+    """Work out the courses from products alone; `own_target` `(B, D)` takes the place of the prototypes as targets."""
+    similarity = start @ prototypes.T
+    nearest, closest = similarity.max(1, keepdim=True)
+    eps = torch.finfo(start.dtype).eps
+    # how far ahead P* is of the others, z·(P* − Pj); the floor keeps ties finite, infinity leaves P* itself out
+    lead = (nearest - similarity).clamp_min_(8 * eps).scatter_(1, closest, torch.inf)
+    if own_target is None:
+        targets, cosine = prototypes, similarity.clamp(-1, 1)
+        between = (prototypes @ prototypes.T).fill_diagonal_(1)
+        gain = between[:, None] - between[closest[:, 0]]  # (N, B, N): what Pj gains on P* on the way to P, P·(Pj − P*)
+    else:
+        targets, cosine = own_target[:, None], (start * own_target).sum(1, keepdim=True).clamp(-1, 1)
+        reached = own_target @ prototypes.T
+        gain = (reached - reached.gather(1, closest)).T[:, :, None]
+    # (rival, B, target): κ of Eq. 7 for every rival, of which the target is one; in this order the maximum is quick
+    kappa = gain.mul_(lead.reciprocal_().T[:, :, None])
+    sine = (1 - cosine.square()).sqrt_().clamp_min_(eps)
+    # towards the opposite point there is no geodesic, and close to it rounding picks one: stay
+    walkable = cosine > eps**0.5 / 2 - 1
+    ranked = torch.atan2(sine, kappa.amax(0) + cosine) * walkable
+    pair = kappa.diagonal(dim1=0, dim2=2).clamp_min(0) if own_target is None else torch.zeros_like(cosine)
+    limit = torch.atan2(sine, pair + cosine) * walkable
+    return _Course(closest, targets, cosine, sine, limit, ranked)
+
+
+def _draw_others(closest: Tensor, prototypes: int, count: int, generator: torch.Generator | None) -> Tensor:
+    """One target a positive: uniformly any prototype but the closest."""
     device = generator.device if generator is not None else closest.device
-    others = len(targets) - 1
-    drawn = torch.randint(others, (len(closest), count), generator=generator, device=device).to(closest.device)
+    drawn = torch.randint(prototypes - 1, (len(closest), count), generator=generator, device=device).to(closest.device)
     return drawn + (drawn >= closest)
 
 
-def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+def _uniform(shaped: Tensor, like: Tensor, generator: torch.Generator | None) -> Tensor:
     device = generator.device if generator is not None else like.device
-    return torch.rand(shape, generator=generator, device=device).to(like)
+    return torch.rand(shaped.shape, generator=generator, device=device).to(like)
 
 
 def hallucinate(
@@ -205,14 +238,12 @@ def halp_loss(
 
 def pull(query: Tensor, made: Plan, temperature: float, reduction: str = "positives") -> Tensor:
     """The loss for positives that are planned already; zero where none is kept."""
-    if reduction == "anchors":
+    if choose("reduction", reduction, REDUCTIONS) == "anchors":
         total = made.kept_sum(1 / made.kept.sum(1, keepdim=True).clamp_min(1))
         number = made.kept.any(1).sum()
     else:
-        choose("reduction", reduction, REDUCTIONS)
-        total = made.kept_sum()
-        number = made.kept.sum()
-    return -(query * total).sum() / (number.clamp_min(1) * temperature)
+        total, number = made.kept_sum(), made.kept.sum()
+    return (query * (total / (number.clamp_min(1) * -temperature))).sum()
 
 
 class HallucinatedPositives(nn.Module):
@@ -294,19 +325,14 @@ class HallucinatedPositives(nn.Module):
         elif self.source == "batch" or int(self.calls) % self.refresh == 0:
             self.fit(key if self.source == "batch" else recent_keys, generator)
         self.calls += 1
-        # angles do not survive half precision
-        with torch.autocast(query.device.type, enabled=False):
-            query = query.float() if query.dtype in (torch.float16, torch.bfloat16) else query
-            key = key.to(query.dtype)
-            self.last = plan(key, self.centres.to(query.dtype), query=query, generator=generator, **self.settings)
-            return pull(query, self.last, self.temperature, self.reduction)
+        self.last = plan(key, self.centres, query=query, generator=generator, **self.settings)
+        return pull(query, self.last, self.temperature, self.reduction)
 
     def fit(self, keys: Tensor | None, generator: torch.Generator | None = None) -> None:
         """Cluster these keys into fresh prototypes (from the present ones where `warm_start` is on)."""
         if keys is None:
             raise InputError("the term clusters recent keys: call it as term(query, key, recent_keys)")
-        keys = keys.detach()
-        keys = keys.float() if keys.dtype in (torch.float16, torch.bfloat16) else keys
+        keys = precise(keys.detach())
         if self.source == "queue":
             keys = keys[-self.recent :]
         if len(keys) < self.prototypes:

@@ -17,6 +17,11 @@ def _tiny(x: Tensor) -> float:
     return float(torch.finfo(x.dtype).eps) ** 0.5
 
 
+def precise(x: Tensor) -> Tensor:
+    """The tensor in at least float32: angles do not survive half precision."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length one; a row of zeros has no direction and becomes the first axis.
 
@@ -57,11 +62,13 @@ def slerp(x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
 
 def log_map(base: Tensor, point: Tensor) -> Tensor:
     """Tangent vector at `base` that leads to `point`; its length is the angle (zero for opposite points)."""
-    cosine = (base * point).sum(-1, keepdim=True)
-    tangent = point - cosine * base
+    chord = point - base
+    # point − cos Ω · base, written so that nothing cancels where the two are close
+    tangent = chord + chord.square().sum(-1, keepdim=True) / 2 * base
     length = tangent.norm(dim=-1, keepdim=True)
-    scale = angle(base, point)[..., None] / length.clamp_min(torch.finfo(base.dtype).tiny)
-    return torch.where(length > 0, tangent * scale, torch.zeros_like(tangent))
+    omega = angle(base, point)[..., None]
+    nowhere = (length == 0) | ((omega > 2) & (length < _tiny(base)))
+    return torch.where(nowhere, torch.zeros_like(tangent), tangent * (omega / torch.where(nowhere, 1, length)))
 
 
 def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
@@ -89,7 +96,7 @@ def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
     none is (target already nearer), or where key and target are opposite and no geodesic is defined, it is 0.
 
     >>> axes = torch.eye(2)
-    >>> hardest_step(axes[0], axes[0], axes[1]).item()
+    >>> round(hardest_step(axes[0], axes[0], axes[1]).item(), 4)
     0.5
     """
     chord, opposite = (key - target).norm(dim=-1), (key + target).norm(dim=-1)
@@ -97,16 +104,10 @@ def hardest_step(key: Tensor, closest: Tensor, target: Tensor) -> Tensor:
     lead = (key * (closest - target)).sum(-1)
     spread = (closest - target).square().sum(-1) / 2
     omega = 2 * torch.atan2(chord, opposite)
-    reach = reachable_angle(sine, cosine, lead, spread)
+    reach = torch.atan2(lead.clamp_min(0) * sine, spread + lead.clamp_min(0) * cosine)
+    reach = torch.where((sine < _tiny(sine)) & (cosine < 0), torch.zeros_like(reach), reach)
     step = (reach / omega.clamp_min(torch.finfo(key.dtype).tiny)).clamp(0, 1)
     return torch.where((lead >= 0) & ((spread == 0) | (omega == 0)), torch.ones_like(step), step)
-
-
-def reachable_angle(sine: Tensor, cosine: Tensor, lead: Tensor, spread: Tensor) -> Tensor:
-    """Angle θ* in [0, Ω] at which a·sin(Ω − θ) = b·sin θ, from sin Ω, cos Ω, a = `lead` and b = `spread`."""
-    lead = lead.clamp_min(0)
-    reach = torch.atan2(lead * sine, spread + lead * cosine).clamp_min(0)
-    return torch.where((sine < _tiny(sine)) & (cosine < 0), torch.zeros_like(reach), reach)
 
 
 @torch.no_grad()
@@ -133,10 +134,15 @@ def kmeans(
         raise InputError(f"k-means cannot make {k} clusters out of {len(x)} points; ask for at most {len(x)}")
     if not bool(torch.isfinite(x).all()):
         raise InputError("k-means got a point that is not finite; the encoder has diverged or a clip holds NaN")
-    if start is not None:
-        return _lloyd(x, start, iterations, tolerance)
-    candidates = [_lloyd(x, _spread_start(x, k, generator), iterations, tolerance) for _ in range(starts)]
-    return candidates[0] if starts == 1 else min(candidates, key=lambda centres: float(inertia(x, centres)))
+    if start is not None and start.shape != (k, x.shape[1]):
+        raise InputError(f"k-means starts from {k} centres ({k}, {x.shape[1]}), not from shape {tuple(start.shape)}")
+    x = precise(x)
+    # autocast would round the products to half precision, in which centres do not come to rest
+    with torch.autocast(x.device.type, enabled=False):
+        if start is not None:
+            return _lloyd(x, start.to(x), iterations, tolerance)
+        candidates = [_lloyd(x, _spread_start(x, k, generator), iterations, tolerance) for _ in range(starts)]
+        return candidates[0] if starts == 1 else min(candidates, key=lambda centres: float(inertia(x, centres)))
 
 
 def inertia(x: Tensor, centres: Tensor) -> Tensor:
@@ -184,7 +190,9 @@ def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float) -> Ten
 
 
 def _reseed(x: Tensor, centres: Tensor, cosine: Tensor, count: Tensor) -> Tensor:
-    empty = (count == 0).nonzero()[:, 0]
+    """Move the centres without members to the points that are worst served, one after the other."""
     centres = centres.clone()
-    centres[empty] = x[cosine.topk(len(empty), largest=False).indices]
+    for empty in (count == 0).nonzero()[:, 0]:
+        centres[empty] = x[cosine.argmin()]
+        cosine = torch.maximum(cosine, x @ centres[empty])
     return centres
