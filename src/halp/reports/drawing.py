@@ -1,0 +1,162 @@
+"""What every chart is drawn with: safe text, SVG elements, colours, markers and the legend; figures are made of them."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError
+
+WIDTH = 720.0
+COLOURS = 12
+Floats = npt.NDArray[np.float64]
+
+# XML has no place for these, not even escaped; lone surrogates come from file names that are not UTF-8.
+_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_COLOUR = re.compile(
+    r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+|var\(--[\w-]+\)|(rgb|rgba|hsl|hsla|lab|lch|oklab|oklch)\([\w\s.,%/+-]*\)"
+)
+_BEYOND = 1e100
+
+
+@cache
+def asset(name: str) -> str:
+    """Text of a file that lies beside this module: a style sheet or a script."""
+    return files("halp.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def clean(text: object) -> str:
+    """Text for markup: escaped for elements and attributes, in HTML as in XML.
+
+    >>> clean('a < b & "c"')
+    'a &lt; b &amp; &quot;c&quot;'
+    """
+    return html.escape(_ILLEGAL.sub("\ufffd", str(text)))
+
+
+def tag(element: str, content: str = "", /, **attributes: object) -> str:
+    """One element around markup. `class_` stands for class, `_` for a hyphen; numbers are rounded to hundredths.
+
+    >>> tag("text", "loss", x=1.23456, text_anchor="end")
+    '<text x="1.23" text-anchor="end">loss</text>'
+    """
+    words = [element]
+    for key, value in attributes.items():
+        shown = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else clean(value)
+        words.append(f'{key.rstrip("_").replace("_", "-")}="{"0" if shown == "-0" else shown}"')
+    opening = " ".join(words)
+    return f"<{opening}>{content}</{element}>" if content else f"<{opening}/>"
+
+
+def drawing(body: Sequence[str], height: float, title: str, kind: str, **attributes: object) -> str:
+    """A stand-alone SVG image, light or dark as the reader prefers, of the common width."""
+    style = re.sub(r"\s*\n\s*", "", asset("chart.css"))
+    head = tag("text", clean(shorten(title, WIDTH - 8, 14)), x=0, y=16, class_="title") if title else ""
+    return tag(
+        "svg",
+        f"<style>{style}</style>{head}{''.join(body)}",
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH:g} {height:.0f}",
+        class_=f"halp-chart {kind}",
+        role="img",
+        aria_label=title or kind,
+        **attributes,
+    )
+
+
+def numbers(values: Iterable[object]) -> Floats:
+    """Values as floats; None and whatever is not finite or too large to draw become NaN, a gap."""
+    array = np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)  # type: ignore[arg-type]
+    array[~(np.abs(array) < _BEYOND)] = math.nan
+    return array
+
+
+def text_width(text: str, size: float) -> float:
+    """Estimated width in pixels of text set in a sans-serif face."""
+    return size * sum(_letter_width(letter) for letter in text)
+
+
+def _letter_width(letter: str) -> float:
+    if unicodedata.east_asian_width(letter) in "WF":
+        return 1.0
+    if letter in "ijl.,:;'|!()[] ftr-":
+        return 0.36
+    return 0.9 if letter in "mwMW%@" else 0.7 if letter.isupper() else 0.6
+
+
+def shorten(text: object, width: float, size: float = 12) -> str:
+    """Text cut to a width, with an ellipsis where something was left out."""
+    words = str(text)
+    if text_width(words, size) <= width:
+        return words
+    while words and text_width(words + "…", size) > width:
+        words = words[:-1]
+    return words.rstrip() + "…"
+
+
+def show(value: float) -> str:
+    """A number for a reader: five significant digits, a real minus sign.
+
+    >>> show(0.123456), show(-12345.6), show(3.0)
+    ('0.12346', '−12346', '3')
+    """
+    text = f"{value:.5g}"
+    if "e" in text and 1 <= abs(value) < 1e9:
+        text = f"{value:.0f}"
+    return text.replace("-", "−")
+
+
+def colour(position: int, chosen: str | None = None) -> str:
+    """Style of the series at a position: its own colour, or one of the palette that fits light and dark paper."""
+    if chosen is not None and not _COLOUR.fullmatch(chosen):
+        raise InputError(f"'{chosen}' is no CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
+    return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
+
+
+def marker(position: int, x: float, y: float, radius: float, name: str = "") -> str:
+    """A mark at (x, y): circles for the first colours, other shapes when the colours come round again."""
+    title = tag("title", clean(name)) if name else ""
+    r = radius * 1.15
+    shapes = [
+        "",
+        f"M{x - r:.2f},{y - r:.2f}h{2 * r:.2f}v{2 * r:.2f}h{-2 * r:.2f}z",
+        f"M{x:.2f},{y - 1.3 * r:.2f}l{1.3 * r:.2f},{2.2 * r:.2f}h{-2.6 * r:.2f}z",
+        f"M{x:.2f},{y - 1.4 * r:.2f}l{1.4 * r:.2f},{1.4 * r:.2f}l{-1.4 * r:.2f},{1.4 * r:.2f}l{-1.4 * r:.2f},{-1.4 * r:.2f}z",
+        f"M{x:.2f},{y + 1.3 * r:.2f}l{1.3 * r:.2f},{-2.2 * r:.2f}h{-2.6 * r:.2f}z",
+    ]
+    path = shapes[position // COLOURS % len(shapes)]
+    return tag("path", title, d=path) if path else tag("circle", title, cx=x, cy=y, r=radius)
+
+
+def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bool = False) -> tuple[str, float]:
+    """Keys of all series from `top` down, as markup and the height it takes; many names share aligned, compact columns."""
+    many = len(names) > 8
+    size, row_height = (11.0, 17.0) if many else (12.0, 20.0)
+    mark_width = 26.0 if lines else 16.0
+    longest = 200.0 if many else 300.0
+    shown = [shorten(name, longest, size) for name in names]
+    widths = [mark_width + text_width(name, size) + 16 for name in shown]
+    column = WIDTH / max(1, int(WIDTH // max(widths, default=WIDTH)))
+    x, y, keys = 0.0, top + row_height / 2, []
+    for position, (name, style) in enumerate(zip(names, styles)):
+        advance = column if many else widths[position]
+        if x and x + advance > WIDTH + 1:
+            x, y = 0.0, y + row_height
+        mark = (
+            tag("path", d=f"M{x:.1f},{y:.1f}h18", class_=f"line d{position // COLOURS % 4}")
+            if lines
+            else tag("g", marker(position, x + 5, y, 4), class_="mark")
+        )
+        full = tag("title", clean(name)) if shown[position] != name else ""
+        label = tag("text", clean(shown[position]), x=x + mark_width, y=y + size * 0.36, style=f"font-size:{size:g}px")
+        keys.append(tag("g", full + mark + label, class_="key", data_series=position, style=style))
+        x += advance
+    return "".join(keys), (y + row_height / 2 - top if keys else 0.0)

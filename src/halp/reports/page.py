@@ -1,0 +1,192 @@
+"""The report: sections of text, tables and figures, saved as one HTML file that needs nothing else to open."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from halp._version import __version__
+from halp.errors import InputError
+from halp.reports.drawing import asset, clean
+
+# The page may use what is inside it and nothing else, whatever markup a figure brings along.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)?")
+
+
+class Report:
+    """Builds a page from top to bottom; every text is escaped, only the markup of figures is taken as it is."""
+
+    def __init__(self, title: str, subtitle: str = "") -> None:
+        self.title = title
+        self.subtitle = subtitle
+        self._headings: list[str] = []
+        self._parts: list[str] = []
+        self._tables = 0
+        self._figures = 0
+
+    def section(self, heading: str, text: str = "") -> None:
+        """Start a section; `text` is plain text, a blank line starts a new paragraph."""
+        self._headings.append(heading)
+        number = len(self._headings)
+        label = f'<span class="number">{number}</span>{clean(heading)}'
+        self._parts.append(f'<h2 id="section-{number}">{label}</h2>')
+        self.text(text)
+
+    def text(self, text: str) -> None:
+        """Paragraphs of plain text, a blank line between two of them."""
+        paragraphs = (part.strip() for part in re.split(r"\n\s*\n", text))
+        self._parts += [f"<p>{clean(part)}</p>" for part in paragraphs if part]
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[object]],
+        *,
+        caption: str = "",
+        highlight: int | None = None,
+    ) -> None:
+        """A table; numbers and (mean, std) pairs are right aligned, with the same decimals down a column.
+
+        `highlight` is the index of the column whose largest number is the best: that cell and its row are marked.
+        """
+        for row in rows:
+            if len(row) != len(columns):
+                raise InputError(f"a row of {len(row)} cells does not fit the {len(columns)} columns {list(columns)}")
+        if highlight is not None and not -len(columns) <= highlight < len(columns):
+            raise InputError(f"there is no column {highlight} to highlight in a table of {len(columns)} columns")
+        turned = [[row[c] for row in rows] for c in range(len(columns))]
+        right = [any(map(_is_number, column)) and all(_is_number(v) or _is_gap(v) for v in column) for column in turned]
+        shown = [_format_column(column) for column in turned]
+        marked = None if highlight is None else highlight % len(columns)
+        best = _best_rows(turned[marked]) if marked is not None else set()
+
+        def cell(element: str, column: int, text: str, kind: str = "") -> str:
+            kinds = " ".join(filter(None, ["right" if right[column] else "", kind]))
+            opening = f'{element} class="{kinds}"' if kinds else element
+            return f"<{opening}>{clean(text)}</{element}>"
+
+        self._tables += 1
+        head = "".join(cell("th", c, name) for c, name in enumerate(columns))
+        lines = []
+        for r in range(len(rows)):
+            cells = "".join(
+                cell("td", c, shown[c][r], "best" * (r in best and c == marked)) for c in range(len(columns))
+            )
+            lines.append(f'<tr class="lead">{cells}</tr>' if r in best else f"<tr>{cells}</tr>")
+        words = _caption(f"Table {self._tables}", caption)
+        body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        self._parts.append(f'<figure class="table">{words}<div class="scroll">{body}</div></figure>')
+
+    def figure(self, svg_or_html: str, caption: str = "") -> None:
+        """A chart, the player or other markup of our own making; it is inserted as it is."""
+        self._figures += 1
+        words = _caption(f"Figure {self._figures}", caption)
+        self._parts.append(f'<figure><div class="scroll">{svg_or_html}</div>{words}</figure>')
+
+    def html(self) -> str:
+        """The whole page."""
+        links = "".join(
+            f'<li><a href="#section-{number}"><span class="number">{number}</span>{clean(heading)}</a></li>'
+            for number, heading in enumerate(self._headings, start=1)
+        )
+        contents = f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if len(self._headings) > 1 else ""
+        subtitle = f'<p class="subtitle">{clean(self.subtitle)}</p>' if self.subtitle else ""
+        return (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="color-scheme" content="light dark">\n'
+            f"<title>{clean(self.title)}</title>\n<style>\n{asset('page.css')}</style>\n"
+            f"<script>\n{asset('page.js')}</script>\n</head>\n<body>\n"
+            f"<header><h1>{clean(self.title)}</h1>{subtitle}</header>\n"
+            f'<div class="columns">{contents}\n<main>\n' + "\n".join(self._parts) + "\n</main></div>\n"
+            f"<footer>halp {clean(__version__)}</footer>\n</body>\n</html>\n"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page; the file is there whole or not at all."""
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        page = self.html()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(partial, "w", encoding="utf-8", errors="replace") as file:
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError as error:
+            raise InputError(f"the report '{path}' cannot be written ({error}); choose another place") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+
+def _caption(number: str, text: str) -> str:
+    return f"<figcaption><b>{number}</b> {clean(text)}</figcaption>"
+
+
+def _is_gap(value: object) -> bool:
+    return value is None or value in ("", "-", "–", "—") or (isinstance(value, float) and math.isnan(value))
+
+
+def _is_pair(value: object) -> bool:
+    """A mean with its standard deviation."""
+    return isinstance(value, tuple) and len(value) == 2 and all(_plain(part) is not None for part in value)
+
+
+def _is_number(value: object) -> bool:
+    return _plain(value) is not None or _is_pair(value) or (isinstance(value, str) and bool(_NUMERIC.fullmatch(value)))
+
+
+def _plain(value: object) -> float | None:
+    """The value of a number that can be shown with decimals; truth values and NaN are none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+        return None
+    return float(value)
+
+
+def _rank(value: object) -> float:
+    """What "best" compares: the number, or the mean of a pair."""
+    if isinstance(value, tuple) and _is_pair(value):
+        value = value[0]
+    if isinstance(value, str) and _NUMERIC.fullmatch(value):
+        digits = re.match(r"[-+−]?[\d.]+", value.replace(",", ""))
+        return float(digits.group().replace("−", "-").rstrip(".")) if digits else -math.inf
+    plain = _plain(value)
+    return -math.inf if plain is None else plain
+
+
+def _best_rows(column: Sequence[object]) -> set[int]:
+    ranks = [_rank(value) for value in column]
+    best = max(ranks, default=-math.inf)
+    return {row for row, rank in enumerate(ranks) if rank == best and math.isfinite(best)}
+
+
+def _format_column(column: Sequence[object]) -> list[str]:
+    """Cells as text; all fractions of a column get as many decimals as the one that needs most, within reason."""
+    singles = [part for value in column for part in (value if isinstance(value, tuple) else (value,))]
+    fractions = [float(v) for v in singles if _plain(v) is not None and not isinstance(v, numbers.Integral)]
+    fractions = [value for value in fractions if math.isfinite(value)]
+    largest = max(map(abs, fractions), default=0.0)
+    most = 4 if largest < 1 else 3 if largest < 10 else 2
+    decimals = next(d for d in range(most + 1) if d == most or all(round(v, d) == round(v, most) for v in fractions))
+    tiny = 0 < largest < 1e-3
+
+    def text(value: object) -> str:
+        if _is_gap(value):
+            return "–"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, tuple) and _is_pair(value):
+            return f"{text(value[0])} ± {text(value[1])}"
+        if isinstance(value, numbers.Integral) or _plain(value) is None:
+            return str(value)
+        return (f"{value:.3g}" if tiny else f"{value:.{decimals}f}").replace("-", "−")
+
+    return [text(value) for value in column]
