@@ -28,17 +28,19 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
         return np.pad(principal[:, :2], ((0, 0), (0, max(0, 2 - principal.shape[1]))))
 
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     perplexity = min(30.0, (len(x) - 1) / 3)
     flat = principal[:, :_PRINCIPAL]
     if not flat.any():
         return np.zeros((len(x), 2))
     init = np.pad(flat[:, :2], ((0, 0), (0, max(0, 2 - flat.shape[1])))) / flat[:, 0].std() * 1e-4
-    # One job: the outcome of more than one depends on the number of cores.
     tsne = TSNE(
         2, perplexity=perplexity, init=init.astype(np.float32), random_state=seed, learning_rate="auto", n_jobs=1
     )
-    return np.asarray(tsne.fit_transform(flat), dtype=np.float64)
+    # One thread: sums over several are rounded differently from one number of cores to another.
+    with threadpool_limits(1):
+        return np.asarray(tsne.fit_transform(flat), dtype=np.float64)
 
 
 def _principal(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
