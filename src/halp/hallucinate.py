@@ -97,8 +97,8 @@ def plan(
         choose(kind, name, known)
     if len(prototypes) < 2:
         raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
-    key = precise(key)
-    prototypes = prototypes.to(key)
+    key = precise(key.detach())
+    prototypes = prototypes.detach().to(key)
     if query is not None:
         query = query.detach().to(key)
     elif anchor == "query" or direction == "query" or filter == "variant-1":
@@ -174,9 +174,10 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
     sine = (1 - cosine.square()).sqrt_().clamp_min_(eps)
     # towards the opposite point there is no geodesic, and close to it rounding picks one: stay
     walkable = cosine > eps**0.5 / 2 - 1
-    ranked = torch.atan2(sine, kappa.amax(0) + cosine) * walkable
     pair = kappa.diagonal(dim1=0, dim2=2).clamp_min(0) if own_target is None else torch.zeros_like(cosine)
-    limit = torch.atan2(sine, pair + cosine) * walkable
+    limit, ranked = torch.atan2(sine, torch.stack([pair, kappa.amax(0)]) + cosine).mul_(walkable)
+    # a positive on the boundary is kept, whichever way its last bit was rounded
+    ranked = ranked * (1 + 8 * eps)
     return _Course(closest, targets, cosine, sine, limit, ranked)
 
 
@@ -239,11 +240,11 @@ def halp_loss(
 def pull(query: Tensor, made: Plan, temperature: float, reduction: str = "positives") -> Tensor:
     """The loss for positives that are planned already; zero where none is kept."""
     if choose("reduction", reduction, REDUCTIONS) == "anchors":
-        total = made.kept_sum(1 / made.kept.sum(1, keepdim=True).clamp_min(1))
+        total = made.kept_sum(made.kept.sum(1, keepdim=True).clamp_min(1).to(made.theta.dtype).reciprocal())
         number = made.kept.any(1).sum()
     else:
         total, number = made.kept_sum(), made.kept.sum()
-    return (query * (total / (number.clamp_min(1) * -temperature))).sum()
+    return (query * (total / number.clamp_min(1) / -temperature)).sum()
 
 
 class HallucinatedPositives(nn.Module):
