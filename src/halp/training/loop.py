@@ -26,7 +26,16 @@ from halp.progress import Bar, console
 from halp.sampling import epoch_batches, generator, steps_in_epoch
 from halp.training.checkpoint import Checkpoint, optimiser_tensors, restore_optimiser, save_checkpoint
 from halp.training.recipe import Recipe
-from halp.training.run import Run, check_same, create_run, find_checkpoint, open_run, peak_memory, read_lines, seeded
+from halp.training.run import (
+    Run,
+    build_model,
+    check_same,
+    create_run,
+    find_checkpoint,
+    open_run,
+    peak_memory,
+    read_lines,
+)
 from halp.views import ClipPool, random_views
 
 
@@ -65,17 +74,7 @@ def pretrain(
             f"[yellow]warning:[/] the queue ({recipe.contrast.queue}) is larger than the data set ({len(clips)} clips): "
             "it will hold older keys of the same clips as negatives; consider a smaller contrast.queue"
         )
-    with seeded(recipe.seed):
-        model = ContrastiveModel(
-            store.topology,
-            store.persons,
-            streams=recipe.streams,
-            terms=recipe.terms,
-            encoder=recipe.encoder,
-            contrast=recipe.contrast,
-            halp=recipe.halp,
-            generator=generator(recipe.seed, "queue"),
-        )
+    model = build_model(recipe, store.topology, store.persons)
     settings = recipe.optimiser
     optimiser = torch.optim.SGD(
         [parameter for parameter in model.parameters() if parameter.requires_grad],

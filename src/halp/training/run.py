@@ -24,10 +24,10 @@ import torch
 
 from halp._version import __version__
 from halp.clips.store import Store, topology_from_json
-from halp.encoders import build_encoder
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
+from halp.methods import ContrastiveModel
 from halp.sampling import generator
 from halp.skeleton import Topology
 from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
@@ -59,19 +59,24 @@ class Run:
         self.info.update(entries)
         write_json(self.path / "run.json", self.info)
 
+    def model(self) -> ContrastiveModel:
+        """The whole model with queue and prototypes as last saved."""
+        model = build_model(self.recipe, self.topology, self.info["data"]["persons"])
+        model.load_state_dict(newest_checkpoint(self.checkpoints).model)
+        return model
+
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PackagedEncoder:
         """The query encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
         choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
         data = self.info["data"]
-        with seeded(self.recipe.seed):
-            encoder = build_encoder(self.recipe.encoder, self.topology, data["persons"])
         origin = {"run": str(self.path), "recipe": self.recipe.name, "trained": trained, "step": 0}
+        model = build_model(self.recipe, self.topology, data["persons"])
         if trained:
             checkpoint = newest_checkpoint(self.checkpoints)
-            prefix = f"pairs.{stream}.query.encoder."
-            weights = {name[len(prefix) :]: w for name, w in checkpoint.model.items() if name.startswith(prefix)}
-            encoder.load_state_dict(weights)
+            model.load_state_dict(checkpoint.model)
             origin["step"] = checkpoint.state["step"]
+        encoder: Any = model.pairs[stream]
+        encoder = encoder.query.encoder
         return PackagedEncoder(
             encoder,
             self.topology,
@@ -81,6 +86,21 @@ class Run:
             normalisation=data["normalisation"],
             origin=origin,
         ).eval()
+
+
+def build_model(recipe: Recipe, topology: Topology, persons: int) -> ContrastiveModel:
+    """The model of a recipe with the weights that its seed gives."""
+    with seeded(recipe.seed):
+        return ContrastiveModel(
+            topology,
+            persons,
+            streams=recipe.streams,
+            terms=recipe.terms,
+            encoder=recipe.encoder,
+            contrast=recipe.contrast,
+            halp=recipe.halp,
+            generator=generator(recipe.seed, "queue"),
+        )
 
 
 def create_run(path: Path, recipe: Recipe, store: Store) -> Run:

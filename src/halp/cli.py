@@ -1,0 +1,235 @@
+"""The `halp` command. Each command is a thin function here; the work is done by the library.
+
+Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Any
+
+import tyro
+from tyro.conf import Positional, UseAppendAction
+
+from halp._version import __version__
+from halp.errors import InputError
+
+app = tyro.extras.SubcommandApp()
+Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
+
+
+def _flat(settings: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(setting for group in settings for setting in group)
+
+
+def _print_json(data: Any) -> None:
+    sys.stdout.write(json_format.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+@app.command
+def demo(
+    *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
+) -> None:
+    """Train MoCo and HaLP on synthetic people, print a table and write a report. Takes less than five minutes.
+
+    Example: halp demo --folder demo
+
+    Args:
+        folder: where data, runs and report.html go; what an earlier demo left there is replaced.
+        clips: how many clips to make.
+        seed: another seed gives other people and other weights.
+        set: override settings of both recipes, such as epochs=10.
+        json: print the accuracies as JSON.
+    """
+    from halp.demo import run_demo
+    from halp.evaluation.table import print_table
+    from halp.progress import console
+
+    made = run_demo(folder, clips=clips, seed=seed, settings=_flat(set))
+    if json:
+        _print_json({row.name: {result.protocol: result.accuracy for result in row.results} for row in made.rows})
+    else:
+        print_table(made.rows)
+    console.print(f"done in {made.seconds:.0f} s; open [bold]{made.report}[/] in a browser")
+
+
+@app.command
+def pretrain(
+    recipe: Positional[str],
+    *,
+    data: Path,
+    run: Path | None = None,
+    set: Settings = (),
+    resume: bool = False,
+    fork: Path | None = None,
+    accelerator: str = "auto",
+    precision: str = "32-true",
+    json: bool = False,
+) -> None:
+    """Learn an encoder from a store without labels.
+
+    Examples:
+        halp pretrain small --data stores/mine
+        halp pretrain recipes/ntu60-halp.toml --data stores/ntu60 --set seed=1 halp.hardness=0.6
+        halp pretrain small --data stores/mine --resume
+
+    Args:
+        recipe: a TOML file, or the name of a recipe that comes with halp (see `halp recipes`).
+        data: the store to learn from.
+        run: the run folder (default: runs/NAME-seedN).
+        set: override settings as key=value.
+        resume: go on with the run where it stopped.
+        fork: start from the newest checkpoint of another run, or from that very checkpoint.
+        accelerator: cpu, cuda, mps or auto.
+        precision: 32-true, bf16-mixed or 16-mixed.
+        json: print what was made as JSON.
+    """
+    from halp.clips.store import open_store
+    from halp.progress import console
+    from halp.training import load_recipe
+    from halp.training import pretrain as train
+
+    chosen = load_recipe(recipe, _flat(set))
+    folder = run or Path("runs") / f"{chosen.name}-seed{chosen.seed}"
+    if not resume and (folder / "run.json").exists():
+        raise InputError(
+            f"'{folder}' holds a run already; go on with it by --resume, or choose another folder with --run"
+        )
+    made = train(
+        chosen, open_store(data), folder, resume=resume, fork=fork, accelerator=accelerator, precision=precision
+    )
+    if json:
+        _print_json({"run": str(made.path), **made.info.get("finished", {})})
+    else:
+        console.print(f"trained: [bold]{made.path}[/]; next: halp evaluate {made.path} --data {data}")
+
+
+@app.command
+def evaluate(
+    run: Positional[Path],
+    *,
+    data: Path | None = None,
+    protocol: tuple[str, ...] = ("knn", "linear"),
+    split: tuple[str, ...] = (),
+    stream: str = "joint",
+    seed: int = 0,
+    floors: bool = True,
+    json: bool = False,
+) -> None:
+    """Evaluate a run's encoder, beside the untrained encoder and the raw coordinates.
+
+    Example: halp evaluate runs/small-seed0 --protocol knn linear --split xsub xview
+
+    Args:
+        run: the run folder; results are saved in its results/.
+        data: the store to evaluate on (default: the one it was trained on).
+        protocol: knn, linear.
+        split: splits of the store (default: the one it was trained on).
+        stream: which stream's encoder.
+        seed: of the classifier.
+        floors: also evaluate the untrained encoder and the raw coordinates (--no-floors leaves them out).
+        json: print the results as JSON.
+    """
+    from dataclasses import asdict
+
+    from halp.clips.store import open_store
+    from halp.evaluation.table import evaluate_run, print_table
+    from halp.training import open_run
+
+    trained = open_run(run)
+    store = open_store(data or trained.info["data"]["path"])
+    splits = split or (trained.recipe.split,)
+    rows = evaluate_run(trained, store, protocols=protocol, splits=splits, stream=stream, seed=seed, floors=floors)
+    if json:
+        _print_json({row.name: [asdict(result) for result in row.results] for row in rows})
+    else:
+        print_table(rows)
+
+
+@app.command
+def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"), data: Path | None = None) -> None:
+    """Write one self-contained HTML page that compares runs.
+
+    Example: halp report runs/moco-seed0 runs/halp-seed0 --out report.html
+
+    Args:
+        runs: run folders.
+        out: where the page goes.
+        data: the store for embedding map and players (default: the one the first run was trained on).
+    """
+    from halp.clips.store import open_store
+    from halp.progress import console
+    from halp.reports.run_report import report_runs
+    from halp.training import open_run
+
+    if not runs:
+        raise InputError("name at least one run folder, for example: halp report runs/small-seed0")
+    opened = {path.name: open_run(path) for path in runs}
+    if len(opened) < len(runs):
+        raise InputError("two of the runs have the same folder name; give them different ones")
+    home = Path(data or next(iter(opened.values())).info["data"]["path"])
+    store = open_store(home) if home.exists() else None
+    console.print(f"written: [bold]{report_runs(opened, store).save(out)}[/]")
+
+
+@app.command
+def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
+    """List the recipes that come with halp, or print one with every default spelled out.
+
+    Args:
+        name: a recipe to print.
+        json: print as JSON.
+    """
+    from rich.table import Table
+
+    from halp.progress import console
+    from halp.training import list_recipes, load_recipe
+
+    if name:
+        chosen = load_recipe(name)
+        if json:
+            _print_json(chosen.flat())
+        else:
+            sys.stdout.write(chosen.to_toml())
+        return
+    known = {key: load_recipe(path) for key, path in list_recipes().items()}
+    if json:
+        _print_json({key: recipe.description for key, recipe in known.items()})
+        return
+    table = Table("recipe", "what it is", "epochs", "terms")
+    for key, recipe in known.items():
+        table.add_row(key, recipe.description, str(recipe.epochs), " + ".join(recipe.terms))
+    console.print(table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `halp` command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        sys.stdout.write(f"halp {__version__}\n")
+        return
+    try:
+        app.cli(
+            prog="halp",
+            description="Learn human actions from skeletons without labels.",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes,),
+        )
+    except InputError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except Exception as error:
+        code = {"Interrupted": 3, "Diverged": 1}.get(type(error).__name__)
+        if code is None:
+            raise
+        _fail(str(error), code)
+
+
+def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]halp:[/] {message}", highlight=False)
+    sys.exit(code)

@@ -1,0 +1,85 @@
+"""The demonstration: synthetic people, MoCo and HaLP from the same warm-up, one table and one report, in five minutes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from halp.clips.store import Store
+from halp.clips.synthetic import make_synthetic_store
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError
+from halp.evaluation import RawCoordinates
+from halp.evaluation.table import Row, evaluate_row
+from halp.progress import console
+from halp.reports.page import Report
+from halp.reports.run_report import (
+    add_accuracies,
+    add_curves,
+    add_embedding,
+    add_prototypes,
+    add_provenance,
+)
+from halp.training import Run, load_recipe, pretrain
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration made."""
+
+    rows: list[Row]
+    runs: dict[str, Run]
+    report: Path
+    seconds: float
+
+
+def run_demo(
+    folder: Path, *, clips: int = 1440, seed: int = 0, settings: tuple[str, ...] = (), overwrite: bool = True
+) -> Demo:
+    """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
+    started = time.monotonic()
+    _clear(folder, overwrite)
+    store = make_synthetic_store(folder / "store", count=clips, seed=seed)
+    actions, people = len(store.class_names), len(set(store.subjects.tolist()))
+    console.print(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
+    halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
+    moco = load_recipe("demo-moco", (*settings, f"seed={seed}"))
+    split = moco.split
+
+    rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
+    warm = pretrain(moco, store, folder / "moco", until=halp.halp.start_epoch)
+    rows.append(_row("untrained", warm.encoder(trained=False), store, split, seed, warm))
+    runs = {
+        "HaLP": pretrain(halp, store, folder / "halp", fork=warm.path),
+        "MoCo": pretrain(moco, store, folder / "moco", resume=True),
+    }
+    runs = {name: runs[name] for name in ("MoCo", "HaLP")}
+    rows += [_row(name, run.encoder(), store, split, seed, run) for name, run in runs.items()]
+
+    report = Report("HaLP in five minutes", f"{len(store)} clips of synthetic people, {actions} actions, split {split}")
+    add_accuracies(report, rows)
+    add_curves(report, runs)
+    add_prototypes(report, runs["HaLP"], store)
+    add_embedding(report, runs["HaLP"], store, rows[-1].results[-1], split=split)
+    add_provenance(report, runs)
+    path = report.save(folder / "report.html")
+    return Demo(rows, runs, path, time.monotonic() - started)
+
+
+def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: int, run: Run | None) -> Row:
+    row = evaluate_row(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
+    console.print(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
+    return row
+
+
+def _clear(folder: Path, overwrite: bool) -> None:
+    """Remove what an earlier demonstration left, and nothing else."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"'{folder}' is a file; choose a folder for the demonstration")
+    for name in ("store", "moco", "halp"):
+        if (folder / name).exists():
+            if not overwrite:
+                raise InputError(f"'{folder / name}' exists already; choose another folder")
+            shutil.rmtree(folder / name)
