@@ -14,7 +14,15 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, head, read_json
 from halp.clips.readers.sources import Entry, class_folders, clip_name, entries, entry_of, runs
-from halp.clips.readers.text import coordinates, forget_unsure, json_numbers, problem, shown, unless_empty
+from halp.clips.readers.text import (
+    checked_scores,
+    coordinates,
+    forget_unsure,
+    json_numbers,
+    problem,
+    shown,
+    unless_empty,
+)
 from halp.clips.readers.tracking import Detection, follow
 from halp.skeleton import get_topology
 
@@ -116,7 +124,7 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
         scores = json_numbers(
             one["keypoint_scores"], (len(table),), path, where.replace("keypoints", "keypoint_scores")
         )
-    return table[:17, :2], np.nan_to_num(scores[:17], nan=0.0, posinf=0.0, neginf=0.0)
+    return table[:17, :2], checked_scores(scores[:17], path, where)
 
 
 def _one_frame(path: Path) -> bool:

@@ -54,6 +54,8 @@ class InterchangeReader:
             persons=int(arrays["joints"].shape[1]),
             class_names=tuple(map(str, arrays["class_names"])),
             splits=tuple(splits),
+            # What has been normalised already stays as it is.
+            normalisation=() if note and note["normalisation"] else ("drop-empty", "centre"),
             shared=False,
             origin={"already normalised": note["normalisation"]} if note and note["normalisation"] else {},
         )

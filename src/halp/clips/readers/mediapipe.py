@@ -15,7 +15,16 @@ from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, head, read_json
 from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table
 from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.readers.text import Floats, coordinates, forget_unsure, json_numbers, problem, shown, unless_empty
+from halp.clips.readers.text import (
+    Floats,
+    checked_scores,
+    coordinates,
+    forget_unsure,
+    json_numbers,
+    problem,
+    shown,
+    unless_empty,
+)
 from halp.clips.readers.tracking import Detection, follow
 from halp.skeleton import get_topology
 
@@ -91,7 +100,7 @@ class MediaPipeReader:
             joints = joints * np.array([-self.aspect, -1, self.aspect], dtype=np.float32)
         else:
             joints = joints * np.array([self.aspect, 1], dtype=np.float32)
-        scores = np.nan_to_num(body[:, -1], nan=0.0, posinf=0.0, neginf=0.0)
+        scores = checked_scores(body[:, -1], path, f"frame {number}")
         joints, _ = forget_unsure(joints, scores, self.min_score)
         return Detection(joints, float(np.clip(scores, 0, 1).mean()))
 

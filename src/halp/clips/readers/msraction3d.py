@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import first_file, read_text
 from halp.clips.readers.sources import named_files
-from halp.clips.readers.text import coordinates, forget_unsure, number_table, problem, unless_empty
+from halp.clips.readers.text import checked_scores, coordinates, forget_unsure, number_table, problem, unless_empty
 from halp.clips.splits import Split
 from halp.skeleton import KINECT_V1
 
@@ -43,7 +41,7 @@ class MsrAction3DReader:
         return first_file(path, "_skeleton3d.txt") is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, class_names=tuple(CLASSES), splits=SPLITS)
+        return Info(KINECT_V1, class_names=tuple(CLASSES), splits=SPLITS, normalisation=("drop-empty", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         return [Item(file) for file in named_files(path, _NAME, "a01_s01_e01_skeleton3D.txt")]
@@ -66,8 +64,7 @@ class MsrAction3DReader:
         frames = coordinates(values[..., :3], item.path)[:, None]
         repairs: tuple[str, ...] = ()
         if self.min_score >= 0:
-            # NaN compares as unsure, too: a confidence that is no number vouches for nothing.
-            scores = np.nan_to_num(values[:, None, :, 3], nan=0.0)
+            scores = checked_scores(values[:, None, :, 3], item.path)
             frames, repairs = forget_unsure(frames, scores, self.min_score)
         clip = Clip(frames, match[1].lower(), action - 1, subject, extra={"repetition": repetition}, repairs=repairs)
         return [unless_empty(clip)]

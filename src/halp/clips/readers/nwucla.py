@@ -48,7 +48,12 @@ class NwUclaReader:
         return found is not None and _NAME.fullmatch(found.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, class_names=tuple(CLASSES.values()), splits=SPLITS)
+        return Info(
+            KINECT_V1,
+            class_names=tuple(CLASSES.values()),
+            splits=SPLITS,
+            normalisation=("drop-empty", "centre", "rotate-mean"),
+        )
 
     def items(self, path: Path) -> Iterable[Item]:
         return [Item(file) for file in named_files(path, _NAME, "a01_s01_e00_v01.json")]

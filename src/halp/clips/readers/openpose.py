@@ -14,7 +14,7 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, read_json
 from halp.clips.readers.sources import Entry, class_folders, clip_name, runs
-from halp.clips.readers.text import coordinates, forget_unsure, json_numbers, problem, unless_empty
+from halp.clips.readers.text import checked_scores, coordinates, forget_unsure, json_numbers, problem, unless_empty
 from halp.clips.readers.tracking import Detection, follow
 from halp.skeleton import Topology, get_topology
 
@@ -75,10 +75,11 @@ class OpenPoseReader:
                 raise problem(path, where, what, "prepare layouts one by one")
             table = values.reshape(-1, 3)
             joints = coordinates(table[:, :2], path, where, axis="joint")
-            joints, _ = forget_unsure(joints, np.nan_to_num(table[:, 2]), self.min_score)
+            scores = checked_scores(table[:, 2], path, where)
+            joints, _ = forget_unsure(joints, scores, self.min_score)
             identity = person.get("person_id", [-1])
             known = isinstance(identity, list) and len(identity) == 1 and type(identity[0]) is int
-            score = float(np.clip(np.nan_to_num(table[:, 2]), 0, 1).mean())
+            score = float(np.clip(scores, 0, 1).mean())
             found.append(Detection(joints, score, identity[0] if known else -1))
         return found
 

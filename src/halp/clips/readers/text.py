@@ -112,6 +112,13 @@ def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: s
     return array.astype(np.float32)
 
 
+def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floats:
+    """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an error."""
+    if np.isinf(array).any():
+        raise problem(path, where, "a score is infinite", "correct it or leave this clip out")
+    return np.where(np.isnan(array), 0.0, array)
+
+
 def safe_name(name: object, path: Path, where: str) -> str:
     """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
     text = str(name).strip()

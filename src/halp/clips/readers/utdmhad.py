@@ -51,7 +51,7 @@ class UtdMhadReader:
         return first_file(path, "_skeleton.mat") is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, class_names=tuple(CLASSES), splits=SPLITS)
+        return Info(KINECT_V1, class_names=tuple(CLASSES), splits=SPLITS, normalisation=("drop-empty", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         return [Item(file) for file in named_files(path, _NAME, "a1_s1_t1_skeleton.mat")]

@@ -50,7 +50,9 @@ class UtKinectReader:
         return found is not None and _NAME.fullmatch(found.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, class_names=tuple(ACTIONS.values()), splits=SPLITS)
+        return Info(
+            KINECT_V1, class_names=tuple(ACTIONS.values()), splits=SPLITS, normalisation=("drop-empty", "centre")
+        )
 
     def items(self, path: Path) -> Iterable[Item]:
         files = named_files(path, _NAME, "joints_s01_e01.txt")
