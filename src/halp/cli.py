@@ -6,6 +6,7 @@ Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stoppe
 from __future__ import annotations
 
 import json as json_format
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,8 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"halp {__version__}\n")
         return
+    # idle threads that spin cost a busy machine dearly; this has to be said before torch is loaded
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app.cli(
             prog="halp",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from halp.clips.store import Store
+import torch
+
+from halp.clips.store import Store, open_store
 from halp.clips.synthetic import make_synthetic_store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
@@ -22,7 +27,8 @@ from halp.reports.run_report import (
     add_prototypes,
     add_provenance,
 )
-from halp.training import Run, load_recipe, pretrain
+from halp.training import Recipe, Run, load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ def run_demo(
 ) -> Demo:
     """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
     started = time.monotonic()
+    torch.set_num_threads(1)  # at this size a second thread costs more than it does
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))
@@ -51,11 +58,11 @@ def run_demo(
     rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
     warm = pretrain(moco, store, folder / "moco", until=halp.halp.start_epoch)
     rows.append(_row("untrained", warm.encoder(trained=False), store, split, seed, warm))
-    runs = {
-        "HaLP": pretrain(halp, store, folder / "halp", fork=warm.path),
-        "MoCo": pretrain(moco, store, folder / "moco", resume=True),
-    }
-    runs = {name: runs[name] for name in ("MoCo", "HaLP")}
+    # HaLP forks before MoCo goes on and replaces the checkpoint; then each has a core to itself
+    checkpoint = list_checkpoints(warm.checkpoints)[-1]
+    with _alongside(folder / "moco", moco, store.path):
+        with_positives = pretrain(halp, store, folder / "halp", fork=checkpoint)
+    runs = {"MoCo": open_run(folder / "moco"), "HaLP": with_positives}
     rows += [_row(name, run.encoder(), store, split, seed, run) for name, run in runs.items()]
 
     report = Report("HaLP in five minutes", f"{len(store)} clips of synthetic people, {actions} actions, split {split}")
@@ -66,6 +73,27 @@ def run_demo(
     add_provenance(report, runs)
     path = report.save(folder / "report.html")
     return Demo(rows, runs, path, time.monotonic() - started)
+
+
+@contextmanager
+def _alongside(path: Path, recipe: Recipe, store: Path) -> Iterator[None]:
+    """Resume a run in a process of its own while the body runs."""
+    process = multiprocessing.get_context("spawn").Process(target=_resume, args=(recipe, store, path))
+    process.start()
+    try:
+        yield
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        process.join()
+    if process.exitcode:
+        raise InputError(f"training '{path}' ended with exit code {process.exitcode}; what it said stands above")
+
+
+def _resume(recipe: Recipe, store: Path, path: Path) -> None:
+    torch.set_num_threads(1)
+    pretrain(recipe, open_store(store), path, resume=True, progress=False)
 
 
 def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: int, run: Run | None) -> Row:

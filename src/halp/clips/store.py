@@ -163,8 +163,9 @@ class StoreWriter:
         overwrite: bool = False,
     ) -> None:
         self.path = Path(path)
-        if self.path.exists() and not overwrite:
-            raise InputError(f"'{self.path}' exists already; remove it or choose another place for the store")
+        if self.path.exists() and not (overwrite and (self.path / "store.json").exists()):
+            what = "exists already" if not overwrite else "is no store, and only a store is overwritten"
+            raise InputError(f"'{self.path}' {what}; remove it or choose another place for the store")
         self._topology, self._persons, self._splits = topology, persons, list(splits)
         self._header = {
             "format": FORMAT,
