@@ -180,6 +180,7 @@ class StoreWriter:
         self._hash = hashlib.sha256()
         #: Written into the store as `manifest.json` where it is not empty.
         self.manifest: dict[str, Any] = {}
+        self.class_names = list(class_names)
         self._partial = partial_folder(self.path)
 
     def __enter__(self) -> StoreWriter:

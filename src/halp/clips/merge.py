@@ -1,0 +1,130 @@
+"""Several stores to one: joints mapped by name, classes by name, every source still told apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from halp.clips.clip import Clip
+from halp.clips.splits import Rule, Split, Within
+from halp.clips.store import Store, StoreWriter, open_store
+from halp.errors import InputError
+from halp.progress import Bar
+from halp.skeleton import Topology, get_topology, map_joints
+
+_OWN = ("name", "length", "label", "subject", "camera")
+
+
+def merge(
+    stores: Sequence[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
+    *,
+    topology: str | Topology | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Store:
+    """Pool stores into a new one and open it.
+
+    Joints are mapped by name onto `topology` (the first store's unless said otherwise). Clips are called `STORE/NAME`, the
+    column `source` holds the store's number from 0, classes of one name become one class. A store's split `xsub` lives on
+    as `STORE/xsub`, and `source-STORE` tests on one store after training on the others.
+    """
+    if len(stores) < 2:
+        raise InputError(f"merging takes at least two stores, not {len(stores)}")
+    opened = [open_store(one) for one in stores]
+    target = get_topology(topology) if isinstance(topology, str) else topology or opened[0].topology
+    _check_alike(opened)
+    labels = _labels(opened)
+    names = _unique([one.path.resolve().name for one in opened])
+    writer = StoreWriter(
+        path,
+        target,
+        persons=max(one.persons for one in opened),
+        class_names=list(dict.fromkeys(name for table in labels for name in table.values())),
+        splits=_splits(opened, names),
+        normalisation=opened[0].normalisation,
+        origin={"format": "merge", "stores": {name: one.hash for name, one in zip(names, opened)}},
+        overwrite=overwrite,
+    )
+    position = {name: number for number, name in enumerate(writer.class_names)}
+    with writer, Bar("merge", sum(map(len, opened)), shown=progress) as bar:
+        for source, (store, name, table) in enumerate(zip(opened, names, labels)):
+            extra = {key: values for key, values in store.columns.items() if key not in _OWN}
+            for index in range(len(store)):
+                frames = store.clip(index)
+                if target != store.topology:
+                    frames = map_joints(frames, store.topology, target)
+                writer.add(
+                    Clip(
+                        frames,
+                        f"{name}/{store.names[index]}",
+                        label=position.get(table.get(int(store.labels[index]), ""), -1),
+                        subject=int(store.subjects[index]),
+                        camera=int(store.cameras[index]),
+                        extra={**{key: int(values[index]) for key, values in extra.items()}, "source": source},
+                    )
+                )
+                bar.advance()
+        writer.manifest = _manifest(opened, names)
+    return open_store(path)
+
+
+def _check_alike(stores: Sequence[Store]) -> None:
+    first = stores[0]
+    for other in stores[1:]:
+        if other.normalisation != first.normalisation:
+            raise InputError(
+                f"store '{other.path}' was normalised by {other.normalisation}, '{first.path}' by {first.normalisation}; "
+                "prepare them with the same steps"
+            )
+
+
+def _labels(stores: Sequence[Store]) -> list[dict[int, str]]:
+    """For every store the class name of each label it has."""
+    tables = []
+    for store in stores:
+        used = sorted({int(label) for label in store.labels if label >= 0})
+        names = store.class_names
+        tables.append({label: names[label] if label < len(names) else f"class {label}" for label in used})
+    return tables
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, numbered where one occurs twice."""
+    result: list[str] = []
+    for name in names:
+        number = 2
+        candidate = name
+        while candidate in result:
+            candidate = f"{name}-{number}"
+            number += 1
+        result.append(candidate)
+    return result
+
+
+def _splits(stores: Sequence[Store], names: Sequence[str]) -> list[Rule]:
+    rules: list[Rule] = []
+    for source, (store, name) in enumerate(zip(stores, names)):
+        others = tuple(number for number in range(len(stores)) if number != source)
+        rules.append(Split(f"source-{name}", "source", others, (source,)))
+        for rule in store.splits.values():
+            if not (isinstance(rule, Split) and rule.column == "name"):
+                rules.append(Within(f"{name}/{rule.name}", rule, "source", source))
+            else:
+                full = [tuple(f"{name}/{clip}" for clip in part) for part in (rule.train, rule.test)]
+                moved = Split(rule.name, "name", full[0], full[1])
+                rules.append(Within(f"{name}/{rule.name}", moved, "source", source))
+    return rules
+
+
+def _manifest(stores: Sequence[Store], names: Sequence[str]) -> dict[str, Any]:
+    """What was dropped and repaired in the merged stores, under their names."""
+    return {"format": "merge", "stores": {name: store.manifest() for name, store in zip(names, stores)}}
+
+
+def merged_path(stores: Sequence[str | os.PathLike[str]]) -> Path:
+    """A name for the pooled store beside the first one: `a+b`."""
+    first = Path(stores[0])
+    return first.with_name("+".join(Path(one).name for one in stores))

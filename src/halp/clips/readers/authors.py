@@ -1,0 +1,141 @@
+"""The authors' preprocessed trio: `*_data_joint.npy` (N, C, T, V, M), `*_label.pkl` and `*_num_frame.npy`, a part each.
+
+What they hold is normalised already (filled, centred, rotated); padding after the true length is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip
+from halp.clips.normalise import AUTHORS
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.files import find_files, first_file, load_npy
+from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
+from halp.clips.readers.text import coordinates, problem, safe_name, unless_empty, whole_number
+from halp.clips.splits import Rule, Split
+from halp.clips.unpickle import load_pickle
+from halp.errors import InputError
+from halp.skeleton import KINECT_V2
+
+_DATA, _LABEL, _FRAMES = "_data_joint.npy", "_label.pkl", "_num_frame.npy"
+_PARTS = {"train": 0, "val": 1, "test": 1}
+_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Part:
+    """One trio: joints as a memory map, names, labels and true lengths, all of one size."""
+
+    joints: npt.NDArray[Any]
+    names: Sequence[Any]
+    labels: Sequence[Any]
+    lengths: npt.NDArray[Any]
+
+
+@dataclass
+class AuthorsReader:
+    """Folders such as `NTU-RGB-D-60-AGCN/xsub` with a trio for `train` and one for `val`; the folder names the split."""
+
+    name: str = "authors"
+    description: str = "the HaLP / ISC / CMD authors' preprocessed trio: *_data_joint.npy, *_label.pkl, *_num_frame.npy"
+
+    def sniff(self, path: Path) -> bool:
+        return first_file(path, _DATA) is not None
+
+    def info(self, path: Path) -> Info:
+        files = _files(path)
+        parts = [_load(file) for file in files]
+        largest = max(label for part in parts for label in map(_as_label, part.labels))
+        samples = [parse_name(str(name)) for part in parts for name in part.names[:1000]]
+        splits: list[Rule] = []
+        names: tuple[str, ...] = tuple(map(str, range(largest + 1)))
+        if samples and all(samples):
+            small = largest < 60
+            splits += SPLITS_60 if small else SPLITS_120
+            names = class_names()[: 60 if small else 120]
+        if len(files) > 1:
+            name = files[0].parent.name
+            splits.insert(
+                0, Split(f"{name}-files" if name in {one.name for one in splits} else name, "part", (0,), (1,))
+            )
+        persons = max(part.joints.shape[4] for part in parts)
+        return Info(KINECT_V2, persons, names, tuple(splits), applied=AUTHORS)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        return [Item(file, start) for file in _files(path) for start in range(0, len(_load(file).names), _CHUNK)]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        part = _load(item.path)
+        outcomes: list[Clip | Dropped] = []
+        for row in range(item.key, min(item.key + _CHUNK, len(part.names))):
+            try:
+                outcomes.append(_clip(item.path, part, row))
+            except InputError as error:
+                outcomes.append(Dropped(str(part.names[row])[:200], str(error)))
+        return outcomes
+
+
+def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
+    where = f"row {row}"
+    name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
+    length = int(part.lengths[row])
+    if not 0 < length <= part.joints.shape[2]:
+        what = f"a true length of {length} in {part.joints.shape[2]} frames"
+        raise problem(path, where, what, "leave this clip out")
+    frames = coordinates(np.asarray(part.joints[row, :, :length]).transpose(1, 3, 2, 0), path, where)
+    label = whole_number(part.labels[row], path, where)
+    sample = parse_name(name)
+    extra = {"part": _PARTS[path.name.removesuffix(_DATA)]} if path.name.removesuffix(_DATA) in _PARTS else {}
+    if sample is not None:
+        extra |= {"setup": sample.setup, "repetition": sample.repetition}
+    subject, camera = (sample.performer, sample.camera) if sample is not None else (-1, -1)
+    return unless_empty(Clip(frames, name, label, subject, camera, extra))
+
+
+def _as_label(label: object) -> int:
+    return int(label) if isinstance(label, int | np.integer) else -1
+
+
+def _files(path: Path) -> list[Path]:
+    files = find_files(path, _DATA)
+    folders = sorted({str(file.parent.name) for file in files})
+    if len({file.parent for file in files}) > 1:
+        raise problem(path, "", f"several preparations are in it ({', '.join(folders)})", "name one of these folders")
+    return files
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path) -> Part:
+    stem = path.name.removesuffix(_DATA)
+    label_path, frames_path = path.with_name(stem + _LABEL), path.with_name(stem + _FRAMES)
+    for needed in (label_path, frames_path):
+        if not needed.is_file():
+            raise problem(
+                path, "", f"'{needed.name}' is not beside it", "put the three files of a part into one folder"
+            )
+    joints, lengths = load_npy(path), load_npy(frames_path)
+    if joints.ndim != 5 or joints.shape[1] != 3 or joints.shape[3] != len(KINECT_V2) or joints.dtype.kind != "f":
+        what = f"it is {joints.dtype} in shape {joints.shape}"
+        raise problem(path, "", what, "it has to be (clips, 3, frames, 25, persons)")
+    content = load_pickle(label_path)
+    if not isinstance(content, tuple | list) or len(content) != 2:
+        raise problem(label_path, "", "it is no pair of names and labels", "fetch or write it again")
+    names, labels = (one.tolist() if isinstance(one, np.ndarray) else one for one in content)
+    if not isinstance(names, list | tuple) or not isinstance(labels, list | tuple):
+        raise problem(label_path, "", "it is no pair of names and labels", "fetch or write it again")
+    sizes = {"joints": len(joints), "names": len(names), "labels": len(labels), "lengths": lengths.size}
+    if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
+        what = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
+        raise problem(path, "", f"its trio does not fit together ({what})", "take all three files from one preparation")
+    return Part(joints, names, labels, np.nan_to_num(np.asarray(lengths, dtype=np.float64)))
+
+
+register_reader(AuthorsReader())

@@ -1,0 +1,147 @@
+"""PKU-MMD II: long recordings as text, 150 numbers a frame, cut into clips by label files `label,start,end,confidence`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from halp.clips.clip import Clip, Frames
+from halp.clips.normalise import AUTHORS
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.files import MIB, head, read_text, walk
+from halp.clips.readers.ntu import resource_lines
+from halp.clips.readers.text import coordinates, number_table, problem, shown, unless_empty, whole_number
+from halp.clips.splits import Split
+from halp.errors import InputError
+from halp.skeleton import KINECT_V2
+
+_NAME = re.compile(r"A(\d{2})N(\d{2})-([LMR])\.txt", re.ASCII | re.IGNORECASE)
+_CAMERAS = {"L": 1, "M": 2, "R": 3}
+_NUMBERS = 2 * 25 * 3
+_LARGEST_FILE = 128 * MIB
+# The published lists hold all recordings but these; they follow the performer (N) and the camera (L, M, R).
+UNLISTED = frozenset({"A05N04-M", "A07N12-M", "A08N12-M", "A14N12-M", "A20N01-M"})
+SPLITS = (
+    Split("xsub", "subject", train=(1, 4, 5, 6, 8, 9, 10, 11, 12, 13), test=(2, 3, 7)),
+    Split("xview", "camera", train=(2, 3), test=(1,)),
+)
+
+
+@cache
+def class_names() -> tuple[str, ...]:
+    """Names of the 51 actions of PKU-MMD; phase II has no clip of ten of them."""
+    return tuple(resource_lines("pku_classes.txt"))
+
+
+@dataclass
+class PkuReader:
+    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below it."""
+
+    name: str = "pku-mmd"
+    description: str = "PKU-MMD II: folders of skeleton and of label files, both named like A01N01-L.txt"
+
+    def sniff(self, path: Path) -> bool:
+        try:
+            for number, file in enumerate(walk(path)):
+                if _NAME.fullmatch(file.name):
+                    return True
+                if number > 1000:
+                    return False
+        except InputError:
+            return False
+        return False
+
+    def info(self, path: Path) -> Info:
+        return Info(KINECT_V2, 2, class_names(), SPLITS, AUTHORS, origin={"data set": "PKU-MMD II"})
+
+    def items(self, path: Path) -> Iterable[Item]:
+        skeletons: dict[str, Path] = {}
+        labels: dict[str, Path] = {}
+        for file in walk(path):
+            if _NAME.fullmatch(file.name):
+                name = file.stem.upper()
+                where = labels if _is_label(file) else skeletons
+                if name in where:
+                    raise problem(file, "", f"'{where[name]}' has the same name", "keep one of the two")
+                where[name] = file
+        if not skeletons:
+            what = "there is no skeleton file named like 'A01N01-L.txt'"
+            raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
+        if not labels:
+            what = "there is no label file ('label,start,end,confidence' a line) beside the skeletons"
+            raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
+        return [Item(file, labels.get(name)) for name, file in sorted(skeletons.items())]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        name = item.path.stem.upper()
+        match = _NAME.fullmatch(item.path.name)
+        if match is None:
+            raise problem(item.path, "", "its name tells no recording", "name it like A01N01-L.txt")
+        if name in UNLISTED:
+            return [Dropped(name, "in none of the published lists", expected=True)]
+        if item.key is None:
+            raise problem(item.path, "", "it has no label file", "fetch the label file of the same name")
+        recording = read_recording(item.path)
+        outcomes: list[Clip | Dropped] = []
+        for number, line in enumerate(read_text(item.key).split("\n"), start=1):
+            if line.strip():
+                where = f"line {number}"
+                try:
+                    label, start, end, repairs = _segment(line, len(recording), item.key, where)
+                    clip = Clip(
+                        recording[start:end],
+                        f"{name}-{number:03}",
+                        label=label,
+                        subject=int(match[2]),
+                        camera=_CAMERAS[match[3].upper()],
+                        extra={"recording": int(match[1]), "start": start},
+                        repairs=repairs,
+                    )
+                    outcomes.append(unless_empty(clip))
+                except InputError as error:
+                    outcomes.append(Dropped(f"{name}-{number:03}", str(error)))
+        return outcomes or [Dropped(name, "its label file names no action")]
+
+
+def _is_label(path: Path) -> bool:
+    """Label lines have commas and four numbers, skeleton lines blanks and 150."""
+    return b"," in head(path, 200) or "label" in path.parent.name.lower()
+
+
+def read_recording(path: Path) -> Frames:
+    """A whole recording `(T, 2, 25, 3)`; a person who is absent is all zeros."""
+    text = read_text(path, _LARGEST_FILE)
+    try:
+        table = (
+            np.loadtxt(text.split("\n"), comments=None, dtype=np.float64, ndmin=2) if text.strip() else np.empty((0, 0))
+        )
+        if table.shape[1] != _NUMBERS:
+            raise ValueError
+    except ValueError:
+        table = number_table(path, text, _NUMBERS, "2 persons x 25 joints x 3 coordinates")
+    return coordinates(table.reshape(-1, 2, 25, 3), path)
+
+
+def _segment(line: str, length: int, path: Path, where: str) -> tuple[int, int, int, tuple[str, ...]]:
+    """Class from 0, first frame, the frame after the last, repairs; the file counts frames from 1 and includes the end."""
+    words = line.strip().split(",")
+    if len(words) not in (3, 4):
+        what = f"{shown(line)} is not 'label,start,end,confidence'"
+        raise problem(path, where, what, "correct it or leave this clip out")
+    label, start, end = (whole_number(word.strip(), path, where) for word in words[:3])
+    if not 1 <= label <= len(class_names()):
+        raise problem(path, where, f"there is no class {label}, only 1 to 51", "correct it or leave this clip out")
+    first, last = max(start, 1), min(end, length)
+    if start < 0 or first > last:
+        what = f"frames {start} to {end} are not within the {length} of the recording"
+        raise problem(path, where, what, "correct it or leave this clip out")
+    cut = (f"frames {start} to {end} cut to the {length} of the recording",) if (first, last) != (start, end) else ()
+    return label - 1, first - 1, last, cut
+
+
+register_reader(PkuReader())
