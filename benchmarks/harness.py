@@ -58,6 +58,27 @@ def interleaved(
     return [statistics.median(seconds) for seconds in taken]
 
 
+def taking_turns(*actions: Callable[[], object], stretch: int, repeats: int, warm_up: int = 1) -> list[float]:
+    """Median over `repeats` of the mean seconds of `stretch` calls; the actions take turns call by call.
+
+    For long actions that differ little: neighbours in time are compared, and a stretch holds one whole cycle.
+    """
+    for action in actions:
+        for _ in range(warm_up):
+            action()
+    taken: list[list[float]] = [[] for _ in actions]
+    for _ in range(repeats):
+        sums = [0.0 for _ in actions]
+        for _ in range(stretch):
+            for i, action in enumerate(actions):
+                began = time.perf_counter()
+                action()
+                sums[i] += time.perf_counter() - began
+        for seconds, total in zip(taken, sums):
+            seconds.append(total / stretch)
+    return [statistics.median(seconds) for seconds in taken]
+
+
 def milliseconds(seconds: float) -> str:
     """A duration for the table."""
     return f"{seconds * 1e3:.3g} ms"
