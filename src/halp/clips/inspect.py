@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from halp.clips.splits import split_sizes
 from halp.clips.store import Store, open_store
-from halp.errors import InputError
 
 _BLOCK = 20_000
 _LONGEST_TABLE = 20
@@ -141,14 +141,11 @@ def _reasons(dropped: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _split_sizes(store: Store) -> dict[str, dict[str, Any]]:
-    sizes: dict[str, dict[str, Any]] = {}
-    for name, rule in store.splits.items():
-        try:
-            train, test = rule.indices(store.columns)
-            sizes[name] = {"train": len(train), "test": len(test), "hash": rule.hash}
-        except InputError:
-            sizes[name] = {"train": None, "test": None, "hash": rule.hash}
-    return sizes
+    sizes = split_sizes(store.splits.values(), store.columns)
+    return {
+        name: {**(sizes[name] or {"train": None, "test": None}), "hash": rule.hash}
+        for name, rule in store.splits.items()
+    }
 
 
 def _scan(store: Store) -> tuple[dict[str, float], int, dict[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from halp.clips.clip import Clip
@@ -122,9 +121,3 @@ def _splits(stores: Sequence[Store], names: Sequence[str]) -> list[Rule]:
 def _manifest(stores: Sequence[Store], names: Sequence[str]) -> dict[str, Any]:
     """What was dropped and repaired in the merged stores, under their names."""
     return {"format": "merge", "stores": {name: store.manifest() for name, store in zip(names, stores)}}
-
-
-def merged_path(stores: Sequence[str | os.PathLike[str]]) -> Path:
-    """A name for the pooled store beside the first one: `a+b`."""
-    first = Path(stores[0])
-    return first.with_name("+".join(Path(one).name for one in stores))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -213,6 +213,18 @@ def k_fold(name: str, folds: int, **settings: Any) -> list[Fold]:
 def few_labels(base: Rule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any) -> list[FewLabels]:
     """The usual fractions of a split's labels, called `xsub-1%` and so on."""
     return [FewLabels(f"{base.name}-{share * 100:g}%", base, share, **settings) for share in shares]
+
+
+def split_sizes(rules: Iterable[Rule], columns: Columns) -> dict[str, dict[str, int] | None]:
+    """How many clips each rule trains and tests on; None where it leaves a part empty or lacks its column."""
+    sizes: dict[str, dict[str, int] | None] = {}
+    for rule in rules:
+        try:
+            train, test = rule.indices(columns)
+            sizes[rule.name] = {"train": len(train), "test": len(test)}
+        except InputError:
+            sizes[rule.name] = None
+    return sizes
 
 
 def _nested(make: Callable[..., Rule]) -> Callable[..., Rule]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.partial import partial_folder, remove_leftovers
-from halp.clips.splits import Indices, Rule, rule_from_json
+from halp.clips.splits import Indices, Rule, rule_from_json, split_sizes
 from halp.errors import InputError, choose
 from halp.files import sync_folder, write_text
 from halp.skeleton import Topology
@@ -231,15 +231,7 @@ class StoreWriter:
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
         """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
-        columns = {name: np.asarray(values) for name, values in self._columns.items()}
-        sizes: dict[str, dict[str, int] | None] = {}
-        for rule in self._splits:
-            try:
-                train, test = rule.indices(columns)
-                sizes[rule.name] = {"train": len(train), "test": len(test)}
-            except InputError:
-                sizes[rule.name] = None
-        return sizes
+        return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
