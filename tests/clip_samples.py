@@ -1,0 +1,103 @@
+"""Small files of the large data sets, written to the formats' specifications, and small stores; several tests share them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.splits import Rule, Split
+from halp.clips.store import Store, StoreWriter, open_store
+from halp.skeleton import KINECT_V1, Topology
+
+NAME = "S001C002P003R002A013"
+
+
+def bodies(frames: int = 3, persons: int = 1, seed: int = 0) -> np.ndarray:
+    """Joints `(T, P, 25, 3)` with few decimals, none of them zero."""
+    return (np.random.default_rng(seed).integers(10, 999, (frames, persons, 25, 3)) / 100).astype(np.float32)
+
+
+def skeleton_text(joints: np.ndarray, end: str = "\n", there: np.ndarray | None = None) -> str:
+    """A `.skeleton` file of joints `(T, P, 25, 3)`; `there` (T, P) leaves bodies out."""
+    lines = [str(len(joints))]
+    for time, frame in enumerate(joints):
+        present = [body for person, body in enumerate(frame) if there is None or there[time, person]]
+        lines.append(str(len(present)))
+        for body in present:
+            lines += ["72057594037931101 0 1 1 1 1 0 0.02 0.05 2", "25"]
+            lines += [
+                " ".join(f"{number:g}" for number in (*joint, 277.4, 191.8, 1036.2, 519.1, -0.2, 0.05, 0.9, -0.1, 2))
+                for joint in body
+            ]
+    return end.join(lines) + end
+
+
+def write_skeleton(folder: Path, name: str = NAME, joints: np.ndarray | None = None, **options) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.skeleton"
+    path.write_bytes(skeleton_text(bodies() if joints is None else joints, **options).encode())
+    return path
+
+
+def write_pku(
+    folder: Path, name: str = "A01N02-L", frames: int = 12, labels: str | None = "3,2,5,2\n51,6,12,1\n"
+) -> np.ndarray:
+    """A recording and its labels; returns the joints `(T, 2, 25, 3)`."""
+    joints = bodies(frames, 2)
+    (folder / "skeleton").mkdir(parents=True, exist_ok=True)
+    (folder / "label").mkdir(exist_ok=True)
+    rows = joints.reshape(frames, 150)
+    text = "\n".join(" ".join(f"{number:.6f}" for number in row) for row in rows) + "\n"
+    (folder / "skeleton" / f"{name}.txt").write_text(text)
+    if labels is not None:
+        (folder / "label" / f"{name}.txt").write_text(labels)
+    return joints
+
+
+def write_trio(folder: Path, part: str, names: Sequence[str], lengths: Sequence[int], seed: int = 0) -> np.ndarray:
+    """The authors' three files with 20 padded frames; returns (N, C, T, V, M)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    joints = np.random.default_rng(seed).normal(size=(len(names), 3, 20, 25, 2)).astype(np.float32)
+    np.save(folder / f"{part}_data_joint.npy", joints)
+    np.save(folder / f"{part}_num_frame.npy", np.array(lengths))
+    labels = [int(name[17:20]) - 1 for name in names]
+    (folder / f"{part}_label.pkl").write_bytes(pickle.dumps(([f"{name}.skeleton" for name in names], labels)))
+    return joints
+
+
+def annotation(
+    name: str = NAME, label: int = 12, joints: int = 25, dimensions: int = 3, frames: int = 4, **more
+) -> dict:
+    """One entry of a PYSKL file."""
+    keypoint = np.random.default_rng(1).uniform(1, 2, (2, frames, joints, dimensions)).astype(np.float16)
+    return {"frame_dir": name, "label": label, "keypoint": keypoint, "total_frames": frames, **more}
+
+
+def write_pyskl(path: Path, annotations: Sequence[object], split: dict | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = list(annotations) if split is None else {"split": split, "annotations": list(annotations)}
+    path.write_bytes(pickle.dumps(content))
+    return path
+
+
+def make_store(
+    path: Path,
+    clips: int = 12,
+    topology: Topology = KINECT_V1,
+    persons: int = 1,
+    splits: Sequence[Rule] = (Split("xsub", "subject", (1, 3)),),
+    class_names: Sequence[str] = ("wave", "walk", "sit"),
+    **settings,
+) -> Store:
+    """A store with three classes, four subjects and two cameras; clip i has 3 + i frames."""
+    draw = np.random.default_rng(0)
+    with StoreWriter(path, topology, persons=persons, class_names=class_names, splits=splits, **settings) as writer:
+        for number in range(clips):
+            frames = draw.uniform(0.5, 1, (3 + number, persons, len(topology), topology.dimensions))
+            extra = {"setup": number % 5}
+            writer.add(Clip(frames, f"clip{number:02}", number % 3, number % 4 + 1, number % 2 + 1, extra))
+    return open_store(path)
