@@ -56,7 +56,9 @@ class ClipPool:
     def from_store(cls, store: Store, device: torch.device | str = "cpu", *, keep: bool = True) -> ClipPool:
         """All clips of a store, kept on the device; with `keep=False` they stay memory-mapped and only batches move."""
         device = torch.device(device)
-        frames = torch.from_numpy(np.array(store.frames) if keep else store.frames)
+        # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes
+        mapped = np.load(store.path / "frames.npy", mmap_mode="c", allow_pickle=False)
+        frames = torch.from_numpy(np.array(store.frames) if keep else mapped)
         home = device if keep else torch.device("cpu")
         offsets, lengths = torch.from_numpy(store.offsets[:-1]), torch.from_numpy(store.lengths)
         return cls(frames.to(home), offsets.to(home), lengths.to(home), device)
