@@ -1,0 +1,212 @@
+"""Training end to end: exact resume, forks, interruption by real signals, damage to what was saved."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import halp
+from halp.clips.store import Store
+from halp.clips.synthetic import make_synthetic_store
+from halp.errors import InputError
+from halp.training import Recipe, load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
+
+
+def recipe(tiny: tuple[str, ...], *more: str) -> Recipe:
+    return load_recipe("small", (*tiny, *more))
+
+
+def steps_an_epoch(store: Store) -> int:
+    return len(store.split("xsub")[0]) // 16
+
+
+def final_files(run: Path) -> dict[str, bytes]:
+    """What has to be equal to the bit: newest checkpoint and metrics."""
+    newest = list_checkpoints(run / "checkpoints")[-1]
+    files = {
+        name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
+    }
+    return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
+
+
+def test_run_folder_explains_itself(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    chosen = recipe(tiny)
+    run = pretrain(chosen, store, tmp_path / "run", progress=False)
+    assert open_run(run.path).recipe == chosen
+    assert run.info["data"]["hash"] == store.hash
+    assert run.info["finished"]["step"] == 3 * steps_an_epoch(store)
+    lines = run.metrics()
+    assert [line["step"] for line in lines] == list(range(1, 3 * steps_an_epoch(store) + 1))
+    assert all(np.isfinite(list(line.values())).all() for line in lines)
+    assert "joint/kept" in lines[-1]
+    assert "joint/kept" not in lines[0]
+    assert len(run.metrics("timing.jsonl")) == 3
+    encoder = halp.load_encoder(run.path)
+    assert not encoder.training
+    assert (encoder.topology, encoder.stream, encoder.frames) == (store.topology, "joint", 12)
+    assert encoder(torch.randn(2, 12, 1, 25, 3)).shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    "more", [(), ('streams=["joint", "motion", "bone"]',), ("contrast.queue=0", "halp.source=batch")]
+)
+def test_resumed_run_equals_uninterrupted_run(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    chosen = recipe(tiny, *more)
+    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+    for until in (1, 2):
+        pretrain(chosen, store, tmp_path / "parts", until=until, resume=until > 1, progress=False)
+    parts = pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
+    assert final_files(whole.path) == final_files(parts.path)
+
+
+def test_run_stopped_in_the_middle_of_an_epoch_resumes_exactly(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    chosen = recipe(tiny)
+    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+    command = _command(store, tmp_path / "signalled", tiny)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    _wait_for_a_step_after_saving(tmp_path / "signalled", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 3
+    assert b"--resume" in process.stderr.read() if process.stderr else False
+    stopped = newest_checkpoint(tmp_path / "signalled" / "checkpoints").state["step"]
+    assert stopped % steps_an_epoch(store), "the signal has to land inside an epoch for this test to mean anything"
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert final_files(whole.path) == final_files(tmp_path / "signalled")
+
+
+@pytest.mark.slow
+def test_killed_run_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    whole = pretrain(recipe(tiny), store, tmp_path / "whole", progress=False)
+    command = _command(store, tmp_path / "killed", tiny)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    _wait_for_a_step_after_saving(tmp_path / "killed", process)
+    process.kill()
+    process.wait()
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert final_files(whole.path) == final_files(tmp_path / "killed")
+
+
+def _command(store: Store, run: Path, tiny: tuple[str, ...]) -> list[str]:
+    # one step in a few takes long enough for a signal to land between two of them
+    program = (
+        "import time, halp.training.loop as loop; views = loop.random_views\n"
+        "def slowly(*given):\n    time.sleep(0.05)\n    return views(*given)\n"
+        "loop.random_views = slowly\n"
+        "from halp.cli import main; main()"
+    )
+    arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(run), "--set", *tiny]
+    return [sys.executable, "-c", program, *arguments]
+
+
+def _wait_for_a_step_after_saving(run: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the run ended early with {process.returncode}")
+        if list_checkpoints(run / "checkpoints") and (run / "metrics.jsonl").stat().st_size:
+            time.sleep(0.1)
+            return
+        time.sleep(0.02)
+    raise AssertionError("the run never saved anything")
+
+
+def test_same_seed_gives_the_same_run_and_another_seed_another(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    runs = [
+        pretrain(recipe(tiny, f"seed={seed}"), store, tmp_path / name, progress=False)
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    first, second, third = (final_files(run.path) for run in runs)
+    assert first == second
+    assert first["model.safetensors"] != third["model.safetensors"]
+
+
+def test_fork_starts_from_the_warm_up_and_shares_its_draws(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    moco, with_halp = recipe(tiny, 'terms=["infonce"]'), recipe(tiny)
+    warm = pretrain(moco, store, tmp_path / "moco", until=1, progress=False)
+    before = newest_checkpoint(warm.checkpoints)
+    forked = pretrain(with_halp, store, tmp_path / "halp", fork=warm.path, progress=False)
+    assert forked.info["forked"]["step"] == before.state["step"] == steps_an_epoch(store)
+    assert forked.metrics()[0]["step"] == steps_an_epoch(store) + 1
+    # a HaLP run from the beginning passes through the same warm-up, so the fork has to end in the same bits
+    straight = pretrain(with_halp, store, tmp_path / "straight", progress=False)
+    assert final_files(straight.path)["model.safetensors"] == final_files(forked.path)["model.safetensors"]
+
+
+def test_resuming_with_another_recipe_or_other_data_is_refused(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
+    with pytest.raises(InputError, match=r"halp\.hardness was 0\.8, now 0\.5"):
+        pretrain(recipe(tiny, "halp.hardness=0.5"), store, run.path, resume=True, progress=False)
+    other = make_synthetic_store(tmp_path / "other", count=96, subjects=6, seed=9)
+    with pytest.raises(InputError, match="other data"):
+        pretrain(recipe(tiny), other, run.path, resume=True, progress=False)
+    with pytest.raises(InputError, match="holds a run already"):
+        pretrain(recipe(tiny), store, run.path, progress=False)
+    with pytest.raises(InputError, match="no run folder"):
+        pretrain(recipe(tiny), store, tmp_path / "nowhere", resume=True, progress=False)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "tamper", "delete", "garble"])
+def test_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], damage: str
+) -> None:
+    chosen = recipe(tiny)
+    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+    run = pretrain(chosen, store, tmp_path / "run", until=2, progress=False)
+    newest = list_checkpoints(run.checkpoints)[-1]
+    weights = newest / "model.safetensors"
+    data = weights.read_bytes()
+    if damage == "truncate":
+        weights.write_bytes(data[: len(data) // 2])
+    elif damage == "tamper":
+        weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "delete":
+        weights.unlink()
+    else:
+        (newest / "state.json").write_text("{")
+    with pytest.raises(InputError):
+        load_checkpoint(newest)
+    pretrain(chosen, store, run.path, resume=True, progress=False)
+    assert final_files(whole.path) == final_files(run.path)
+
+
+def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
+    shutil.rmtree(run.checkpoints)
+    with pytest.raises(InputError, match="neither a run with checkpoints nor a checkpoint"):
+        pretrain(recipe(tiny), store, run.path, resume=True, progress=False)
+
+
+def test_queue_larger_than_the_data_is_warned_about(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain(recipe(tiny, "contrast.queue=200", "epochs=1"), store, tmp_path / "run", progress=False)
+    assert "larger than the data set" in " ".join(capsys.readouterr().err.split())
+
+
+def test_other_topology_than_the_fork_is_refused(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
+    with pytest.raises(InputError, match="does not fit the recipe"):
+        pretrain(recipe(tiny, "encoder.hidden=9"), store, tmp_path / "other", fork=run.path, progress=False)
+
+
+def test_split_that_the_store_lacks_is_refused(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match="did you mean 'xsub'"):
+        pretrain(recipe(tiny, "split=xsubs"), store, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
