@@ -112,8 +112,16 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-@lru_cache(maxsize=4)
 def _load(path: Path) -> Part:
+    """The file's content, kept until another file is asked for or this one changes."""
+    try:
+        return _load_once(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
+
+
+@lru_cache(maxsize=4)
+def _load_once(path: Path, changed: int) -> Part:
     stem = path.name.removesuffix(_DATA)
     label_path, frames_path = path.with_name(stem + _LABEL), path.with_name(stem + _FRAMES)
     for needed in (label_path, frames_path):

@@ -125,8 +125,16 @@ def _only_file(path: Path) -> Path:
     return files[0]
 
 
-@lru_cache(maxsize=1)
 def _load(path: Path) -> Annotations:
+    """The file's content, kept until another file is asked for or this one changes."""
+    try:
+        return _load_once(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
+
+
+@lru_cache(maxsize=1)
+def _load_once(path: Path, changed: int) -> Annotations:
     content = load_pickle(path)
     split = content.get("split", {}) if isinstance(content, dict) else {}
     clips = content.get("annotations") if isinstance(content, dict) else content
