@@ -1,0 +1,221 @@
+"""Features, kNN, linear evaluation and results against scikit-learn and slow formulas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
+
+import halp
+from halp.clips.normalise import normalise
+from halp.clips.store import Store
+from halp.clips.synthetic import synthetic_clips
+from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError
+from halp.evaluation import RawCoordinates, Result
+from halp.evaluation.features import embed, fingerprint
+from halp.evaluation.knn import knn_predict, neighbours
+from halp.evaluation.linear import LinearSettings, fit_linear, predict_linear
+from halp.evaluation.results import score
+from halp.evaluation.table import evaluate_run
+from halp.sampling import generator
+from halp.training import load_recipe, pretrain
+
+
+def blobs(seed: int = 0, classes: int = 4, each: int = 40, width: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(classes, width))
+    labels = np.repeat(np.arange(classes), each)
+    return (centres[labels] + 0.8 * rng.normal(size=(len(labels), width))).astype(np.float32), labels
+
+
+def untrained(store: Store, stream: str = "joint") -> PackagedEncoder:
+    torch.manual_seed(0)
+    encoder = build_encoder(EncoderSettings(hidden=8, layers=1), store.topology, store.persons)
+    return PackagedEncoder(
+        encoder, store.topology, stream=stream, persons=2, frames=16, normalisation=store.normalisation
+    ).eval()
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_knn_equals_scikit_learn(k: int) -> None:
+    (train, labels), (test, _) = blobs(0), blobs(1)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (train, test)]
+    reference = KNeighborsClassifier(k, metric="cosine", algorithm="brute").fit(unit[0], labels)
+    votes = np.sort(reference.predict_proba(unit[1]), axis=1)
+    clear = votes[:, -1] > votes[:, -2]  # ties are broken differently
+    assert clear.mean() > 0.9
+    predicted = knn_predict(train, labels, test, k)
+    assert (predicted == reference.predict(unit[1]))[clear].all()
+
+
+def test_neighbours_are_exact_for_every_chunk_size() -> None:
+    (train, _), (test, _) = blobs(0), blobs(1)
+    cosine = (test / np.linalg.norm(test, axis=1, keepdims=True)) @ (
+        train / np.linalg.norm(train, axis=1, keepdims=True)
+    ).T
+    for chunk in (7, 1000):
+        found, similarity = neighbours(train, test, 3, chunk=chunk)
+        np.testing.assert_allclose(similarity, -np.sort(-cosine, axis=1)[:, :3], atol=1e-5)
+        np.testing.assert_allclose(np.take_along_axis(cosine, found, 1), similarity, atol=1e-5)
+    with pytest.raises(InputError, match="k = 0"):
+        neighbours(train, test, 0)
+
+
+def test_weighted_votes_prefer_the_nearer() -> None:
+    train = np.array([[1, 0], [0.6, 0.8], [0.6, 0.81]], dtype=np.float32)
+    test = np.array([[1, 0.05]], dtype=np.float32)
+    labels = np.array([0, 1, 1])
+    assert knn_predict(train, labels, test, 3).tolist() == [1]
+    assert knn_predict(train, labels, test, 3, temperature=0.05).tolist() == [0]
+
+
+def test_exact_linear_solver_equals_scikit_learn() -> None:
+    (train, labels), (test, truth) = blobs(0), blobs(1)
+    ours = fit_linear([train], labels, LinearSettings(solver="exact", penalty=1e-2), generator(0, "t"), progress=False)
+    mean, scale = train.mean(0), train.std(0, ddof=1)
+    reference = LogisticRegression(C=1 / (1e-2 * len(train)), max_iter=2000, tol=1e-8).fit(
+        (train - mean) / scale, labels
+    )
+    with torch.no_grad():
+        logits = ours(torch.from_numpy(test)).numpy()
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(probabilities, reference.predict_proba((test - mean) / scale), atol=5e-3)
+    assert (predict_linear(ours, test) == truth).mean() > 0.8
+
+
+def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
+    (train, labels), (test, truth) = blobs(0), blobs(1)
+    accuracy = {}
+    for solver in ("sgd", "exact"):
+        classifier = fit_linear(
+            [train, train + 0.01], labels, LinearSettings(solver=solver), generator(0, "t"), progress=False
+        )
+        accuracy[solver] = (predict_linear(classifier, test) == truth).mean()
+    assert abs(accuracy["sgd"] - accuracy["exact"]) < 0.05
+
+
+@pytest.mark.parametrize("protocol", ["knn", "linear"])
+def test_evaluation_leaves_the_backbone_bit_equal(store: Store, protocol: str) -> None:
+    encoder = untrained(store).train()
+    before = fingerprint(encoder)
+    result = halp.evaluate(encoder, store, protocol, progress=False, **({"epochs": 2} if protocol == "linear" else {}))
+    assert result.backbone == {"before": before, "after": before}
+    assert fingerprint(encoder) == before
+    assert encoder.training
+
+
+def test_an_evaluation_that_changes_the_backbone_is_an_error(store: Store) -> None:
+    class Drifting(PackagedEncoder):
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            self.drift += 1
+            return super().forward(clips)
+
+    encoder = Drifting(untrained(store).encoder, store.topology, persons=2, frames=8)
+    encoder.register_buffer("drift", torch.zeros(1))
+    with pytest.raises(RuntimeError, match="changed the backbone"):
+        halp.evaluate(encoder, store, progress=False)
+
+
+def test_fingerprint_sees_a_change_of_one_bit() -> None:
+    module = nn.Linear(3, 3)
+    before = fingerprint(module)
+    with torch.no_grad():
+        module.weight.view(-1)[0].mul_(1 + 1e-6)
+    assert fingerprint(module) != before
+
+
+def test_embedding_of_raw_arrays_equals_that_of_their_store(store: Store) -> None:
+    encoder = untrained(store)
+    raw = {clip.name: clip.frames for clip in synthetic_clips(192, subjects=6)}
+    arrays = [raw[name] for name in store.names[:10]]
+    np.testing.assert_allclose(halp.embed(encoder, arrays), embed(encoder, store)[:10], atol=1e-4)
+    by_hand = normalise(arrays[0], store.topology, store.normalisation)
+    np.testing.assert_allclose(by_hand, store.clip(0)[:, : by_hand.shape[1]], atol=1e-6)
+
+
+def test_embedding_does_not_depend_on_the_batch_size(store: Store) -> None:
+    encoder = untrained(store)
+    np.testing.assert_allclose(embed(encoder, store, batch_size=7), embed(encoder, store), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 20, 3), (5, 3, 25, 3), (0, 1, 25, 3), (5, 25, 3)])
+def test_arrays_of_the_wrong_shape_are_refused(store: Store, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="clip 0 has shape"):
+        halp.embed(untrained(store), [np.zeros(shape, dtype=np.float32)])
+
+
+def test_arrays_with_nan_and_empty_lists_are_refused(store: Store) -> None:
+    with pytest.raises(InputError, match="not finite"):
+        halp.embed(untrained(store), [np.full((4, 1, 25, 3), np.nan)])
+    with pytest.raises(InputError, match="no clip"):
+        halp.embed(untrained(store), [])
+
+
+def test_one_frame_and_absent_people_embed_to_finite_features(store: Store) -> None:
+    clips = [np.zeros((1, 1, 25, 3), dtype=np.float32), np.ones((1, 2, 25, 3), dtype=np.float32)]
+    assert np.isfinite(halp.embed(untrained(store), clips)).all()
+
+
+def test_results_carry_their_provenance_and_survive_saving(store: Store, tmp_path: Path) -> None:
+    result = halp.evaluate(untrained(store), store, "knn", "xview", seed=4, progress=False)
+    assert (result.protocol, result.split, result.seed) == ("knn", "xview", 4)
+    assert result.data["hash"] == store.hash
+    assert result.split_hash == store.splits["xview"].hash
+    train, test = store.split("xview")
+    assert result.clips == {"train": len(train), "test": len(test)}
+    confusion = np.array(result.confusion)
+    assert confusion.sum() == len(test)
+    assert result.accuracy == pytest.approx(100 * np.trace(confusion) / len(test), abs=1e-3)
+    path = result.save(tmp_path / "result.json")
+    assert Result.load(path) == result
+    data = json.loads(path.read_text())
+    del data["seed"]
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match="no result of this version"):
+        Result.load(path)
+
+
+def test_score_counts_by_class() -> None:
+    accuracy, per_class, confusion = score(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0]), ["a", "b", "c", "d"])
+    assert accuracy == 50
+    assert per_class == {"a": 50.0, "b": 100.0, "c": 0.0}
+    assert confusion[0][:2] == [1, 1]
+
+
+def test_unknown_protocol_setting_or_split_is_refused(store: Store) -> None:
+    encoder = untrained(store)
+    with pytest.raises(InputError, match="did you mean 'knn'"):
+        halp.evaluate(encoder, store, "kn", progress=False)
+    with pytest.raises(InputError, match="unexpected keyword argument 'neighbours'"):
+        halp.evaluate(encoder, store, "knn", progress=False, neighbours=3)
+    with pytest.raises(InputError, match="unknown split"):
+        halp.evaluate(encoder, store, split="xset", progress=False)
+
+
+def test_a_run_is_evaluated_beside_its_floors(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+    run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
+    rows = evaluate_run(run, store, protocols=("knn",), splits=("xsub", "xview"))
+    assert [row.name for row in rows] == ["raw coordinates", "untrained", "run"]
+    assert len(list((run.path / "results").glob("*.json"))) == 4
+    raw = RawCoordinates(store.topology, persons=store.persons)
+    assert rows[0].results[0].accuracy == halp.evaluate(raw, store, "knn", progress=False).accuracy
+
+
+def test_encoder_refuses_clips_of_another_topology(store: Store) -> None:
+    with pytest.raises(InputError, match="kinect-v2"):
+        untrained(store)(torch.zeros(1, 4, 1, 20, 3))
+
+
+def test_streams_are_derived_by_the_encoder_itself(store: Store) -> None:
+    joint, bone = untrained(store), untrained(store, "bone")
+    clips = torch.from_numpy(np.array(store.clip(0)))[None]
+    derived = clips - clips[:, :, :, list(store.topology.parents)]
+    assert torch.allclose(bone(clips), joint(derived), atol=1e-6)
