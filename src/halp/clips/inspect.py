@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -132,10 +133,10 @@ def _counts(values: Any) -> dict[int, int]:
 
 
 def _reasons(dropped: list[dict[str, Any]]) -> dict[str, int]:
-    """How often each reason occurs; what differs from clip to clip, such as a path in quotes, is left out."""
+    """How often each reason occurs; what differs from clip to clip, the file and the line, is left out."""
     reasons: dict[str, int] = {}
     for one in dropped:
-        reason = str(one.get("reason", "")).partition("; ")[0].rpartition("': ")[2]
+        reason = re.sub(r"^'[^']*'(, [^:]*)?: ", "", str(one.get("reason", "")).partition("; ")[0])
         reasons[reason] = reasons.get(reason, 0) + 1
     return dict(sorted(reasons.items(), key=lambda pair: -pair[1]))
 
