@@ -133,6 +133,24 @@ def test_a_billion_declared_frames_are_not_believed(tmp_path: Path) -> None:
         get_reader("bvh").info(tmp_path)
 
 
+def test_a_message_stays_short_whatever_it_quotes(tmp_path: Path) -> None:
+    for number in ("9" * 5000, "x" * 5000):
+        (tmp_path / "a.bvh").write_text(BVH.replace("OFFSET 1 0 0", f"OFFSET {number} 0 0"))
+        assert isinstance(outcome("bvh", tmp_path), InputError)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.int64, np.uint8, np.longdouble])
+def test_numbers_of_any_kind_are_read(kind: type, tmp_path: Path) -> None:
+    _, write = SAMPLES["interchange"]
+    arrays = dict(np.load(write(tmp_path)))
+    joints = np.ones(arrays["joints"].shape, kind)
+    np.savez(tmp_path / "set.npz", **(arrays | {"joints": joints}))
+    assert all(isinstance(clip, Clip) for clip in outcome("interchange", tmp_path))
+    joints[0] = np.iinfo(kind).min if kind is np.int64 else joints[0]
+    np.savez(tmp_path / "set.npz", **(arrays | {"joints": joints}))
+    assert isinstance(outcome("interchange", tmp_path)[0], Dropped if kind is np.int64 else Clip)
+
+
 def test_names_in_a_table_cannot_lead_out_of_a_folder(tmp_path: Path) -> None:
     path = write_csv(tmp_path)
     for name in ("../../x", "/etc/passwd", "a/../b", "..\\x", "x\x07"):

@@ -135,7 +135,7 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
     except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
-        raise InputError(f"'{path}' is no whole NumPy array ({error}); fetch or write it again") from error
+        raise InputError(f"'{path}' is no whole NumPy array ({_short(error)}); fetch or write it again") from error
 
 
 def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[str, npt.NDArray[Any]]:
@@ -158,4 +158,10 @@ def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[st
     ) as error:  # fmt: skip
         if isinstance(error, InputError):
             raise
-        raise InputError(f"'{path}' is no whole .npz file ({error}); fetch or write it again") from error
+        raise InputError(f"'{path}' is no whole .npz file ({_short(error)}); fetch or write it again") from error
+
+
+def _short(error: Exception) -> str:
+    """The reason in a few words: some libraries quote the bytes they stumbled over."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return reason if len(reason) <= 150 else reason[:147] + "..."

@@ -43,7 +43,7 @@ def number(text: str, path: Path, where: str) -> float:
     except ValueError:
         raise problem(path, where, f"{shown(text)} is no number", "correct it or leave this clip out") from None
     if not math.isfinite(value):
-        raise problem(path, where, f"{text} is no finite number", "fill the gap or leave this clip out")
+        raise problem(path, where, f"{shown(text)} is no finite number", "fill the gap or leave this clip out")
     return value
 
 
@@ -99,6 +99,10 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
 
 def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
     """Coordinates as float32; the first that is not finite or too large to be a place is named by its index."""
+    if array.dtype not in (np.float32, np.float64):
+        # The bound does not fit into half floats, and whole numbers have no absolute value of their lowest one.
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
     wrong = ~(np.abs(array) <= LARGEST)
     if wrong.any():
         at = np.argwhere(wrong)[0]
