@@ -132,18 +132,6 @@ def safe_name(name: object, path: Path, where: str) -> str:
     return text
 
 
-def class_index(label: int, class_names: Sequence[str], path: Path, where: str) -> int:
-    """A class as a position in the list of names; -1 (not known) is let through."""
-    if not -1 <= label < max(len(class_names), 1):
-        raise problem(
-            path,
-            where,
-            f"there is no class {label}, only 0 to {len(class_names) - 1}",
-            "correct it or leave this clip out",
-        )
-    return label
-
-
 def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
     """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
     unsure = (scores <= 0) | (scores < min_score)
