@@ -1,0 +1,170 @@
+"""The command line as a person meets it: real processes, exit codes, one sentence for a mistake, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halp.clips.store import Store
+
+
+def halp(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from halp.cli import main; main()", *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "400", "OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+@pytest.fixture(scope="module")
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from conftest import TINY
+
+    run = tmp_path_factory.mktemp("runs") / "tiny"
+    done = halp("pretrain", "small", "--data", store.path, "--run", run, "--set", *TINY)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def refused(answer: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2 and one sentence that holds these words."""
+    assert answer.returncode == 2, answer.stderr
+    assert "Traceback" not in answer.stderr
+    lines = [line for line in answer.stderr.splitlines() if line.strip() and "warning:" not in line]
+    assert len(lines) == 1, answer.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+def test_help_of_every_command_can_be_read() -> None:
+    top = halp("--help")
+    assert top.returncode == 0
+    for command in ("demo", "prepare", "formats", "inspect", "merge", "pretrain", "evaluate", "report", "recipes"):
+        assert command in top.stdout
+        answer = halp(command, "--help")
+        assert answer.returncode == 0, command
+        assert "Args:" not in answer.stdout
+
+
+def test_version_is_printed() -> None:
+    assert halp("--version").stdout.startswith("halp ")
+
+
+def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store, tmp_path: Path) -> None:
+    answer = halp("evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--json")
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert list(rows) == ["raw coordinates", "untrained", "tiny"]
+    assert {(result["protocol"], result["split"]) for result in rows["tiny"]} == {("knn", "xsub"), ("knn", "xview")}
+    page = tmp_path / "report.html"
+    answer = halp("report", trained, "--out", page)
+    assert answer.returncode == 0, answer.stderr
+    assert "<svg" in page.read_text(encoding="utf-8")
+
+
+def test_recipes_are_listed_and_printed_as_toml() -> None:
+    assert "ntu60-halp" in json.loads(halp("recipes", "--json").stdout)
+    assert 'name = "small"' in halp("recipes", "small").stdout
+
+
+def test_formats_are_listed() -> None:
+    assert {"ntu", "synthetic"} <= set(json.loads(halp("formats", "--json").stdout))
+
+
+def test_prepare_and_inspect_synthetic_clips(tmp_path: Path) -> None:
+    assert halp("prepare", "synthetic", 48, tmp_path / "people").returncode == 0
+    answer = halp("inspect", tmp_path / "people", "--json", "--html", tmp_path / "people.html")
+    assert json.loads(answer.stdout)["clips"] == 48
+    assert "canvas" in (tmp_path / "people.html").read_text(encoding="utf-8")
+    refused(halp("prepare", "synthetic", 48, tmp_path / "people"), "exists already")
+    refused(halp("prepare", "synthetic", "many", tmp_path / "more"), "number of clips")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("halp.hardnes=1", "did you mean 'halp.hardness'"),
+        ("halp.count=many", "has to be a whole number"),
+        ("halp.prototypes=500", "more than recent"),
+        ("halp.count=0", "at least one positive"),
+        ("halp.hardness=7", "out of range"),
+        ("split=nowhere", "unknown split"),
+    ],
+)
+def test_wrong_recipes_are_refused(store: Store, tmp_path: Path, setting: str, words: str) -> None:
+    refused(halp("pretrain", "small", "--data", store.path, "--run", tmp_path / "run", "--set", setting), words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_damaged_stores_are_refused(store: Store, tmp_path: Path) -> None:
+    refused(halp("pretrain", "small", "--data", tmp_path / "none"), "there is no store", "halp prepare")
+    refused(halp("inspect", tmp_path), "no store", "store.json")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("store.json", "index.json", "frames.npy"):
+        (copy / name).write_bytes((store.path / name).read_bytes())
+    (copy / "frames.npy").write_bytes((store.path / "frames.npy").read_bytes()[:-1000])
+    refused(halp("inspect", copy), "damaged")
+    (copy / "index.json").write_text("[1, 2")
+    refused(halp("inspect", copy), "index.json")
+    header = json.loads((store.path / "store.json").read_text())
+    (copy / "store.json").write_text(json.dumps({**header, "format": 99}))
+    refused(halp("inspect", copy), "format 99")
+
+
+def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
+    from halp.clips.clip import Clip
+    from halp.clips.splits import Split
+    from halp.clips.store import StoreWriter
+    from halp.skeleton import get_topology
+
+    topology = get_topology("coco-17")
+    with StoreWriter(
+        tmp_path / "flat", topology, persons=1, class_names=["a", "b"], splits=[Split("xsub", "subject", (1,))]
+    ) as writer:
+        for number in range(6):
+            frames = np.random.default_rng(number).normal(size=(5, 1, 17, topology.dimensions))
+            writer.add(Clip(frames.astype(np.float32), f"clip{number}", label=number % 2, subject=number % 3))
+    refused(halp("evaluate", trained, "--data", tmp_path / "flat", "--protocol", "knn", "--no-floors"), "kinect-v2")
+
+
+def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store: Store, tmp_path: Path) -> None:
+    refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
+    refused(halp("evaluate", tmp_path), "is no run folder")
+    refused(halp("report", tmp_path), "is no run folder")
+    refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
+
+
+def test_missing_arguments_exit_with_two() -> None:
+    for arguments in ((), ("pretrain",), ("pretrain", "small"), ("nonsense",), ("evaluate",)):
+        answer = halp(*arguments)
+        assert answer.returncode == 2, arguments
+        assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.slow
+def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
+    small = (
+        "epochs=6",
+        "halp.start_epoch=4",
+        "encoder.hidden=16",
+        "contrast.queue=128",
+        "halp.recent=128",
+        "saving.every=2",
+    )
+    answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 480, "--json", "--set", *small)
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert list(rows) == ["raw coordinates", "untrained", "MoCo", "HaLP"]
+    assert all(set(row) == {"knn", "linear"} for row in rows.values())
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    for title in ("Contrastive loss", "Positives kept", "Similarity to the query", "Similarity to every prototype"):
+        assert title in page
+    for title in ("Embedding map", "Confusion matrix", "Nearest neighbours"):
+        assert title in page
+    again = halp("demo", "--folder", tmp_path / "demo", "--clips", 240, "--json", "--set", *small)
+    assert again.returncode == 0, again.stderr
