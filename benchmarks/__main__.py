@@ -1,4 +1,7 @@
-"""`python -m benchmarks [name …]`: run every `bench_*.py` beside this file, or only the named ones."""
+"""`python -m benchmarks [name …] [--cpu-time]`: run every `bench_*.py` beside this file, or only the named ones.
+
+`--cpu-time` counts the processor time of one thread, which other work on the machine does not disturb much.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks.harness import RESULTS, Row, report
+from benchmarks.harness import RESULTS, Row, measure_cpu_time, report
 
 
 def main(names: list[str]) -> int:
     """Collect the rows of the modules, print one table, write `results/bench.json`."""
+    if "--cpu-time" in names:
+        names = [name for name in names if name != "--cpu-time"]
+        measure_cpu_time()
     known = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
     unknown = [name for name in names if name not in known]
     if unknown:
