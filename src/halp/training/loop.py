@@ -91,7 +91,10 @@ def pretrain(
     else:
         run = create_run(Path(path), recipe, store)
         if fork is not None:
-            step = _restore(find_checkpoint(fork), model, optimiser, strict=False)
+            warm = find_checkpoint(fork)
+            step = _restore(warm, model, optimiser, strict=False)
+            if warm.state.get("converted"):  # the authors count epochs only
+                step = int(warm.state["epoch"]) * steps
             run.add_info(forked={"from": str(fork), "step": step})
     pool = ClipPool.from_store(store, fabric.device)
     wrapped, fabric_optimiser = fabric.setup(model, optimiser)

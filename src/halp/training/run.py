@@ -125,6 +125,11 @@ def create_run(path: Path, recipe: Recipe, store: Store) -> Run:
             "topology": asdict(store.topology),
         },
     }
+    return start_folder(path, recipe, info)
+
+
+def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
+    """Write what a run folder begins with: `run.json` last, since its presence makes the folder a run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / "recipe.toml", recipe.to_toml())

@@ -1,0 +1,252 @@
+"""Checkpoints in the authors' format (HaLP, and CMD with three modalities) become runs of ours, and runs become such files.
+
+Their file is a pickled dictionary of `epoch`, `state_dict` and `optimizer`; it is read with torch's restricted unpickler,
+which builds tensors and nothing else. One run of ours holds all of it: both encoders, queue, optimiser and epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from halp._version import __version__
+from halp.clips.normalise import AUTHORS
+from halp.encoders import EncoderSettings
+from halp.errors import InputError
+from halp.methods import ContrastSettings
+from halp.skeleton import Topology, get_topology
+from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from halp.training.recipe import Recipe
+from halp.training.run import Run, build_model, open_run, start_folder
+from halp.views import ViewSettings
+
+SUFFIXES = {"joint": "", "motion": "_motion", "bone": "_bone"}
+SIDES = {"query": "q", "key": "k"}
+_GRU = re.compile(r"encoder\.gru\.(weight|bias)_(ih|hh)_l(\d+)(_reverse)?")
+_HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the tensors of one branch say about the encoder."""
+
+    inputs: int
+    hidden: int
+    layers: int
+    dimension: int
+    queue: int
+    input_norm: bool
+
+
+def convert(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], *, topology: str = "kinect-v2", frames: int = 64
+) -> Path:
+    """Turn the authors' checkpoint into a run folder, or a run folder into such a checkpoint; returns what was written."""
+    source, out = Path(source), Path(out)
+    if not source.exists():
+        raise InputError(f"there is no checkpoint or run at '{source}'")
+    if out.exists():
+        raise InputError(f"'{out}' exists already; choose another name")
+    if source.is_dir():
+        return to_authors(open_run(source), out)
+    return from_authors(source, out, get_topology(topology), frames).path
+
+
+def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) -> Run:
+    """A run folder with the weights, queue, optimiser state and epoch of the authors' checkpoint."""
+    saved, tensors = _read(source)
+    streams = [stream for stream, suffix in SUFFIXES.items() if f"encoder_q{suffix}.fc.2.weight" in tensors]
+    if not streams or streams[0] != "joint":
+        raise InputError(
+            f"'{source}' holds no encoder in the authors' layout (encoder_q.fc.2.weight is missing); "
+            f"its first tensors are {', '.join(list(tensors)[:3])}"
+        )
+    shape = _shape(tensors, source)
+    persons, rest = divmod(shape.inputs, len(topology) * topology.dimensions)
+    if rest or not persons:
+        raise InputError(
+            f"the encoder of '{source}' reads {shape.inputs} numbers a frame, which is no number of persons of topology "
+            f"'{topology.name}' ({len(topology)} joints × {topology.dimensions}); name another with --topology"
+        )
+    recipe = Recipe(
+        name=re.sub(r"[^\w.-]+", "-", source.name.removesuffix(".tar").removesuffix(".pth")),
+        description="converted from a checkpoint in the authors' format",
+        streams=tuple(streams),
+        terms=("infonce",),
+        views=ViewSettings(frames=frames),
+        encoder=EncoderSettings(
+            hidden=shape.hidden, layers=shape.layers, direction="causal", input_norm=shape.input_norm
+        ),
+        contrast=ContrastSettings(dimension=shape.dimension, queue=shape.queue),
+    )
+    epoch = saved["epoch"] if isinstance(saved.get("epoch"), int) and 0 <= saved["epoch"] < 1 << 31 else 0
+    model = build_model(recipe, topology, persons)
+    wanted = {name: value.shape for name, value in model.state_dict().items()}
+    found = _rename(tensors, streams, epoch, source)
+    for name, size in wanted.items():
+        if name not in found or found[name].shape != size:
+            have = tuple(found[name].shape) if name in found else "missing"
+            raise InputError(f"'{source}' does not fit together: {name} is {have}, it should be {tuple(size)}")
+    model.load_state_dict({name: found[name] for name in wanted})
+    data = {"path": "unknown", "hash": "unknown", "clips": 0, "persons": persons}
+    data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
+    info = {"halp": __version__, "command": sys.argv, "data": data}
+    run = start_folder(out, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
+    state = {"step": 0, "epoch": epoch, "data": "unknown", "converted": True}
+    momentum = _momentum(saved.get("optimizer"), tensors)
+    renamed = _rename(momentum, streams, epoch, source)
+    names = dict(model.named_parameters())
+    buffers = {f"{name}/momentum_buffer": value for name, value in renamed.items() if name in names}
+    save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
+    return run
+
+
+def to_authors(run: Run, out: Path) -> Path:
+    """Write the newest checkpoint of a run in the authors' format; only what their encoder can compute is accepted."""
+    encoder = run.recipe.encoder
+    if (encoder.name, encoder.direction, encoder.pooling) != ("gru", "causal", "last"):
+        raise InputError(
+            f"run '{run.path}' has encoder '{encoder.name}' with direction '{encoder.direction}' and pooling "
+            f"'{encoder.pooling}'; the authors' code computes gru, causal and last only"
+        )
+    checkpoint = newest_checkpoint(run.checkpoints)
+    state = _rename_back(checkpoint.model, run.recipe.streams)
+    for stream in run.recipe.streams:
+        suffix = SUFFIXES[stream]
+        state[f"queue{suffix}"] = checkpoint.model[f"queue.keys_{stream}"].T.contiguous()
+        state[f"queue_ptr{suffix}"] = checkpoint.model["queue.pointer"].view(1)
+    buffers = {name.removesuffix("/momentum_buffer"): value for name, value in checkpoint.optimiser.items()}
+    renamed = _rename_back(buffers, run.recipe.streams)
+    parameters = _parameters(state)
+    settings = run.recipe.optimiser
+    group = {"lr": settings.rate(max(0, checkpoint.state["epoch"] - 1)), "momentum": settings.momentum}
+    group |= {"dampening": 0, "weight_decay": settings.weight_decay, "nesterov": False}
+    optimiser = {
+        "state": {i: {"momentum_buffer": renamed[name]} for i, name in enumerate(parameters) if name in renamed},
+        "param_groups": [{**group, "params": list(range(len(parameters)))}],
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.partial")
+    torch.save({"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial)
+    os.replace(partial, out)
+    return out
+
+
+def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The file's dictionary and its tensors by name, without the `module.` that parallel training puts in front."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about unusual pickles: they are refused or read, nothing between
+            saved = torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or hostile file can fail in any way, and none of them is our user's business
+        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"'{source}' cannot be loaded as tensors alone ({reason}); it is damaged, no checkpoint, or wants to run code"
+        ) from error
+    state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise InputError(f"'{source}' holds no state_dict; it is no checkpoint in the authors' format")
+    tensors = {name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)}
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(f"'{source}' is of no use: {name} holds numbers that are not finite")
+    return saved, tensors
+
+
+def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
+    try:
+        hidden = tensors["encoder_q.encoder.gru.weight_hh_l0"].shape[1]
+        layers = sum(re.fullmatch(r"encoder_q\.encoder\.gru\.weight_hh_l\d+", name) is not None for name in tensors)
+        inputs = tensors["encoder_q.encoder.gru.weight_ih_l0"].shape[1]
+        dimension, queue = tensors["encoder_q.fc.2.weight"].shape[0], tensors["queue"].shape[1]
+    except (KeyError, IndexError) as error:
+        raise InputError(f"'{source}' is no whole checkpoint in the authors' format: {error} is missing") from error
+    return Shape(inputs, hidden, layers, dimension, queue, "encoder_q.input_norm.weight" in tensors)
+
+
+def _ours(name: str) -> str | None:
+    """Our name of a tensor inside one branch, or None for what we have no use for."""
+    if match := _GRU.fullmatch(name):
+        kind, part, layer, reverse = match.groups()
+        return f"encoder.layers.{layer}.{1 if reverse else 0}.{kind}_{part}_l0"
+    if name.startswith("input_norm."):
+        return f"encoder.{name}"
+    head, _, leaf = name.rpartition(".")
+    return f"{_HEAD[head]}.{leaf}" if head in _HEAD else None
+
+
+def _theirs(name: str) -> str:
+    if match := re.fullmatch(r"encoder\.layers\.(\d+)\.([01])\.(.+)_l0", name):
+        layer, half, kind = match.groups()
+        return f"encoder.gru.{kind}_l{layer}{'_reverse' if half == '1' else ''}"
+    name = name.removeprefix("encoder.")
+    for theirs, ours in _HEAD.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def _rename(tensors: dict[str, Tensor], streams: list[str], epoch: int, source: Path) -> dict[str, Tensor]:
+    """Everything under our names; the queue is turned, and filled if an epoch was finished."""
+    found: dict[str, Tensor] = {}
+    pointers = set()
+    for stream in streams:
+        suffix = SUFFIXES[stream]
+        for side, letter in SIDES.items():
+            prefix = f"encoder_{letter}{suffix}."
+            for name, value in tensors.items():
+                ours = _ours(name.removeprefix(prefix)) if name.startswith(prefix) else None
+                if ours is not None:
+                    found[f"pairs.{stream}.{side}.{ours}"] = value
+        queue = tensors.get(f"queue{suffix}")
+        if queue is not None and queue.ndim == 2:
+            found[f"queue.keys_{stream}"] = queue.T.contiguous()
+            pointer = tensors.get(f"queue_ptr{suffix}", torch.zeros(1, dtype=torch.long)).reshape(-1)[0]
+            pointers.add(int(pointer) % max(queue.shape[1], 1))
+            found["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
+    if len(pointers) > 1:
+        raise InputError(f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match")
+    found["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
+    return found
+
+
+def _rename_back(tensors: dict[str, Tensor], streams: tuple[str, ...]) -> dict[str, Tensor]:
+    renamed = {}
+    for stream in streams:
+        for side, letter in SIDES.items():
+            prefix = f"pairs.{stream}.{side}."
+            for name, value in tensors.items():
+                if name.startswith(prefix):
+                    renamed[f"encoder_{letter}{SUFFIXES[stream]}.{_theirs(name.removeprefix(prefix))}"] = value
+    return renamed
+
+
+def _parameters(tensors: dict[str, Tensor]) -> list[str]:
+    """Names of the parameters in their order: everything but queues and running statistics."""
+    no_parameter = re.compile(r"queue.*|.*\.(running_mean|running_var|num_batches_tracked)")
+    return [name for name in tensors if not no_parameter.fullmatch(name)]
+
+
+def _momentum(optimiser: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Momentum buffers under the names of their parameters; empty where the file has none that fit."""
+    names = _parameters(tensors)
+    try:
+        order = [index for group in optimiser["param_groups"] for index in group["params"]]
+        buffers = {index: entry["momentum_buffer"] for index, entry in optimiser["state"].items()}
+    except (TypeError, KeyError, AttributeError):
+        return {}
+    if len(order) != len(names):  # the optimiser was given the trained encoders alone
+        names = [name for name in names if name.startswith("encoder_q")]
+    places = dict(zip(order, names)) if len(order) == len(names) else {}
+    return {
+        places[index]: value
+        for index, value in buffers.items()
+        if index in places and isinstance(value, Tensor) and value.shape == tensors[places[index]].shape
+    }
