@@ -157,10 +157,9 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
     chosen = (draws[:1] * len(x)).long()
     weight = x.new_full((len(x),), torch.inf)
     for i in range(1, k):
-        distance = (x @ x[chosen[-1]]).clamp(-1, 1).arccos_().square_()
-        # the floor lets copies of one point be drawn when nothing else is left
-        weight = torch.minimum(weight, distance.clamp_min_(1e-12))
-        cumulative = weight.cumsum(0)
+        # a cosine just below one lets copies of a chosen point be drawn when nothing else is left
+        distance = (x @ x[chosen[-1]]).clamp_(-1, 1 - torch.finfo(x.dtype).eps).arccos_().square_()
+        cumulative = torch.minimum(weight, distance, out=weight).cumsum(0)
         following = torch.searchsorted(cumulative, draws[i : i + 1] * cumulative[-1])
         chosen = torch.cat([chosen, following.clamp_max_(len(x) - 1)])
     return x[chosen]
@@ -168,9 +167,11 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
 
 def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float) -> Tensor:
     member = x.new_empty(len(centres), len(x))
+    # θ/sin θ is 0/0 at one and infinite at minus one
+    nearly_one, nearly_opposite = 1 - torch.finfo(x.dtype).eps, 1e-6 - 1
     for _ in range(iterations):
         cosine, nearest = (x @ centres.T).max(1)
-        cosine = cosine.clamp_(-1, 1)
+        cosine = cosine.clamp_(nearly_opposite, nearly_one)
         count = torch.bincount(nearest, minlength=len(centres))
         if int(count.min()) == 0:
             if float(cosine.min()) > 1 - 1e-6:
@@ -178,10 +179,9 @@ def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float) -> Ten
             centres = _reseed(x, centres, cosine, count)
             continue
         # log map in products only: Σ θ/sin θ · (x − cos θ · c), summed over the members of each cluster
-        scale = cosine.arccos() * (1 - cosine.square()).clamp_min_(1e-12).rsqrt_()
-        scale = torch.where(cosine > 1 - 1e-6, torch.ones_like(scale), scale)
-        member.zero_().scatter_(0, nearest[None], (scale / count[nearest])[None])
-        tangent = member @ x - (member @ cosine)[:, None] * centres
+        scale = cosine.arccos().mul_(((1 - cosine) * (1 + cosine)).rsqrt_())
+        member.zero_().scatter_(0, nearest[None], scale[None])
+        tangent = (member @ x - (member @ cosine)[:, None] * centres).div_(count[:, None])
         length = tangent.norm(dim=1, keepdim=True)
         centres = F.normalize(length.cos() * centres + torch.sinc(length / torch.pi) * tangent, dim=1)
         if float(length.max()) < tolerance:
