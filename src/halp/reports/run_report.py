@@ -60,7 +60,7 @@ def add_accuracies(report: Report, rows: Sequence[Row]) -> None:
         "two are within what another seed would give.",
     )
     columns, cells = accuracy_table(rows)
-    report.table(columns, cells)
+    report.table(columns, cells, highlight=-1)
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
