@@ -26,6 +26,7 @@ from halp.reports.run_report import (
     add_embedding,
     add_prototypes,
     add_provenance,
+    kept_share,
 )
 from halp.training import Recipe, Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
@@ -72,6 +73,7 @@ def run_demo(
     add_embedding(report, runs["HaLP"], store, rows[-1].results[-1], split=split)
     add_provenance(report, runs)
     path = report.save(folder / "report.html")
+    console.print(f"positives kept by the rank filter at the end: {kept_share(runs['HaLP']):.1%} (the paper: 91 %)")
     return Demo(rows, runs, path, time.monotonic() - started)
 
 
