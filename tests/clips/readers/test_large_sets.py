@@ -105,10 +105,8 @@ def test_a_trio_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     outcomes = read_all("authors", tmp_path)
     assert isinstance(outcomes[2], Dropped)
     np.save(tmp_path / "train_num_frame.npy", np.array([20, 7]))
-    (tmp_path / "train_data_joint.npy").touch()
     with pytest.raises(InputError, match="2 lengths"):
         read_all("authors", tmp_path)
-    (tmp_path / "train_data_joint.npy").touch()
     (tmp_path / "train_num_frame.npy").unlink()
     with pytest.raises(InputError, match="num_frame"):
         read_all("authors", tmp_path)

@@ -5,6 +5,8 @@ What they hold is normalised already (filled, centred, rotated); padding after t
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,12 +34,26 @@ _CHUNK = 16
 
 @dataclass(frozen=True)
 class Part:
-    """One trio: joints as a memory map, names, labels and true lengths, all of one size."""
+    """One trio: where its joints are on disk, names, labels and true lengths, all of one size."""
 
-    joints: npt.NDArray[Any]
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
     names: Sequence[Any]
     labels: Sequence[Any]
     lengths: npt.NDArray[Any]
+
+    def joints(self, row: int) -> npt.NDArray[Any]:
+        """One clip `(C, T, V, M)`, read and not mapped: a file that shrinks meanwhile is an error and no crash."""
+        count = math.prod(self.shape[1:])
+        try:
+            found = np.fromfile(self.path, self.dtype, count, offset=self.offset + row * count * self.dtype.itemsize)
+        except OSError as error:
+            raise problem(self.path, f"row {row}", f"it cannot be read ({error.strerror})", "fetch it again") from None
+        if found.size != count:
+            raise problem(self.path, f"row {row}", "the file ends within it", "fetch it again")
+        return found.reshape(self.shape[1:])
 
 
 @dataclass
@@ -66,7 +82,7 @@ class AuthorsReader:
             splits.insert(
                 0, Split(f"{name}-files" if name in {one.name for one in splits} else name, "part", (0,), (1,))
             )
-        persons = max(part.joints.shape[4] for part in parts)
+        persons = max(part.shape[4] for part in parts)
         return Info(KINECT_V2, persons, names, tuple(splits), applied=AUTHORS)
 
     def items(self, path: Path) -> Iterable[Item]:
@@ -87,10 +103,10 @@ def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
     where = f"row {row}"
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
-    if not 0 < length <= part.joints.shape[2]:
-        what = f"a true length of {length} in {part.joints.shape[2]} frames"
+    if not 0 < length <= part.shape[2]:
+        what = f"a true length of {length} in {part.shape[2]} frames"
         raise problem(path, where, what, "leave this clip out")
-    frames = coordinates(np.asarray(part.joints[row, :, :length]).transpose(1, 3, 2, 0), path, where)
+    frames = coordinates(part.joints(row)[:, :length].transpose(1, 3, 2, 0), path, where)
     label = whole_number(part.labels[row], path, where)
     sample = parse_name(name)
     extra = {"part": _PARTS[path.name.removesuffix(_DATA)]} if path.name.removesuffix(_DATA) in _PARTS else {}
@@ -113,24 +129,26 @@ def _files(path: Path) -> list[Path]:
 
 
 def _load(path: Path) -> Part:
-    """The file's content, kept until another file is asked for or this one changes."""
-    try:
-        return _load_once(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
-
-
-@lru_cache(maxsize=4)
-def _load_once(path: Path, changed: int) -> Part:
+    """The trio of a data file, kept until others are asked for or one of the three changes."""
     stem = path.name.removesuffix(_DATA)
-    label_path, frames_path = path.with_name(stem + _LABEL), path.with_name(stem + _FRAMES)
-    for needed in (label_path, frames_path):
+    beside = [path.with_name(stem + suffix) for suffix in (_LABEL, _FRAMES)]
+    for needed in beside:
         if not needed.is_file():
             raise problem(
                 path, "", f"'{needed.name}' is not beside it", "put the three files of a part into one folder"
             )
+    try:
+        states = [os.stat(one) for one in (path, *beside)]
+    except OSError as error:
+        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
+    return _load_once(path, *beside, tuple((state.st_mtime_ns, state.st_size) for state in states))
+
+
+@lru_cache(maxsize=4)
+def _load_once(path: Path, label_path: Path, frames_path: Path, states: tuple[tuple[int, int], ...]) -> Part:
     joints, lengths = load_npy(path), load_npy(frames_path)
-    if joints.ndim != 5 or joints.shape[1] != 3 or joints.shape[3] != len(KINECT_V2) or joints.dtype.kind != "f":
+    sound = joints.ndim == 5 and joints.shape[1] == 3 and joints.shape[3] == len(KINECT_V2) and joints.shape[4] > 0
+    if not sound or joints.dtype.kind != "f" or not joints.flags.c_contiguous or not isinstance(joints, np.memmap):
         what = f"it is {joints.dtype} in shape {joints.shape}"
         raise problem(path, "", what, "it has to be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
@@ -143,7 +161,8 @@ def _load_once(path: Path, changed: int) -> Part:
     if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
         what = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
         raise problem(path, "", f"its trio does not fit together ({what})", "take all three files from one preparation")
-    return Part(joints, names, labels, np.nan_to_num(np.asarray(lengths, dtype=np.float64)))
+    true_lengths = np.nan_to_num(np.array(lengths, dtype=np.float64))
+    return Part(path, joints.shape, joints.dtype, joints.offset, names, labels, true_lengths)
 
 
 register_reader(AuthorsReader())

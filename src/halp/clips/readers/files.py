@@ -7,6 +7,7 @@ import lzma
 import os
 import stat
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
-    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, tokenize.TokenError) as error:
         raise InputError(f"'{path}' is no whole NumPy array ({_short(error)}); fetch or write it again") from error
 
 
@@ -155,6 +156,7 @@ def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[st
     except (
         zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
         NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError, struct.error, IndexError, AttributeError,
+        tokenize.TokenError,
     ) as error:  # fmt: skip
         if isinstance(error, InputError):
             raise

@@ -10,10 +10,12 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.decimals import Bytes, Places, decimals, word_ends
 from halp.clips.readers.files import MIB, first_file, read_bytes, walk
 from halp.clips.readers.text import LARGEST, problem, shown
 from halp.clips.splits import Split
@@ -22,6 +24,7 @@ from halp.skeleton import KINECT_V2
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 _SUFFIX = ".skeleton"
 _JOINTS, _NUMBERS, _PERSONS = 25, 12, 2
+_AGAIN = "fetch the file again"
 # Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is no recording and would only cost memory.
 _LARGEST_FILE, _MOST_FRAMES, _MOST_BODIES = 64 * MIB, 20_000, 32
 
@@ -147,95 +150,97 @@ def _sample(path: Path) -> Sample:
 def parse_skeleton(data: bytes, path: Path) -> Frames:
     """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros where none is.
 
-    The file is cut into lines once; only the counts are looked at one by one, all coordinates are converted at one go.
+    Words and lines are found for the whole file at once; only the counts are looked at one by one.
     """
-    try:
-        text = data.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise problem(path, f"byte {error.start}", "it is no text", "fetch the file again") from None
-    lines = text.split("\r\n" if "\r\n" in text else "\n")
-    while lines and not lines[-1].strip():
-        lines.pop()
-    rows, slots, length = _layout(lines, path)
-    places = [place for row in rows for place in lines[row : row + _JOINTS]]
-    if not places:
+    if not data.isascii():
+        raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is no text", _AGAIN)
+    data = data.rstrip()
+    buffer, word_end, last_word = word_ends(data)
+    line_end = word_end[last_word]
+    rows, slots, length = _layout(data, line_end.tolist(), path)
+    if not rows:
         raise problem(path, "", f"none of its {length} frames has a body", "leave this clip out")
-    bodies = np.zeros((length, int(max(slot for _, slot in slots)) + 1, _JOINTS, 3), dtype=np.float32)
+    lines = (np.array(rows)[:, None] + np.arange(_JOINTS)).ravel()
+    places = _coordinates(data, buffer, word_end, last_word, lines, path)
     times, persons = np.array(slots).T
-    bodies[times, persons] = _coordinates(text, places, rows, path).reshape(-1, _JOINTS, 3)
+    bodies = np.zeros((length, int(persons.max()) + 1, _JOINTS, 3), dtype=np.float32)
+    bodies[times, persons] = places.reshape(-1, _JOINTS, 3)
     return bodies
 
 
-def _layout(lines: list[str], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Where every body's joints start, which (frame, place) it has, and the number of frames; checks all counts."""
-    position = 0
+def _layout(data: bytes, line_end: list[int], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
+    """The line where every body's joints start, which (frame, place) it has, the number of frames; checks all counts."""
+    position, total = 0, len(line_end)
 
     def count(what: str, most: int) -> int:
         nonlocal position
-        if position >= len(lines):
-            raise problem(path, f"line {position + 1}", f"the file ends where {what} is due", "fetch the file again")
+        if position >= total:
+            raise problem(path, f"line {position + 1}", f"the file ends where {what} is due", _AGAIN)
+        line = data[line_end[position - 1] + 1 if position else 0 : line_end[position]]
         try:
-            value = int(lines[position])
+            value = int(line)
         except ValueError:
-            found = shown(lines[position])
-            raise problem(path, f"line {position + 1}", f"{found} is no {what}", "fetch the file again") from None
+            what = f"{shown(line.decode().strip())} is no {what}"
+            raise problem(path, f"line {position + 1}", what, _AGAIN) from None
         if not 0 <= value <= most:
-            raise problem(path, f"line {position + 1}", f"{value} is no possible {what}", "fetch the file again")
+            raise problem(path, f"line {position + 1}", f"{value} is no possible {what}", _AGAIN)
         position += 1
         return value
 
     length = count("number of frames", 10**12)
     rows: list[int] = []
     slots: list[tuple[int, int]] = []
-    if length > min(_MOST_FRAMES, len(lines) - 1):
-        what = f"{length} frames are declared in a file of {len(lines)} lines"
-        raise problem(path, "line 1", what, "fetch the file again")
+    if length > min(_MOST_FRAMES, total - 1):
+        raise problem(path, "line 1", f"{length} frames are declared in a file of {total} lines", _AGAIN)
     for frame in range(length):
         for body in range(count("number of bodies", _MOST_BODIES)):
             position += 1
-            if count("number of joints", 10**6) != _JOINTS:
-                raise problem(path, f"line {position}", f"a body has {lines[position - 1]} joints", "it has to be 25")
+            joints = count("number of joints", 10**6)
+            if joints != _JOINTS:
+                raise problem(path, f"line {position}", f"a body has {joints} joints", "it has to be 25")
             rows.append(position)
             slots.append((frame, body))
             position += _JOINTS
-            if position > len(lines):
-                raise problem(path, f"line {len(lines)}", f"the file ends within frame {frame}", "fetch the file again")
-    if length == 0 or position != len(lines):
+            if position > total:
+                raise problem(path, f"line {total}", f"the file ends within frame {frame}", _AGAIN)
+    if length == 0 or position != total:
         what = f"the {length} declared frames end here, the file does not" if length else "it has no frame"
-        raise problem(path, f"line {position}", what, "fetch the file again")
+        raise problem(path, f"line {position}", what, _AGAIN)
     return rows, slots, length
 
 
-def _coordinates(text: str, places: list[str], rows: list[int], path: Path) -> Frames:
+def _coordinates(
+    data: bytes, buffer: Bytes, word_end: Places, last_word: Places, lines: Places, path: Path
+) -> npt.NDArray[np.floating]:
     """The first three of the twelve numbers of every joint line `(joints, 3)`."""
+    first_word = last_word[lines - 1] + 1
     try:
-        # One blank between the numbers everywhere: then their count says that no line is short, at next to no cost.
-        if text.count(" ") != (_NUMBERS - 1) * len(places) + 9 * len(rows) or text.endswith(" "):
+        if (last_word[lines] - first_word != _NUMBERS - 1).any():
             raise ValueError
-        result = np.loadtxt(places, usecols=(0, 1, 2), comments=None, delimiter=" ", dtype=np.float64, ndmin=2)
+        ends = word_end[first_word[:, None] + np.arange(-1, 3)]
+        result = decimals(buffer, ends[:, :3].ravel() + 1, ends[:, 1:].ravel())
         # NaN fails every comparison, so this one line finds it too.
-        if result.shape != (len(places), 3) or not np.abs(result).max() <= LARGEST:
+        if not np.abs(result).max() <= LARGEST:
             raise ValueError
-        return result.astype(np.float32)
+        return result
     except ValueError:
-        return _coordinates_line_by_line(places, rows, path)
+        return _coordinates_line_by_line(data.decode().split("\n"), lines.tolist(), path)
 
 
-def _coordinates_line_by_line(places: list[str], rows: list[int], path: Path) -> Frames:
+def _coordinates_line_by_line(text: list[str], lines: list[int], path: Path) -> npt.NDArray[np.floating]:
     """The same for files with odd spacing, and to say which line is wrong."""
-    result = np.empty((len(places), 3))
-    for number, place in enumerate(places):
-        line = f"line {rows[number // _JOINTS] + number % _JOINTS + 1}"
-        words = place.split()
+    result = np.empty((len(lines), 3))
+    for number, line in enumerate(lines):
+        where, words = f"line {line + 1}", text[line].split()
         if len(words) != _NUMBERS:
-            raise problem(path, line, f"{len(words)} numbers instead of {_NUMBERS}", "fetch the file again")
+            raise problem(path, where, f"{len(words)} numbers instead of {_NUMBERS}", _AGAIN)
         try:
             result[number] = [float(word) for word in words[:3]]
         except ValueError:
-            raise problem(path, line, f"{shown(place)} are no numbers", "fetch the file again") from None
+            raise problem(path, where, f"{shown(' '.join(words))} are no numbers", _AGAIN) from None
         if not np.abs(result[number]).max() <= LARGEST:
-            raise problem(path, line, f"{shown(place)} is no place of a joint", "leave this clip out")
-    return result.astype(np.float32)
+            raise problem(path, where, f"{shown(' '.join(words))} is no place of a joint", "leave this clip out")
+    return result
 
 
 register_reader(NtuReader())

@@ -128,13 +128,14 @@ def _only_file(path: Path) -> Path:
 def _load(path: Path) -> Annotations:
     """The file's content, kept until another file is asked for or this one changes."""
     try:
-        return _load_once(path, path.stat().st_mtime_ns)
+        state = path.stat()
+        return _load_once(path, (state.st_mtime_ns, state.st_size))
     except OSError as error:
         raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
 
 
 @lru_cache(maxsize=1)
-def _load_once(path: Path, changed: int) -> Annotations:
+def _load_once(path: Path, state: tuple[int, int]) -> Annotations:
     content = load_pickle(path)
     split = content.get("split", {}) if isinstance(content, dict) else {}
     clips = content.get("annotations") if isinstance(content, dict) else content

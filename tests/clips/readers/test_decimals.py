@@ -1,0 +1,43 @@
+"""The fast reading of decimal numbers equals `float` bit for bit and refuses what is no number."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halp.clips.readers.decimals import decimals, word_ends
+
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "200"))
+NUMBERS = st.one_of(
+    st.floats(-1e7, 1e7).map(lambda number: f"{number:.7g}"),
+    st.floats(-10, 10).map(lambda number: f"{number:.6f}"),
+    st.floats(allow_nan=False).map(repr),
+    st.integers(-(10**20), 10**20).map(str),
+    st.from_regex(r"-?[0-9]{0,8}\.[0-9]{1,8}", fullmatch=True),
+    st.sampled_from(
+        ["0", "-0", "5.", "+1", "1E-05", "-1.234567E-05", "inf", "00012.500", "99999999999999", "0.1234567890123"]
+    ),
+)
+
+
+def read(text: str) -> np.ndarray:
+    buffer, ends, _ = word_ends(text.encode())
+    return decimals(buffer, np.concatenate([[0], ends[:-1] + 1]), ends)
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=12))
+def test_numbers_equal_float_bit_for_bit(words: list[str]) -> None:
+    expected = np.array([float(word) for word in words])
+    np.testing.assert_array_equal(read(" ".join(words)).view(np.int64), expected.view(np.int64))
+
+
+@pytest.mark.parametrize("word", ["", "-", ".", "-.", "1.2.3", "1-2", "--1", "x", "1_0", "1e", "0x10", "1,5"])
+def test_what_is_no_number_is_refused(word: str) -> None:
+    for text in (word, f"12345678.5 {word} 1", f"{'1 ' * 20}{word}"):
+        with pytest.raises(ValueError, match=r"."):
+            read(text)
