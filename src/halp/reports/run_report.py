@@ -88,7 +88,9 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
     if kept := curves(kept="kept"):
         report.figure(
             line_chart(kept, title="Positives kept by the filter", x_label="step", y_label="share", y_range=(0, 1)),
-            f"At the end {kept_share(list(runs.values())[-1]):.1%} of the last run's are kept; the paper reports 91 of 100.",
+            "At the end "
+            + ", ".join(f"{name} keeps {kept_share(runs[name]):.1%}" for name in kept)
+            + "; the paper reports 91 of 100.",
         )
     report.figure(
         line_chart(
