@@ -318,10 +318,18 @@ class HallucinatedPositives(nn.Module):
         self.last: Plan | None = None
 
     def forward(
-        self, query: Tensor, key: Tensor, recent_keys: Tensor | None = None, generator: torch.Generator | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        recent_keys: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        prototypes: Tensor | None = None,
     ) -> Tensor:
+        """The loss of one step; `prototypes` `(N, D)`, where given, take the place of clustering."""
         key = key.detach()
-        if self.source == "keys":
+        if prototypes is not None:
+            self.centres = prototypes.detach()
+        elif self.source == "keys":
             self.centres = key
         elif self.source == "batch" or int(self.calls) % self.refresh == 0:
             self.fit(key if self.source == "batch" else recent_keys, generator)

@@ -168,13 +168,26 @@ def centre_views(pool: ClipPool, clips: Tensor, frames: int, share: float = 0.95
     return pool.cut(clips, start, length, frames)
 
 
+def split_stream(name: str) -> tuple[str, str]:
+    """Stream and encoder label of a representation; a plain stream has no label.
+
+    >>> split_stream("joint@stgcn"), split_stream("bone")
+    (('joint', 'stgcn'), ('bone', ''))
+    """
+    stream, at, label = name.partition("@")
+    choose("stream", stream, STREAMS)
+    if at and not label.isidentifier():
+        raise InputError(f"stream '{name}' has to be written stream@encoder, for example joint@stgcn")
+    return stream, label
+
+
 def derive(clips: Tensor, stream: str, topology: Topology) -> Tensor:
     """A stream of joint clips: `joint` itself, `motion` x(t+1) − x(t) with a last frame of zeros, `bone` x − x(parent)."""
+    stream, _ = split_stream(stream)
     if stream == "joint":
         return clips
     if stream == "motion":
         motion = torch.zeros_like(clips)
         torch.sub(clips[:, 1:], clips[:, :-1], out=motion[:, :-1])
         return motion
-    choose("stream", stream, STREAMS)
     return clips - clips[:, :, :, list(topology.parents)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from halp.encoders.gru import GRUEncoder
-from halp.errors import choose
+from halp.encoders.stgcn import STGCNEncoder
+from halp.errors import InputError, choose
 from halp.skeleton import Topology
+from halp.views import split_stream
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,22 @@ def _gru(settings: EncoderSettings, topology: Topology, persons: int) -> nn.Modu
         settings.input_norm,
     )
     return initialise(encoder)
+
+
+@register_encoder("stgcn")
+def _stgcn(settings: EncoderSettings, topology: Topology, persons: int) -> nn.Module:
+    return STGCNEncoder(topology.parents, topology.dimensions, settings.hidden, settings.layers, settings.input_norm)
+
+
+def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, EncoderSettings]) -> EncoderSettings:
+    """Settings of a representation's encoder: `joint` has the default, `joint@stgcn` the one labelled `stgcn`."""
+    _, label = split_stream(stream)
+    if label and label not in labelled:
+        raise InputError(
+            f"stream '{stream}' wants encoder '{label}', which is not described; add a section [encoders.{label}] "
+            f"(there are: {', '.join(labelled) or 'none'})"
+        )
+    return labelled[label] if label else default
 
 
 def initialise(module: nn.Module) -> nn.Module:

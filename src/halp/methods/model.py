@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from halp.contrast.momentum import Branch, MomentumPair
 from halp.contrast.queue import KeyQueue
-from halp.encoders import EncoderSettings, build_encoder
-from halp.errors import InputError, choose
-from halp.methods.terms import TERMS, HalpSettings, HalpTerm, InfoNCETerm, Metrics, Moment, StreamBatch
+from halp.encoders import EncoderSettings, build_encoder, encoder_of
+from halp.errors import InputError
+from halp.methods.registry import build_terms
+from halp.methods.terms import Metrics, Moment, StreamBatch
 from halp.skeleton import Topology
-from halp.views import STREAMS, derive
+from halp.views import derive
 
 
 @dataclass(frozen=True)
@@ -49,26 +50,22 @@ class ContrastiveModel(nn.Module):
         streams: Sequence[str] = ("joint",),
         terms: Sequence[str] = ("infonce", "halp"),
         encoder: EncoderSettings | None = None,
+        encoders: Mapping[str, EncoderSettings] | None = None,
         contrast: ContrastSettings | None = None,
-        halp: HalpSettings | None = None,
         generator: torch.Generator | None = None,
+        **sections: Any,
     ) -> None:
+        """`encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name."""
         super().__init__()
         contrast = contrast or ContrastSettings()
         self.topology = topology
         self.pairs = nn.ModuleDict()
         for stream in streams:
-            choose("stream", stream, STREAMS)
-            branch = Branch(build_encoder(encoder or EncoderSettings(), topology, persons), contrast.dimension)
+            settings = encoder_of(stream, encoder or EncoderSettings(), encoders or {})
+            branch = Branch(build_encoder(settings, topology, persons), contrast.dimension)
             self.pairs[stream] = MomentumPair(branch, contrast.momentum)
         self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
-        self.terms = nn.ModuleDict()
-        for name in terms:
-            choose("term", name, TERMS)
-            if name == "infonce":
-                self.terms[name] = InfoNCETerm(contrast.temperature)
-            else:
-                self.terms[name] = HalpTerm(halp or HalpSettings(), streams, contrast.temperature)
+        self.terms = nn.ModuleDict(build_terms(terms, sections, streams, contrast.queue, contrast.temperature))
 
     def forward(self, first: Tensor, second: Tensor, moment: Moment) -> tuple[Tensor, Metrics]:
         """Loss of one step for two joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
 from halp.contrast.queue import KeyQueue
-from halp.errors import InputError
+from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
+from halp.methods.guidance import GUIDES, guided_prototypes, partner
 
 Metrics = dict[str, Tensor]
 
@@ -60,8 +61,11 @@ class HalpSettings:
     source: str = "queue"
     reduction: str = "positives"
     warm_start: bool = False
+    guide: str = "own"  # whose clusters make the prototypes: the stream's own, or by turns those of the others (cross)
 
     def __post_init__(self) -> None:
+        if choose("guide", self.guide, GUIDES) == "cross" and self.source != "queue":
+            raise InputError(f"halp: guide = 'cross' needs source = 'queue', not '{self.source}': queues are aligned")
         if self.weight < 0 or self.start_epoch < 0:
             raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
         self.term(0.07)
@@ -136,7 +140,12 @@ class HalpTerm(nn.Module):
             term: Any = self.streams[stream]
             due = self.settings.source == "queue" and int(term.calls) % term.refresh == 0
             recent = queue.recent(stream, term.recent) if due else None
-            losses.append(term(batch.query, batch.key, recent, moment.generator))
+            prototypes = None
+            if recent is not None and self.settings.guide == "cross":
+                other = partner(stream, list(streams), int(term.calls) // term.refresh)
+                guide = queue.recent(other, term.recent)
+                prototypes = guided_prototypes(recent, guide, term.prototypes, moment.generator)
+            losses.append(term(batch.query, batch.key, recent, moment.generator, prototypes))
             if moment.watched:
                 metrics |= {
                     f"{stream}/{name}": value for name, value in self._watch(term, batch, queue, stream).items()
@@ -163,10 +172,3 @@ class HalpTerm(nn.Module):
             metrics["similarity_positive_queue"] = (total @ queue.keys(stream).mean(0)).sum() / number
         return metrics
 
-
-TERMS = ("infonce", "halp")
-
-
-def list_terms() -> list[str]:
-    """Names of the loss terms a recipe can combine."""
-    return list(TERMS)

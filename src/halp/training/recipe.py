@@ -15,10 +15,10 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from halp.encoders import EncoderSettings, list_encoders
+from halp.encoders import EncoderSettings, encoder_of, list_encoders
 from halp.errors import InputError, choose
-from halp.methods import ContrastSettings, HalpSettings, list_terms
-from halp.views import STREAMS, ViewSettings
+from halp.methods import TERMS, CmdSettings, ContrastSettings, HalpSettings, MiningSettings, check_terms
+from halp.views import ViewSettings
 
 
 @dataclass(frozen=True)
@@ -74,25 +74,30 @@ class Recipe:
     batch_size: int = 64
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
     contrast: ContrastSettings = field(default_factory=ContrastSettings)
     halp: HalpSettings = field(default_factory=HalpSettings)
+    cmd: CmdSettings = field(default_factory=CmdSettings)
+    mining: MiningSettings = field(default_factory=MiningSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     saving: SavingSettings = field(default_factory=SavingSettings)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2:
             raise InputError(f"epochs = {self.epochs} has to be at least 1, batch_size = {self.batch_size} at least 2")
-        for kind, chosen, known in (("stream", self.streams, STREAMS), ("term", self.terms, list_terms())):
+        for kind, chosen in (("stream", self.streams), ("term", self.terms)):
             if not chosen or len(set(chosen)) != len(chosen):
                 raise InputError(f"{kind}s = {list(chosen)}: name at least one, each once")
-            for name in chosen:
-                choose(kind, name, known)
-        choose("encoder", self.encoder.name, list_encoders())
-        if "halp" in self.terms and self.halp.source == "queue" and self.halp.recent > self.contrast.queue:
-            raise InputError(
-                f"halp.recent = {self.halp.recent} is more than contrast.queue = {self.contrast.queue}: prototypes come from "
-                "the newest keys of the queue; lower recent, raise queue, or set halp.source to 'batch' or 'keys'"
-            )
+        for settings in (self.encoder, *self.encoders.values()):
+            choose("encoder", settings.name, list_encoders())
+        for stream in self.streams:
+            encoder_of(stream, self.encoder, self.encoders)
+        check_terms(self.terms, self.sections, self.streams, self.contrast.queue)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """Settings of the loss terms by name, for those that have any."""
+        return {name: getattr(self, name) for name, kind in TERMS.items() if kind.settings is not None}
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name."""
@@ -169,6 +174,15 @@ def _build(kind: Any, data: Any, prefix: str) -> Any:
 def _value(hint: Any, value: Any, key: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _build(hint, value, f"{key}.")
+    if typing.get_origin(hint) is dict:
+        if not isinstance(value, Mapping):
+            raise InputError(f"'{key}' holds sections, for example [{key}.stgcn], not {value!r}")
+        item = typing.get_args(hint)[1]
+        # a labelled encoder is called like its label unless it says otherwise
+        return {
+            name: _value(item, {"name": name, **_section(entry, f"{key}.{name}")}, f"{key}.{name}")
+            for name, entry in value.items()
+        }
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
             raise InputError(f"{key} = {value!r} has to be a list")
@@ -181,6 +195,12 @@ def _value(hint: Any, value: Any, key: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         names = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
         raise InputError(f"{key} = {value!r} has to be {names.get(hint, hint)}")
+    return value
+
+
+def _section(value: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"'{key}' is a section and needs settings of its own, not {value!r}")
     return value
 
 

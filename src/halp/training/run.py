@@ -98,7 +98,8 @@ def build_model(recipe: Recipe, topology: Topology, persons: int) -> Contrastive
             terms=recipe.terms,
             encoder=recipe.encoder,
             contrast=recipe.contrast,
-            halp=recipe.halp,
+            encoders=recipe.encoders,
+            **recipe.sections,
             generator=generator(recipe.seed, "queue"),
         )
 

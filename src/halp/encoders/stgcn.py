@@ -1,0 +1,126 @@
+"""ST-GCN: convolutions over the skeleton's graph and over time, for any topology; the graph encoder of CrosSCLR and ISC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halp.errors import InputError
+
+BLOCKS = (4, 3)  # blocks of the first stage, and of every later one
+TAPS = 9  # frames that a temporal convolution sees
+
+
+def spatial_graph(parents: Sequence[int]) -> Tensor:
+    """The skeleton's graph `(3, V, V)`, split by direction: a joint itself, its parent (inwards), its children (outwards).
+
+    Entry (k, v, w) is the weight of joint v in joint w; over k and v the weights of a joint w sum to one. A root is its
+    own parent.
+
+    >>> spatial_graph([0, 0, 0])[:, :, 0]
+    tensor([[0.3333, 0.0000, 0.0000],
+            [0.0000, 0.0000, 0.0000],
+            [0.0000, 0.3333, 0.3333]])
+    """
+    joints = len(parents)
+    graph = torch.zeros(3, joints, joints)
+    for joint, parent in enumerate(parents):
+        graph[0, joint, joint] = 1
+        if parent != joint:
+            graph[1, parent, joint] = 1
+            graph[2, joint, parent] = 1
+    return graph / graph.sum((0, 1))
+
+
+class Block(nn.Module):
+    """One spatial and one temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V, D)`."""
+
+    def __init__(self, inputs: int, outputs: int, graph: Tensor, stride: int = 1, residual: bool = True) -> None:
+        super().__init__()
+        self.stride, self.residual = stride, residual
+        # learned weights of the edges multiply the graph, as in the published network
+        self.importance = nn.Parameter(torch.ones_like(graph))
+        self.mix = nn.Linear(len(graph) * inputs, outputs)
+        self.mix_norm = nn.BatchNorm1d(outputs)
+        self.time = nn.Conv2d(outputs, outputs, (TAPS, 1), (stride, 1), (TAPS // 2, 0))
+        self.time_norm = nn.BatchNorm1d(outputs)
+        change = residual and (inputs != outputs or stride != 1)
+        self.skip = nn.Linear(inputs, outputs) if change else None
+        self.skip_norm = nn.BatchNorm1d(outputs) if change else None
+
+    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
+        # neighbours are summed before channels are mixed, which is the same and moves fewer numbers
+        around = torch.einsum("ntvc,kvw->ntwkc", x, graph * self.importance).flatten(3)
+        out = F.relu(_normalised(self.mix_norm, self.mix(around)))
+        out = self.time(out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        out = _normalised(self.time_norm, out)
+        if self.skip is not None and self.skip_norm is not None:
+            out = out + _normalised(self.skip_norm, self.skip(x[:, :: self.stride]))
+        elif self.residual:
+            out = out + x
+        return F.relu(out)
+
+
+class STGCNEncoder(nn.Module):
+    """Clips `(B, T, P, V, C)` → features `(B, output)`, the mean of the last map over persons, time and joints.
+
+    `output` 256 with 3 stages is the quarter-width network of the literature: 16, 32 and 64 channels, then 256. Width is
+    output / 16 and doubles with every stage, where time is halved. There is no dropout: what a step draws has to be a
+    function of seed and step.
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[int],
+        coordinates: int,
+        output: int = 256,
+        stages: int = 3,
+        input_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        if min(output, stages) < 1:
+            raise InputError(f"encoder: hidden = {output} and layers = {stages} have to be at least 1")
+        self.joints, self.coordinates, self.output_size = len(parents), coordinates, output
+        self.register_buffer("graph", spatial_graph(parents), persistent=False)
+        self.input_norm = nn.BatchNorm1d(self.joints * coordinates) if input_norm else None
+        self.blocks = nn.ModuleList()
+        width = coordinates
+        for stage in range(stages):
+            number = BLOCKS[min(stage, 1)]
+            for block in range(number):
+                last = stage == stages - 1 and block == number - 1
+                outputs = output if last else max(1, output // 16) << stage
+                stride = 2 if stage and block == 0 else 1
+                self.blocks.append(Block(width, outputs, self.get_buffer("graph"), stride, bool(stage or block)))
+                width = outputs
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.pool(self.sequence(clips))
+
+    def sequence(self, clips: Tensor) -> Tensor:
+        """The feature map before pooling, `(B, P, T', V, output)`."""
+        batch, frames, persons, joints, coordinates = clips.shape
+        if (joints, coordinates) != (self.joints, self.coordinates):
+            raise InputError(
+                f"the encoder reads {self.joints} joints with {self.coordinates} coordinates; clips of shape "
+                f"{tuple(clips.shape)} have {joints} with {coordinates}; was it trained on another topology?"
+            )
+        x = clips.transpose(1, 2).reshape(batch * persons, frames, joints, coordinates)
+        if self.input_norm is not None:
+            x = self.input_norm(x.reshape(-1, joints * coordinates)).view_as(x)
+        for block in self.blocks:
+            x = cast(Block, block)(x, self.get_buffer("graph"))
+        return x.unflatten(0, (batch, persons))
+
+    def pool(self, x: Tensor) -> Tensor:
+        """Reduce a feature map over persons, time and joints."""
+        return x.mean((1, 2, 3))
+
+
+def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
+    """BatchNorm over the last axis: rows `(N, C)` are what the version for several processes takes, too."""
+    return norm(x.reshape(-1, x.shape[-1])).view(x.shape)

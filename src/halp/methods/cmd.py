@@ -1,0 +1,70 @@
+"""CMD: every stream learns from every other which past clips are near, by distillation over their aligned queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from halp.contrast.distillation import learn, teach
+from halp.contrast.queue import KeyQueue
+from halp.errors import InputError
+from halp.methods.terms import Metrics, Moment, StreamBatch
+
+
+@dataclass(frozen=True)
+class CmdSettings:
+    """Cross-modal mutual distillation. The defaults are those of CMD, where 8192 of 16384 keys are compared."""
+
+    weight: float = 1.0
+    share: float = 0.5  # of the queue that is compared, the nearest to the teacher's key
+    teacher_temperature: float = 0.05
+    student_temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise InputError(
+                f"cmd: share = {self.share} would compare more keys than the queue holds, or none; it lies in (0, 1], "
+                "0.5 is CMD's 8192 of 16384"
+            )
+        if self.weight < 0 or min(self.teacher_temperature, self.student_temperature) <= 0:
+            raise InputError(
+                f"cmd: weight = {self.weight} cannot be negative, and teacher_temperature = {self.teacher_temperature} "
+                f"and student_temperature = {self.student_temperature} have to be above 0"
+            )
+
+    def count(self, queue: int) -> int:
+        """How many keys of a queue are compared: at least two, since one alone is always certain."""
+        return max(min(2, queue), round(self.share * queue))
+
+
+class CmdTerm(nn.Module):
+    """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries, each in its own queue."""
+
+    def __init__(self, settings: CmdSettings, streams: Sequence[str]) -> None:
+        super().__init__()
+        self.settings, self.streams = settings, tuple(streams)
+
+    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+        settings = self.settings
+        count = settings.count(queue.size)
+        lessons = {
+            stream: teach(batch.key, queue.keys(stream), count, settings.teacher_temperature)
+            for stream, batch in streams.items()
+        }
+        losses: list[Tensor] = []
+        metrics: Metrics = {}
+        for stream, batch in streams.items():
+            # one product with the queue serves all teachers of a student
+            similarity = batch.query @ queue.keys(stream).T
+            found = [
+                learn(similarity, lesson, settings.student_temperature)
+                for teacher, lesson in lessons.items()
+                if teacher != stream
+            ]
+            losses += found
+            if moment.watched:
+                metrics[f"{stream}/loss_distillation"] = torch.stack(found).detach().sum()
+        return settings.weight * torch.stack(losses).sum(), metrics
