@@ -203,7 +203,14 @@ def pretrain(
     resume: bool = False,
     fork: Path | None = None,
     accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: str = "auto",
     precision: str = "32-true",
+    compile: bool = False,
+    log: tuple[str, ...] = (),
+    knn_every: int = 0,
+    profile: bool = False,
     json: bool = False,
 ) -> None:
     """Learn an encoder from a store without labels.
@@ -212,6 +219,7 @@ def pretrain(
         halp pretrain small --data stores/mine
         halp pretrain recipes/ntu60-halp.toml --data stores/ntu60 --set seed=1 halp.hardness=0.6
         halp pretrain small --data stores/mine --resume
+        halp pretrain small --data stores/mine --devices 2
 
     Args:
         recipe: a TOML file, or the name of a recipe that comes with halp (see `halp recipes`).
@@ -221,7 +229,14 @@ def pretrain(
         resume: go on with the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
         accelerator: cpu, cuda, mps or auto.
-        precision: 32-true, bf16-mixed or 16-mixed.
+        devices: processes on this machine that share the batch; under torchrun its own number counts.
+        nodes: machines.
+        strategy: auto or ddp.
+        precision: 32-true, bf16-mixed or 16-mixed; the geometry of the loss is always in full precision.
+        compile: compile the model with torch.compile.
+        log: tensorboard and/or wandb, beside metrics.jsonl.
+        knn_every: look at the nearest-neighbour accuracy every so many epochs.
+        profile: take a few steps, print where their time goes, and leave no run.
         json: print what was made as JSON.
     """
     from halp.clips.store import open_store
@@ -230,18 +245,71 @@ def pretrain(
     from halp.training import pretrain as train
 
     chosen = load_recipe(recipe, _flat(set))
-    folder = run or Path("runs") / f"{chosen.name}-seed{chosen.seed}"
-    if not resume and (folder / "run.json").exists():
-        raise InputError(
-            f"'{folder}' holds a run already; go on with it by --resume, or choose another folder with --run"
-        )
+    store = open_store(data)
+    if profile:
+        _profile(chosen, store, accelerator, precision, json)
+        return
     made = train(
-        chosen, open_store(data), folder, resume=resume, fork=fork, accelerator=accelerator, precision=precision
+        chosen,
+        store,
+        run or Path("runs") / f"{chosen.name}-seed{chosen.seed}",
+        resume=resume,
+        fork=fork,
+        accelerator=accelerator,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        precision=precision,
+        compile=compile,
+        loggers=log,
+        on_epoch=_online_knn(store, knn_every) if knn_every else None,
     )
+    if not _first_process():
+        return
     if json:
         _print_json({"run": str(made.path), **made.info.get("finished", {})})
     else:
         console.print(f"trained: [bold]{made.path}[/]; next: halp evaluate {made.path} --data {data}")
+
+
+def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
+    import contextlib
+    import tempfile
+
+    from halp.progress import console
+    from halp.training import pretrain as train
+    from halp.training.profiling import Profiled, StepProfile
+
+    steps = StepProfile()
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Profiled):
+        train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
+    if not steps.parts:
+        raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
+    if json:
+        _print_json({part.name: part.milliseconds for part in steps.parts})
+    else:
+        console.print(steps.table())
+
+
+def _online_knn(store: Any, every: int) -> Any:
+    from halp.evaluation import evaluate as measure
+
+    def look(run: Any, epoch: int, model: Any) -> dict[str, float]:
+        if epoch % every:
+            return {}
+        streams, split = run.recipe.streams, run.recipe.split
+        encoders = {stream: run.package(model, stream, {"trained": True}) for stream in streams}
+        return {
+            f"{stream}/knn": measure(encoder, store, protocol="knn", split=split).accuracy
+            for stream, encoder in encoders.items()
+        }
+
+    return look
+
+
+def _first_process() -> bool:
+    """Whether this process speaks for the job; others were started by a launcher."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")))) == 0
 
 
 @app.command
@@ -396,7 +464,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _fail("stopped", 130)
     except Exception as error:
-        code = {"Interrupted": 3, "Diverged": 1}.get(type(error).__name__)
+        code = {"Interrupted": 3, "Diverged": 1, "LostProcess": 1}.get(type(error).__name__)
         if code is None:
             raise
         _fail(str(error), code)
@@ -404,6 +472,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail(message: str, code: int) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]halp:[/] {message}", highlight=False)
+    if code != 2 or _first_process():  # bad input is the same for every process of a job
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]halp:[/] {escape(message)}", highlight=False)
     sys.exit(code)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from halp.encoders import initialise
 
@@ -24,6 +27,29 @@ class Branch(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         # float32 on the sphere, whatever precision the encoder runs in
         return F.normalize(self.projector(self.encoder(clips)).float(), dim=1)
+
+
+def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
+    """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
+    if parts == 1:
+        return branch(clips)
+    if not torch.is_grad_enabled():
+        return torch.cat([branch(piece) for piece in clips.chunk(parts)])
+    return torch.cat(
+        [
+            checkpoint(branch, piece, use_reentrant=False, context_fn=lambda: (nullcontext(), _keeping_buffers(branch)))
+            for piece in clips.chunk(parts)
+        ]
+    )
+
+
+@contextmanager
+def _keeping_buffers(module: nn.Module) -> Iterator[None]:
+    """Running statistics were updated by the first pass; the second leaves them as they are."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    yield
+    for name, buffer in module.named_buffers():
+        buffer.copy_(before[name])
 
 
 class MomentumPair(nn.Module):

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
-from halp.contrast.momentum import Branch, MomentumPair
+from halp.contrast.momentum import Branch, MomentumPair, encode_in_parts
+from halp.contrast.parallel import gather
 from halp.contrast.queue import KeyQueue
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
 from halp.errors import InputError
@@ -40,7 +42,11 @@ class ContrastSettings:
 
 
 class ContrastiveModel(nn.Module):
-    """Two joint views → loss. A single-stream run is the same code with one entry in the dictionary."""
+    """Two joint views → loss. A single-stream run is the same code with one entry in the dictionary.
+
+    With `parts` above 1 a batch is encoded in so many pieces, whose activations are made again one after the other on the
+    way back: the gradient accumulates over the pieces, and the loss still sees the whole batch.
+    """
 
     def __init__(
         self,
@@ -53,10 +59,12 @@ class ContrastiveModel(nn.Module):
         encoders: Mapping[str, EncoderSettings] | None = None,
         contrast: ContrastSettings | None = None,
         generator: torch.Generator | None = None,
+        parts: int = 1,
         **sections: Any,
     ) -> None:
         """`encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name."""
         super().__init__()
+        self.parts = parts
         contrast = contrast or ContrastSettings()
         self.topology = topology
         self.pairs = nn.ModuleDict()
@@ -70,23 +78,32 @@ class ContrastiveModel(nn.Module):
     def forward(self, first: Tensor, second: Tensor, moment: Moment) -> tuple[Tensor, Metrics]:
         """Loss of one step for two joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
         batches: dict[str, StreamBatch] = {}
+        total = moment.batch or len(first)
         for stream, module in self.pairs.items():
             pair = cast(MomentumPair, module)
-            query = pair.query(derive(first, stream, self.topology))
+            with record_function("halp: query forward"):
+                query = gather(encode_in_parts(pair.query, derive(first, stream, self.topology), self.parts), total)
             with torch.no_grad():
-                pair.follow()
-                key = pair.key(derive(second, stream, self.topology))
+                with record_function("halp: momentum"):
+                    pair.follow()
+                with record_function("halp: key forward"):
+                    key = gather(encode_in_parts(pair.key, derive(second, stream, self.topology), self.parts), total)
             batches[stream] = StreamBatch(query, key)
-        loss, metrics = self.loss(batches, moment)
-        self.queue.push({stream: batch.key for stream, batch in batches.items()})
+        # half precision would blur angles and logits: the loss is computed in full
+        with torch.autocast(first.device.type, enabled=False):
+            loss, metrics = self.loss(batches, moment)
+        if bool(torch.isfinite(loss)):  # keys of a step that went wrong would spoil all that follow
+            with record_function("halp: queue"):
+                self.queue.push({stream: batch.key for stream, batch in batches.items()})
         return loss, metrics
 
     def loss(self, batches: Mapping[str, StreamBatch], moment: Moment) -> tuple[Tensor, Metrics]:
         """Sum of the terms; `metrics` is empty on steps that are not watched."""
         total: Any = 0.0
         metrics: Metrics = {}
-        for term in self.terms.values():
-            value, seen = term(batches, self.queue, moment)
+        for name, term in self.terms.items():
+            with record_function(f"halp: {name} loss"):
+                value, seen = term(batches, self.queue, moment)
             total = total + value
             metrics |= seen
         if moment.watched:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
+from halp.contrast.parallel import same
 from halp.contrast.queue import KeyQueue
 from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
@@ -28,11 +29,23 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class Moment:
-    """When a step happens and with which random numbers; `watched` steps report metrics."""
+    """When a step happens and with which random numbers; `watched` steps report metrics.
+
+    `batch` is the number of clips in the batch of all processes together, where there are several.
+    """
 
     epoch: int
     generator: torch.Generator
     watched: bool = True
+    batch: int | None = None
+
+
+class SharedPositives(HallucinatedPositives):
+    """Hallucinated positives whose prototypes are those of rank 0 on every rank, even if processors round differently."""
+
+    def fit(self, keys: Tensor | None, generator: torch.Generator | None = None) -> None:
+        super().fit(keys, generator)
+        self.centres = same(self.centres.contiguous())
 
 
 class Term(Protocol):
@@ -73,7 +86,7 @@ class HalpSettings:
     def term(self, temperature: float) -> HallucinatedPositives:
         """The loss term of one stream; building it checks the settings."""
         try:
-            return HallucinatedPositives(
+            return SharedPositives(
                 self.prototypes,
                 self.count,
                 self.hardness,

@@ -107,3 +107,17 @@ def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensor
         name, _, entry = key.rpartition("/")
         if name in parameters:
             optimiser.state[parameters[name]][entry] = value.to(parameters[name].device)
+
+
+def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, *, strict: bool) -> int:
+    """Load weights, queue and optimiser; a fork may have terms that the warm-up had not. Returns the step."""
+    try:
+        missing, unexpected = model.load_state_dict(checkpoint.model, strict=False)
+    except RuntimeError as error:
+        raise InputError(f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
+    missing = [name for name in missing if strict or not name.startswith("terms.")]
+    unexpected = [name for name in unexpected if strict or not name.startswith("terms.")]
+    if missing or unexpected:
+        raise InputError(f"the checkpoint does not fit the recipe: {', '.join([*missing, *unexpected][:4])} …")
+    restore_optimiser(model, optimiser, checkpoint.optimiser)
+    return int(checkpoint.state["step"])

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
+from torch.profiler import record_function
 
 from halp.clips.store import Store
+from halp.contrast.parallel import anywhere, noticing_loss, rank, share, synchronised, wait, world
 from halp.errors import InputError
-from halp.files import write_text
 from halp.methods import ContrastiveModel
 from halp.methods.terms import Moment
 from halp.progress import Bar, console
 from halp.sampling import epoch_batches, generator, steps_in_epoch
-from halp.training.checkpoint import Checkpoint, optimiser_tensors, restore_optimiser, save_checkpoint
+from halp.training.checkpoint import Checkpoint, optimiser_tensors, restore, save_checkpoint
+from halp.training.devices import launch, make_pool
+from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
-from halp.training.run import (
-    Run,
-    build_model,
-    check_same,
-    create_run,
-    find_checkpoint,
-    open_run,
-    peak_memory,
-    read_lines,
-)
+from halp.training.run import Run, build_model, check_same, create_run, find_checkpoint, open_run, peak_memory
+from halp.training.stopping import Interrupted, asked_to_stop
+from halp.training.watch import Diverged, Watch, dump, forget_after
 from halp.views import ClipPool, random_views
 
-
-class Interrupted(Exception):
-    """The run was asked to stop, has saved its state and can be resumed."""
-
-
-class Diverged(Exception):
-    """The loss is no longer a number."""
+OnEpoch = Callable[[Run, int, ContrastiveModel], Mapping[str, float] | None]
 
 
 def pretrain(
@@ -56,107 +43,161 @@ def pretrain(
     fork: str | os.PathLike[str] | None = None,
     until: int | None = None,
     accelerator: str = "auto",
-    precision: Any = "32-true",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: str = "auto",
+    precision: str = "32-true",
+    compile: bool = False,
+    loggers: Sequence[str] = (),
     progress: bool = True,
-    on_epoch: Callable[[Run, int], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+    profile: StepProfile | None = None,
 ) -> Run:
     """Train by a recipe on a store; everything goes to the run folder `path`.
 
     `resume` goes on from the newest whole checkpoint and ends in the same bits as a run that never stopped. `fork`
     starts from another run's checkpoint (its weights, queue, optimiser and epoch), as HaLP starts from a MoCo warm-up.
-    `until` stops after that epoch. `on_epoch(run, epochs done)` is called after every epoch.
+    `until` stops after that epoch. `on_epoch(run, epochs done, model)` is called on rank 0 after every epoch; figures it
+    returns go to `online.jsonl`. On several `devices` the batch is split and the result is that of one.
     """
-    fabric = Fabric(accelerator=accelerator, devices=1, precision=precision)
     clips = torch.from_numpy(_training_clips(recipe, store))
     steps = steps_in_epoch(len(clips), recipe.batch_size)
-    if recipe.contrast.queue > len(clips):
-        console.print(
-            f"[yellow]warning:[/] the queue ({recipe.contrast.queue}) is larger than the data set ({len(clips)} clips): "
-            "it will hold older keys of the same clips as negatives; consider a smaller contrast.queue"
-        )
+    fabric = launch(accelerator, devices, nodes, strategy, precision)
+    batch_size = min(recipe.batch_size, len(clips))
+    if batch_size < world():
+        raise InputError(f"a batch of {batch_size} clips cannot be split over {world()} processes; use fewer devices")
     model = build_model(recipe, store.topology, store.persons)
+    optimiser = _optimiser(recipe, model)
+    run, step = _open(Path(path), recipe, store, model, optimiser, steps, resume, fork, fabric)
+    pool = make_pool(store, fabric)
+    synchronised(model, fabric.device)
+    if compile:
+        model.compile()
+    wrapped, fabric_optimiser = fabric.setup(model, optimiser)
+    wrapped.train()
+    last_epoch = min(recipe.epochs, until or recipe.epochs)
+    first_rank = fabric.is_global_zero
+
+    def save() -> None:
+        watch.flush()
+        if first_rank:
+            state = {"step": step, "epoch": step // steps, "data": store.hash}
+            checkpoint = Checkpoint(model.state_dict(), optimiser_tensors(model, optimiser), state)
+            save_checkpoint(run.checkpoints, checkpoint, recipe.saving.keep)
+        wait()
+
+    started = time.monotonic()
+    with (
+        asked_to_stop() as stopping,
+        noticing_loss(),
+        Watch(run, loggers, active=first_rank, step=step) as watch,
+        Bar(recipe.name, last_epoch * steps, done=step, shown=progress and first_rank) as bar,
+    ):
+        for epoch in range(step // steps, last_epoch):
+            batches = epoch_batches(len(clips), recipe.batch_size, recipe.seed, epoch)
+            rate = recipe.optimiser.rate(epoch)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            began, seen = time.monotonic(), 0
+            for index in range(step % steps, steps):
+                watched = step % recipe.saving.watch == 0
+                batch = clips[batches[index]]
+                with record_function("halp: views"):
+                    views = _two_views(pool, batch, recipe, epoch, index)
+                draws = generator(recipe.seed, "terms", epoch, index)
+                loss, metrics = wrapped(*views, Moment(epoch, draws, watched, len(batch)))
+                if not bool(torch.isfinite(loss)):
+                    views = _two_views(pool, batch, recipe, epoch, index, whole=True)
+                    _give_up(run, store, model, views, batch, (epoch, index, step))
+                with record_function("halp: backward"):
+                    fabric_optimiser.zero_grad(set_to_none=True)
+                    fabric.backward(loss)
+                if watched:
+                    metrics["gradient_norm"] = _gradient_norm(fabric, wrapped, fabric_optimiser)
+                with record_function("halp: optimiser"):
+                    fabric_optimiser.step()
+                step, seen = step + 1, seen + len(batch)
+                if watched:
+                    line = watch.step(step, epoch, rate, metrics)
+                    bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)}")
+                bar.advance()
+                if profile is not None:
+                    profile.step()
+                if anywhere(stopping(), fabric.device):
+                    save()
+                    if not first_rank:
+                        raise SystemExit(0)  # a launcher takes any other code of a helper for a crash
+                    raise Interrupted(f"stopped at step {step} as asked; go on with `halp pretrain … --resume`")
+                if recipe.saving.steps and step % recipe.saving.steps == 0 and step % steps:
+                    save()
+            watch.epoch(epoch, began, seen)
+            if on_epoch is not None and first_rank:
+                watch.online(step, epoch + 1, on_epoch(run, epoch + 1, model))
+                wrapped.train()
+            if (epoch + 1) % recipe.saving.every == 0 or epoch + 1 == last_epoch:
+                save()
+    if first_rank:
+        seconds = round(time.monotonic() - started, 3)
+        run.add_info(finished={"step": step, "seconds": seconds, "peak_memory": peak_memory(), "processes": world()})
+    return run
+
+
+def _open(
+    path: Path,
+    recipe: Recipe,
+    store: Store,
+    model: ContrastiveModel,
+    optimiser: torch.optim.Optimizer,
+    steps: int,
+    resume: bool,
+    fork: str | os.PathLike[str] | None,
+    fabric: Fabric,
+) -> tuple[Run, int]:
+    """The run folder, made by rank 0 alone, and the step to begin with; weights and queue are loaded into the model."""
+    if resume:
+        run = open_run(path)
+        check_same(run, recipe, store)
+        step = restore(find_checkpoint(path), model, optimiser, strict=True)
+        if fabric.is_global_zero:
+            forget_after(run.path, step)
+        return run, step
+    if fabric.is_global_zero:
+        if recipe.contrast.queue > (number := len(_training_clips(recipe, store))):
+            console.print(
+                f"[yellow]warning:[/] the queue ({recipe.contrast.queue}) is larger than the data set ({number} clips): "
+                "it will hold older keys of the same clips as negatives; consider a smaller contrast.queue"
+            )
+        run = create_run(path, recipe, store)
+    wait()
+    run = open_run(path)
+    step = 0
+    if fork is not None:
+        warm = find_checkpoint(fork)
+        step = restore(warm, model, optimiser, strict=False)
+        if warm.state.get("converted"):  # the authors count epochs only
+            step = int(warm.state["epoch"]) * steps
+        if fabric.is_global_zero:
+            run.add_info(forked={"from": str(fork), "step": step})
+    return run, step
+
+
+def _optimiser(recipe: Recipe, model: ContrastiveModel) -> torch.optim.Optimizer:
     settings = recipe.optimiser
-    optimiser = torch.optim.SGD(
+    return torch.optim.SGD(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=settings.learning_rate,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
-    step = 0
-    if resume:
-        run = open_run(path)
-        check_same(run, recipe, store)
-        step = _restore(find_checkpoint(path), model, optimiser, strict=True)
-        _forget_after(run.path, step)
-    else:
-        run = create_run(Path(path), recipe, store)
-        if fork is not None:
-            warm = find_checkpoint(fork)
-            step = _restore(warm, model, optimiser, strict=False)
-            if warm.state.get("converted"):  # the authors count epochs only
-                step = int(warm.state["epoch"]) * steps
-            run.add_info(forked={"from": str(fork), "step": step})
-    pool = ClipPool.from_store(store, fabric.device)
-    wrapped, fabric_optimiser = fabric.setup(model, optimiser)
-    wrapped.train()
-    last_epoch = min(recipe.epochs, until or recipe.epochs)
-
-    def save() -> None:
-        state = {"step": step, "epoch": step // steps, "data": store.hash}
-        checkpoint = Checkpoint(model.state_dict(), optimiser_tensors(model, optimiser), state)
-        save_checkpoint(run.checkpoints, checkpoint, recipe.saving.keep)
-
-    started = time.monotonic()
-    with (
-        _asked_to_stop() as stopping,
-        open(run.path / "metrics.jsonl", "a", encoding="utf-8") as metrics_file,
-        Bar(recipe.name, last_epoch * steps, done=step, shown=progress) as bar,
-    ):
-        for epoch in range(step // steps, last_epoch):
-            batches = epoch_batches(len(clips), recipe.batch_size, recipe.seed, epoch)
-            for group in optimiser.param_groups:
-                group["lr"] = settings.rate(epoch)
-            clock, seen = time.monotonic(), 0
-            for index in range(step % steps, steps):
-                watched = step % recipe.saving.watch == 0
-                batch = clips[batches[index]]
-                first, second = _two_views(pool, batch, recipe, epoch, index)
-                moment = Moment(epoch, generator(recipe.seed, "terms", epoch, index), watched)
-                loss, metrics = wrapped(first, second, moment)
-                if not bool(torch.isfinite(loss)):
-                    names = ", ".join(str(store.names[clip]) for clip in batch[:5].tolist())
-                    raise Diverged(
-                        f"the loss of run '{run.path}' is {float(loss)} at step {step} (clips {names}, …); "
-                        "the last checkpoint is intact: lower the learning rate or look at these clips"
-                    )
-                fabric_optimiser.zero_grad(set_to_none=True)
-                fabric.backward(loss)
-                fabric_optimiser.step()
-                step, seen = step + 1, seen + len(batch)
-                if watched:
-                    line = {name: round(float(value), 6) for name, value in metrics.items()}
-                    line = {"step": step, "epoch": epoch, "learning_rate": settings.rate(epoch), **line}
-                    metrics_file.write(json.dumps(line) + "\n")
-                    bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)}")
-                bar.advance()
-                if stopping():
-                    metrics_file.flush()
-                    save()
-                    raise Interrupted(f"stopped at step {step} as asked; go on with `halp pretrain … --resume`")
-            metrics_file.flush()
-            _note_time(run, epoch, time.monotonic() - clock, seen)
-            if (epoch + 1) % recipe.saving.every == 0 or epoch + 1 == last_epoch:
-                save()
-            if on_epoch is not None:
-                on_epoch(run, epoch + 1)
-                wrapped.train()
-    run.add_info(finished={"step": step, "seconds": round(time.monotonic() - started, 3), "peak_memory": peak_memory()})
-    return run
 
 
-def _two_views(pool: ClipPool, batch: Tensor, recipe: Recipe, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-    """Two random views of the same clips, cut together."""
-    views = random_views(pool, batch.repeat(2), recipe.views, generator(recipe.seed, "views", epoch, step))
+def _two_views(
+    pool: ClipPool, batch: Tensor, recipe: Recipe, epoch: int, step: int, whole: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Two random views of this rank's share of the clips, or of all; the draws are those of the whole batch."""
+    mine = torch.arange(len(batch))[slice(None) if whole else share(len(batch))]
+    draws = generator(recipe.seed, "views", epoch, step)
+    views = random_views(pool, batch.repeat(2), recipe.views, draws, torch.cat([mine, mine + len(batch)]))
     first, second = views.chunk(2)
     return first, second
 
@@ -167,54 +208,33 @@ def _training_clips(recipe: Recipe, store: Store) -> Any:
     return store.split(recipe.split)[0]
 
 
-def _restore(checkpoint: Checkpoint, model: ContrastiveModel, optimiser: torch.optim.Optimizer, *, strict: bool) -> int:
-    """Load weights, queue and optimiser; a fork may have terms that the warm-up had not. Returns the step."""
-    try:
-        missing, unexpected = model.load_state_dict(checkpoint.model, strict=False)
-    except RuntimeError as error:
-        raise InputError(f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
-    missing = [name for name in missing if strict or not name.startswith("terms.")]
-    unexpected = [name for name in unexpected if strict or not name.startswith("terms.")]
-    if missing or unexpected:
-        raise InputError(f"the checkpoint does not fit the recipe: {', '.join([*missing, *unexpected][:4])} …")
-    restore_optimiser(model, optimiser, checkpoint.optimiser)
-    return int(checkpoint.state["step"])
+def _gradient_norm(fabric: Fabric, module: Any, optimiser: Any) -> Tensor:
+    """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision."""
+    norm = fabric.clip_gradients(module, optimiser, max_norm=math.inf, error_if_nonfinite=False)
+    return torch.as_tensor(norm)
 
 
-def _forget_after(path: Path, step: int) -> None:
-    """Metrics of steps that a resumed run will take again are dropped."""
-    lines = [line for line in read_lines(path / "metrics.jsonl") if line["step"] <= step]
-    write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+def _give_up(
+    run: Run,
+    store: Store,
+    model: ContrastiveModel,
+    views: tuple[Tensor, Tensor],
+    batch: Tensor,
+    moment: tuple[int, int, int],
+) -> None:
+    """The loss is no number: say which clips it was and leave what reproduces it."""
+    epoch, index, step = moment
+    names = [str(store.names[clip]) for clip in batch.tolist()]
+    if rank() == 0:
+        dump(run, model, views, names, epoch, index)
+    wait()
+    raise Diverged(
+        f"the loss of run '{run.path}' is not finite at step {step} (clips {', '.join(names[:5])}, …); "
+        f"'{run.path / 'diverged'}' holds what reproduces it, the last checkpoint is intact: lower the learning rate or "
+        "look at these clips"
+    )
 
 
 def _kept(line: dict[str, Any]) -> str:
     kept = [value for name, value in line.items() if name.endswith("/kept")]
     return f" kept {100 * kept[0]:.0f} %" if kept else ""
-
-
-def _note_time(run: Run, epoch: int, seconds: float, clips: int) -> None:
-    line = {"epoch": epoch, "seconds": round(seconds, 3), "clips_per_second": round(clips / max(seconds, 1e-9), 1)}
-    with open(run.path / "timing.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps({**line, "peak_memory": peak_memory()}) + "\n")
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """The first SIGINT or SIGTERM lets the step finish and the state be saved; a second one ends the process at once."""
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    except ValueError:
-        before = {}  # not the main thread: nobody can signal us
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -30,6 +30,7 @@ class OptimiserSettings:
     weight_decay: float = 1e-4
     milestones: tuple[int, ...] = (350,)  # the learning rate is multiplied by gamma at each of these epochs
     gamma: float = 0.1
+    accumulate: int = 1  # pieces a batch is encoded in, to save memory; the gradient is that of the whole batch
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0 or self.weight_decay < 0 or not 0 <= self.momentum < 1:
@@ -37,6 +38,8 @@ class OptimiserSettings:
                 f"optimiser: learning_rate = {self.learning_rate} has to be above 0, weight_decay = {self.weight_decay} "
                 f"not negative and momentum = {self.momentum} in [0, 1)"
             )
+        if self.accumulate < 1:
+            raise InputError(f"optimiser: accumulate = {self.accumulate} pieces of a batch: at least 1")
 
     def rate(self, epoch: int) -> float:
         """Learning rate in an epoch.
@@ -52,12 +55,15 @@ class SavingSettings:
     """What a run writes and how often."""
 
     every: int = 10  # epochs between two checkpoints
+    steps: int = 0  # steps between two further checkpoints inside long epochs; 0 for none
     keep: int = 2  # newest checkpoints that stay
     watch: int = 10  # steps between two lines of metrics
 
     def __post_init__(self) -> None:
         if min(self.every, self.keep, self.watch) < 1:
             raise InputError("saving: every, keep and watch have to be at least 1")
+        if self.steps < 0:
+            raise InputError(f"saving: steps = {self.steps} cannot be negative; 0 saves at the end of epochs only")
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from halp._version import __version__
 from halp.clips.store import Store, topology_from_json
+from halp.contrast.momentum import MomentumPair
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
@@ -68,23 +69,24 @@ class Run:
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PackagedEncoder:
         """The query encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
         choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
-        data = self.info["data"]
-        origin = {"run": str(self.path), "recipe": self.recipe.name, "trained": trained, "step": 0}
-        model = build_model(self.recipe, self.topology, data["persons"])
+        model, step = build_model(self.recipe, self.topology, self.info["data"]["persons"]), 0
         if trained:
             checkpoint = newest_checkpoint(self.checkpoints)
             model.load_state_dict(checkpoint.model)
-            origin["step"] = checkpoint.state["step"]
-        encoder: Any = model.pairs[stream]
-        encoder = encoder.query.encoder
+            step = checkpoint.state["step"]
+        return self.package(model, stream, {"trained": trained, "step": step})
+
+    def package(self, model: ContrastiveModel, stream: str, origin: dict[str, Any]) -> PackagedEncoder:
+        """The query encoder of a stream of a model in memory, which shares its weights, in evaluation mode."""
+        data, pair = self.info["data"], cast(MomentumPair, model.pairs[stream])
         return PackagedEncoder(
-            encoder,
+            pair.query.encoder,
             self.topology,
             stream=stream,
             persons=data["persons"],
             frames=self.recipe.views.frames,
             normalisation=data["normalisation"],
-            origin=origin,
+            origin={"run": str(self.path), "recipe": self.recipe.name, **origin},
         ).eval()
 
 
@@ -101,6 +103,7 @@ def build_model(recipe: Recipe, topology: Topology, persons: int) -> Contrastive
             encoders=recipe.encoders,
             **recipe.sections,
             generator=generator(recipe.seed, "queue"),
+            parts=recipe.optimiser.accumulate,
         )
 
 

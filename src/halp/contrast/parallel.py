@@ -1,0 +1,165 @@
+"""Several processes as one: a step on any number of ranks computes what a single process would.
+
+Every rank encodes its share of the global batch; queries and keys are gathered, and each rank evaluates the same loss on
+the whole batch. So queue, prototypes and random draws are the same everywhere, and the sum of the ranks' gradients is the
+gradient of one process. Without a process group every function here hands its input on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+
+
+class LostProcess(Exception):
+    """Another process of the job is gone; what was saved last is whole."""
+
+
+def world() -> int:
+    """How many processes train together."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is."""
+    return distributed.get_rank() if world() > 1 else 0
+
+
+def share(total: int, number: int | None = None, of: int | None = None) -> slice:
+    """The rows of a global batch that belong to a rank (default: this one); shares differ by one row at most.
+
+    >>> [share(7, number, of=3) for number in range(3)]
+    [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+    """
+    number, of = rank() if number is None else number, of or world()
+    small, extra = divmod(total, of)
+    start = number * small + min(number, extra)
+    return slice(start, start + small + (number < extra))
+
+
+def gather(x: Tensor, total: int) -> Tensor:
+    """All rows of the global batch `(total, D)` from every rank's share, in order.
+
+    Each rank computes the same loss from the result, so the gradient of a share is taken from it once; it is multiplied
+    by the number of ranks because data-parallel training averages over them.
+    """
+    return x if world() == 1 else _Gather.apply(x, total)
+
+
+def same(x: Tensor) -> Tensor:
+    """Rank 0's tensor on every rank, in place."""
+    if world() > 1:
+        distributed.broadcast(x, 0)
+    return x
+
+
+def anywhere(flag: bool, device: torch.device | str = "cpu") -> bool:
+    """Whether the flag is up on any rank; all of them learn it."""
+    if world() == 1:
+        return flag
+    up = torch.tensor(float(flag), device=device)
+    distributed.all_reduce(up, distributed.ReduceOp.MAX)
+    return bool(up)
+
+
+def wait() -> None:
+    """Until every rank has come this far."""
+    if world() > 1:
+        distributed.barrier()
+
+
+@contextmanager
+def noticing_loss() -> Iterator[None]:
+    """Turn the failure of a collective into one clear sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = ("connection", "gloo", "nccl", "process group", "timed out", "timeout", "broken pipe", "socket")
+        if world() > 1 and any(word in str(error).lower() for word in words):
+            reason = re.sub(r"\[[^]]*\]", "", str(error)).strip().splitlines()[0][:160]
+            raise LostProcess(
+                f"process {rank()} of {world()} lost another one ({reason}); the last checkpoint is whole: "
+                "start the job again with --resume"
+            ) from error
+        raise
+
+
+def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
+    """Let every BatchNorm of a model use the statistics of the global batch; parameters keep their names."""
+    if world() == 1:
+        return model
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm1d):
+                setattr(module, name, GlobalBatchNorm.of(child))
+    return model
+
+
+class GlobalBatchNorm(nn.BatchNorm1d):
+    """BatchNorm over rows `(N, C)` of all ranks together; torch has such a module for GPUs only."""
+
+    @classmethod
+    def of(cls, norm: nn.BatchNorm1d) -> GlobalBatchNorm:
+        """The same normalisation, sharing parameters and statistics."""
+        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        made.weight, made.bias = norm.weight, norm.bias
+        for name, buffer in norm.named_buffers():
+            made.register_buffer(name, buffer)
+        return made.train(norm.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or world() == 1:
+            return super().forward(input)
+        rows = input.float()
+        sums = _Sum.apply(torch.cat([rows.sum(0), rows.new_tensor([len(rows)])]))
+        number = sums[-1].detach()
+        mean = sums[:-1] / number
+        variance = _Sum.apply((rows - mean).square().sum(0)) / number
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            with torch.no_grad():
+                weight = self.momentum if self.momentum is not None else 0.1
+                self.running_mean.lerp_(mean, weight)
+                self.running_var.lerp_(variance * number / (number - 1), weight)
+                self.num_batches_tracked += 1
+        normal = (rows - mean) * torch.rsqrt(variance + self.eps)
+        return torch.addcmul(self.bias, normal, self.weight) if self.affine else normal
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, total: int) -> Tensor:
+        ctx.total = total
+        sizes = [share(total, number) for number in range(world())]
+        longest = max(size.stop - size.start for size in sizes)
+        padded = F.pad(x.contiguous(), (0, 0, 0, longest - len(x)))
+        parts = [torch.empty_like(padded) for _ in sizes]
+        distributed.all_gather(parts, padded)
+        return torch.cat([part[: size.stop - size.start] for part, size in zip(parts, sizes)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0][share(ctx.total)] * world(), None
+
+
+class _Sum(torch.autograd.Function):
+    """Sum over ranks; every rank's output depends on every rank's input, so gradients are summed too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].contiguous().clone()
+        distributed.all_reduce(total)
+        return total

@@ -1,0 +1,95 @@
+"""Devices, precision and processes through Lightning Fabric: one process, `--devices N`, torchrun, SLURM, several nodes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+from lightning_fabric.strategies import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
+
+from halp.clips.store import Store
+from halp.errors import InputError, choose
+from halp.progress import console
+from halp.views import ClipPool
+
+STRATEGIES = ("auto", "ddp")
+_BUFFERS = next(  # newer versions of torch have another name for it
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel.__init__).parameters
+)
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+
+
+class CoordinatesInFull(MixedPrecision):
+    """Autocast that leaves the input alone: coordinates rounded to half precision would make motion out of rounding."""
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+def launch(
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: str = "auto",
+    precision: str = "32-true",
+    patience: float = 600,
+) -> Fabric:
+    """A Fabric whose processes are running; under torchrun their number is taken from its environment.
+
+    `patience` is how many seconds a process waits for the others before it gives up.
+    """
+    choose("strategy", strategy, STRATEGIES)
+    if devices < 1 or nodes < 1:
+        raise InputError(f"devices = {devices} and nodes = {nodes} have to be at least 1")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        devices, nodes = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ.get("GROUP_WORLD_SIZE", 1))
+    options: dict[str, Any] = {"strategy": strategy}
+    if devices * nodes > 1 or strategy == "ddp":
+        # buffers are equal on all ranks by construction, and the queue is too large to send around every step
+        quiet = {_BUFFERS: False, "gradient_as_bucket_view": True}
+        options["strategy"] = DDPStrategy(timeout=timedelta(seconds=patience), **quiet)
+    if choose("precision", precision, PRECISIONS) == "32-true":
+        options["precision"] = precision
+    else:
+        on_gpu = accelerator in ("cuda", "gpu") or (accelerator == "auto" and torch.cuda.is_available())
+        half: Any = precision
+        options["plugins"] = [CoordinatesInFull(half, "cuda" if on_gpu else "cpu")]
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, **options)
+    except (ValueError, RuntimeError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"accelerator '{accelerator}' with {devices} devices and precision '{precision}': {reason}"
+        ) from error
+    fabric.launch()
+    return fabric
+
+
+def make_pool(store: Store, fabric: Fabric) -> ClipPool:
+    """The store on the training device where it fits; memory-mapped, so that processes share it, otherwise."""
+    size, device = store.frames.nbytes, fabric.device
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    elif fabric.world_size == 1:
+        free = _free_memory()
+    else:
+        free = 0
+    keep = size < free / 2
+    if not keep and fabric.is_global_zero and fabric.world_size == 1:
+        console.print(f"the store ({size / 2**30:.1f} GiB) stays on disk, memory-mapped")
+    return ClipPool.from_store(store, device, keep=keep)
+
+
+def _free_memory() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 1 << 62  # the system does not say: let it try
