@@ -184,4 +184,3 @@ class HalpTerm(nn.Module):
         if queue.size:
             metrics["similarity_positive_queue"] = (total @ queue.keys(stream).mean(0)).sum() / number
         return metrics
-

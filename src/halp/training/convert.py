@@ -112,6 +112,8 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
 def to_authors(run: Run, out: Path) -> Path:
     """Write the newest checkpoint of a run in the authors' format; only what their encoder can compute is accepted."""
     encoder = run.recipe.encoder
+    if foreign := [stream for stream in run.recipe.streams if stream not in SUFFIXES]:
+        raise InputError(f"run '{run.path}' has streams {foreign}, for which the authors' format has no place")
     if (encoder.name, encoder.direction, encoder.pooling) != ("gru", "causal", "last"):
         raise InputError(
             f"run '{run.path}' has encoder '{encoder.name}' with direction '{encoder.direction}' and pooling "
