@@ -49,4 +49,4 @@ class Clip:
 
 def present(frames: Frames) -> npt.NDArray[np.bool_]:
     """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is absent."""
-    return (frames != 0).any(axis=(2, 3))
+    return (frames != 0).reshape(*frames.shape[:2], -1).any(axis=2)

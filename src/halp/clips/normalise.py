@@ -49,8 +49,9 @@ def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
     there = present(frames)
     energy = np.zeros(frames.shape[1], dtype=np.float32)
     for person in np.flatnonzero(there.any(axis=0)):
-        joints = frames[there[:, person], person]
-        energy[person] = joints.std(axis=(0, 1)).sum()
+        seen = there[:, person]
+        joints = frames[:, person] if seen.all() else frames[seen, person]
+        energy[person] = joints.reshape(-1, frames.shape[3]).T.copy().std(axis=1).sum()
     return energy
 
 
@@ -142,8 +143,12 @@ def centre_each_frame(frames: Frames, topology: Topology) -> Frames:
     if not there.all():
         last_seen = np.maximum.accumulate(np.where(there, np.arange(len(frames)), np.argmax(there)))
         centre = centre[last_seen]
-    seen = (frames != 0).any(axis=3, keepdims=True)
-    return np.where(seen, frames - centre[:, None, None], np.float32(0))
+    moved = frames - centre[:, None, None]
+    # Coordinate by coordinate: a reduction over an axis of three costs more than all the rest.
+    missing = np.logical_and.reduce([frames[..., axis] == 0 for axis in range(frames.shape[3])])
+    if missing.any():
+        moved[missing] = 0
+    return moved
 
 
 def _axes(topology: Topology, name: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -160,7 +165,7 @@ def _mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> Vec
 
 
 def _turned(frames: Frames, rotation: Vector) -> Frames:
-    return frames @ rotation.T.astype(np.float32)
+    return (frames.reshape(-1, 3) @ rotation.T.astype(np.float32)).reshape(frames.shape)
 
 
 @step("rotate-first")

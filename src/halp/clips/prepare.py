@@ -172,6 +172,7 @@ def _outcomes(
     if workers < 1:
         raise InputError(f"{workers} workers cannot do anything; choose at least 1")
     if workers == 1 or len(items) < _FEW or not plan.info.shared:
+        keep_memory()
         for item in items:
             yield 1, plan.work([item])
         return
@@ -206,6 +207,12 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
+def keep_memory() -> None:
+    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the system anew."""
+    block = np.empty(2**24, dtype=np.uint8)
+    del block
+
+
 _plan: Plan
 
 
@@ -213,6 +220,7 @@ def _start(plan: Plan) -> None:
     """Set up a reading process: it leaves the keyboard to its parent and ends with it."""
     global _plan
     _plan = plan
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halp.clips.readers.decimals import decimals, word_ends
+from halp.clips.readers.decimals import decimals, leading_words
 
 CASES = int(os.environ.get("HALP_FUZZ_CASES", "200"))
 NUMBERS = st.one_of(
@@ -25,8 +25,9 @@ NUMBERS = st.one_of(
 
 
 def read(text: str) -> np.ndarray:
-    buffer, ends, _ = word_ends(text.encode())
-    return decimals(buffer, np.concatenate([[0], ends[:-1] + 1]), ends)
+    lengths = np.array([len(word) for word in text.split(" ")])
+    ends = np.cumsum(lengths + 1) - 1
+    return decimals(np.frombuffer(text.encode(), dtype=np.uint8), ends - lengths, ends)
 
 
 @settings(max_examples=CASES, deadline=None)
@@ -41,3 +42,15 @@ def test_what_is_no_number_is_refused(word: str) -> None:
     for text in (word, f"12345678.5 {word} 1", f"{'1 ' * 20}{word}"):
         with pytest.raises(ValueError, match=r"."):
             read(text)
+
+
+def test_leading_words_are_found_in_every_line_and_long_ones_refused() -> None:
+    text = "-0.5 12.25 3 9 9\n1 2 3 4\n" + "7 " * 60
+    starts, ends = leading_words(np.frombuffer(text.encode(), dtype=np.uint8), np.array([0, 17, 25]), 3)
+    words = [[text[start:end] for start, end in zip(*row)] for row in zip(starts, ends)]
+    assert words == [["-0.5", "12.25", "3"], ["1", "2", "3"], ["7", "7", "7"]]
+    long = np.frombuffer(b"1" * 200, dtype=np.uint8)
+    with pytest.raises(ValueError, match="too long"):
+        leading_words(long, np.array([0]), 3)
+    with pytest.raises(ValueError, match="too short"):
+        leading_words(long, np.array([190]), 3)
