@@ -57,7 +57,7 @@ class InterchangeReader:
             # What has been normalised already stays as it is.
             normalisation=() if note and note["normalisation"] else ("drop-empty", "centre"),
             shared=False,
-            origin={"already normalised": note["normalisation"]} if note and note["normalisation"] else {},
+            applied=tuple(note["normalisation"]) if note else (),
         )
 
     def items(self, path: Path) -> Iterable[Item]:
