@@ -35,10 +35,11 @@ class CrossTerm(nn.Module):
             ]
             losses += found
             if moment.watched:
-                keys = [other.key for name, other in streams.items() if name != stream]
+                query = batch.query.detach()
+                others = [
+                    (query * other.key.detach()).sum(1).mean() for name, other in streams.items() if name != stream
+                ]
                 metrics[f"{stream}/loss_cross"] = torch.stack(found).detach().sum()
-                metrics[f"{stream}/similarity_key_query"] = torch.stack(
-                    [(batch.query.detach() * key).sum(1).mean() for key in keys]
-                ).mean()
-                metrics[f"{stream}/spread"] = batch.query.detach().std(0).mean()
+                metrics[f"{stream}/similarity_key_query"] = torch.stack(others).mean()
+                metrics[f"{stream}/spread"] = query.std(0).mean()
         return torch.stack(losses).sum(), metrics
