@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from halp.contrast.losses import logits
+
 
 class Lesson(NamedTuple):
     """What a teacher says about every clip of a batch: which rows of the queues count, and how near each is."""
@@ -23,12 +25,12 @@ def teach(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> 
     return Lesson(rows, F.log_softmax(similarity / temperature, dim=1))
 
 
-def learn(similarity: Tensor, lesson: Lesson, temperature: float = 0.1) -> Tensor:
+def learn(student: Tensor, lesson: Lesson) -> Tensor:
     """KL(teacher ‖ student) over the lesson's rows, mean over the batch.
 
-    `similarity` `(B, L)` is that of the student's queries to its own queue; the gradient goes there alone.
+    `student` `(B, L)` are the logits of its queries and its own queue; the gradient goes there alone.
     """
-    student = F.log_softmax(similarity.gather(1, lesson.rows) / temperature, dim=1)
+    student = F.log_softmax(student.gather(1, lesson.rows), dim=1)
     return F.kl_div(student, lesson.log_probability, log_target=True, reduction="batchmean")
 
 
@@ -51,4 +53,4 @@ def distillation_loss(
     0.0
     """
     lesson = teach(teacher_key.detach(), teacher_queue.detach(), count, teacher_temperature)
-    return learn(query @ queue.detach().T, lesson, student_temperature)
+    return learn(logits(query, queue, student_temperature), lesson)

@@ -7,6 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
+def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
+    """Similarities of queries `(B, D)` to a queue `(L, D)` over the temperature: `(B, L)`; no gradient to the queue.
+
+    Dividing the queue copies it, so that new keys may be written before the gradient is taken.
+    """
+    return query @ (queue.detach() / temperature).T
+
+
 def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
     """InfoNCE of Eq. 1: queries and keys `(B, D)` against negatives `(L, D)`; gradient through the query only.
 
@@ -15,7 +23,7 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
     0.5514
     """
     positive = (query * key.detach()).sum(1) / temperature
-    against = torch.logsumexp(query @ (negatives.detach() / temperature).T, dim=1)
+    against = torch.logsumexp(logits(query, negatives, temperature), dim=1)
     return (torch.logaddexp(positive, against) - positive).mean()
 
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from halp.contrast.losses import logits
+
 
 class Mined(NamedTuple):
     """Losses of one batch by stream, and which queue rows every stream proposes to its partners."""
@@ -32,22 +34,19 @@ def mining_loss(
     The context carries gradient to both queries. The logits are never concatenated: a sum of exponentials over the
     negatives serves all partners of a stream, one over a context both of its streams.
     """
-    similarity = {stream: queries[stream] @ queues[stream].detach().T for stream in queries}
+    near = {stream: logits(queries[stream], queues[stream], temperature) for stream in queries}
     own = {stream: (queries[stream] * keys[stream].detach()).sum(1) / temperature for stream in queries}
-    rows = {stream: torch.topk(similarity[stream].detach(), top, dim=1).indices for stream in queries}
-    against = {
-        stream: torch.logaddexp(own[stream], torch.logsumexp(similarity[stream] / temperature, dim=1))
-        for stream in queries
-    }
+    rows = {stream: torch.topk(near[stream].detach(), top, dim=1).indices for stream in queries}
+    against = {stream: torch.logaddexp(own[stream], torch.logsumexp(near[stream], dim=1)) for stream in queries}
     names = list(queries)
     collected: dict[str, list[Tensor]] = {stream: [] for stream in names}
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
-            context = similarity[first] * (similarity[second] / temperature)
+            context = near[first] * near[second] * temperature
             total = torch.logsumexp(context, dim=1)
             for stream, partner in ((first, second), (second, first)):
-                mined = similarity[stream].gather(1, rows[partner]) / temperature
-                positives = own[stream] + mined.sum(1) + context.gather(1, rows[partner]).sum(1)
+                mined = near[stream].gather(1, rows[partner]) + context.gather(1, rows[partner])
+                positives = own[stream] + mined.sum(1)
                 loss = torch.logaddexp(against[stream], total) - positives / (1 + 2 * top)
                 collected[stream].append(loss.mean())
     losses = {stream: torch.stack(found).mean() for stream, found in collected.items()}

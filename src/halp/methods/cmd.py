@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from halp.contrast.distillation import learn, teach
+from halp.contrast.losses import logits
 from halp.contrast.queue import KeyQueue
 from halp.errors import InputError
 from halp.methods.terms import Metrics, Moment, StreamBatch
@@ -58,12 +59,8 @@ class CmdTerm(nn.Module):
         metrics: Metrics = {}
         for stream, batch in streams.items():
             # one product with the queue serves all teachers of a student
-            similarity = batch.query @ queue.keys(stream).T
-            found = [
-                learn(similarity, lesson, settings.student_temperature)
-                for teacher, lesson in lessons.items()
-                if teacher != stream
-            ]
+            student = logits(batch.query, queue.keys(stream), settings.student_temperature)
+            found = [learn(student, lesson) for teacher, lesson in lessons.items() if teacher != stream]
             losses += found
             if moment.watched:
                 metrics[f"{stream}/loss_distillation"] = torch.stack(found).detach().sum()

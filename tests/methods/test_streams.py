@@ -1,0 +1,275 @@
+"""Methods over several streams: aligned queues, composition by name, exact resume, and wrong combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import halp
+from halp.clips.store import Store
+from halp.encoders import EncoderSettings
+from halp.errors import InputError
+from halp.methods import TERMS, CmdSettings, ContrastiveModel, ContrastSettings, HalpSettings, MiningSettings
+from halp.methods.guidance import guided_prototypes
+from halp.methods.registry import Kind, register_term
+from halp.methods.terms import Moment
+from halp.skeleton import KINECT_V1
+from halp.training import Recipe, load_recipe, pretrain
+from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+
+THREE = ("joint", "motion", "bone")
+METHODS = {
+    "cmd": ("small-cmd",),
+    "halp-cmd": ("small-halp-cmd",),
+    "guided": ("small-halp-cmd", "halp.guide=cross"),
+    "crosclr-b": ("small-crosclr-b", "mining.start_epoch=1"),
+    "isc": ("small-isc", "encoders.stgcn.hidden=16", "encoders.stgcn.layers=2"),
+    "halp-isc": ("small-isc", "encoders.stgcn.hidden=16", "encoders.stgcn.layers=1", 'terms=["cross", "halp"]'),
+    "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
+}
+
+
+def recipe(method: str, tiny: tuple[str, ...], *more: str) -> Recipe:
+    name, *changes = METHODS[method]
+    # a queue that no batch of 16 divides, so that writes wrap around in the middle of a batch
+    return load_recipe(name, (*tiny, "contrast.queue=37", *changes, *more))
+
+
+def model(streams: tuple[str, ...] = THREE, **changes: object) -> ContrastiveModel:
+    torch.manual_seed(0)
+    settings: dict[str, object] = {
+        "encoder": EncoderSettings(hidden=4, layers=1),
+        "encoders": {"stgcn": EncoderSettings("stgcn", hidden=8, layers=1)},
+        "contrast": ContrastSettings(dimension=8, queue=19, momentum=0.9),
+        "halp": HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, refresh=2),
+        "mining": MiningSettings(start_epoch=0),
+        **changes,
+    }
+    return ContrastiveModel(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
+
+
+def views(seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(8, 6, 1, 20, 3, generator=g), torch.randn(8, 6, 1, 20, 3, generator=g)
+
+
+def moment(epoch: int = 0, seed: int = 0) -> Moment:
+    return Moment(epoch, torch.Generator().manual_seed(seed))
+
+
+def final_files(run: Path) -> dict[str, bytes]:
+    newest = list_checkpoints(run / "checkpoints")[-1]
+    names = ("model.safetensors", "optimiser.safetensors", "state.json")
+    return {name: (newest / name).read_bytes() for name in names} | {"metrics": (run / "metrics.jsonl").read_bytes()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...], method: str) -> None:
+    chosen = recipe(method, tiny)
+    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+    pretrain(chosen, store, tmp_path / "parts", until=2, progress=False)
+    parts = pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
+    assert final_files(whole.path) == final_files(parts.path)
+    last = whole.metrics()[-1]
+    for stream in chosen.streams:
+        assert ("halp" in chosen.terms) == (f"{stream}/kept" in last)
+        assert ("cmd" in chosen.terms) == (f"{stream}/loss_distillation" in last)
+        assert ("mining" in chosen.terms) == (f"{stream}/loss_mining" in last)
+        assert halp.load_encoder(whole.path, stream)(torch.zeros(2, 12, 1, 25, 3)).isfinite().all()
+
+
+def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
+    made = model(terms=("infonce", "cmd"))
+    seen: dict[str, list[Tensor]] = {stream: [] for stream in THREE}
+
+    def record(model: ContrastiveModel) -> None:
+        for stream in THREE:
+            key: nn.Module = model.pairs[stream].key  # type: ignore[assignment]
+            key.register_forward_hook(lambda *call, stream=stream: seen[stream].append(call[2].clone()))
+
+    def which(queue: Tensor, stream: str) -> list[int]:
+        """For every row the position of its key among all that the stream ever made."""
+        same = (queue[:, None] == torch.cat(seen[stream])[None]).all(2)
+        assert same.sum(1).eq(1).all()
+        return same.float().argmax(1).tolist()
+
+    record(made)
+    for step in range(3):
+        made(*views(step), moment(seed=step))
+    resumed = model(terms=("infonce", "cmd"))
+    resumed.load_state_dict(made.state_dict())
+    record(resumed)
+    for step in range(3, 7):
+        resumed(*views(step), moment(seed=step))
+        rows = [which(resumed.queue.keys(stream), stream) for stream in THREE]
+        assert rows[0] == rows[1] == rows[2]
+        written = 8 * (step + 1)
+        assert sorted(rows[0]) == list(range(written - 19, written))
+
+
+@pytest.mark.parametrize(
+    ("streams", "terms"),
+    [
+        (THREE, ("infonce", "cmd")),
+        (THREE, ("infonce", "cmd", "halp")),
+        (THREE, ("mining",)),
+        (THREE, ("mining", "cmd", "halp")),
+        (("joint", "joint@stgcn"), ("cross",)),
+        (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "cross", "cmd", "halp")),
+    ],
+)
+def test_any_terms_compose_and_train_all_query_branches_only(streams: tuple[str, ...], terms: tuple[str, ...]) -> None:
+    made = model(streams, terms=terms)
+    for step in range(4):
+        loss, metrics = made(*views(step), moment(seed=step))
+    loss.backward()
+    assert torch.isfinite(loss)
+    for name, parameter in made.named_parameters():
+        assert (parameter.grad is not None) == (".query." in name), name
+    assert {name.split("/")[0] for name in metrics if "/" in name} == set(streams)
+
+
+def test_sum_of_terms_is_the_sum_of_each_alone() -> None:
+    def value(*terms: str) -> Tensor:
+        made = model(terms=terms)
+        for step in range(4):
+            loss, _ = made(*views(step), moment(seed=step))
+        return loss
+
+    assert torch.allclose(value("infonce", "cmd"), value("infonce") + value("cmd"), atol=1e-5)
+
+
+def test_all_key_encoders_follow_while_positives_are_mined() -> None:
+    made = model(terms=("mining",))
+    for step in range(3):
+        made(*views(step), moment())
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if ".query." in name:
+                parameter.add_(0.1)
+    before = {name: value.clone() for name, value in made.named_parameters() if ".key." in name}
+    _, metrics = made(*views(9), moment())
+    assert "bone/loss_mining" in metrics
+    after = dict(made.named_parameters())
+    assert all(not torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_guided_positives_use_the_clusters_of_the_other_streams_by_turns() -> None:
+    made = model(terms=("infonce", "halp"), halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, guide="cross"))
+    for step in range(3):  # the queue of 19 is full, and prototypes are due with the next batch
+        made(*views(step), moment(seed=step))
+    term = made.terms["halp"].streams["joint"]  # type: ignore[index, union-attr]
+    assert len(term.centres) == 0
+    made.terms["halp"].settings = HalpSettings(1.0, 0, 3, 5, recent=16, refresh=2, guide="cross")
+    for guide in ("motion", "bone"):
+        recent = {stream: made.queue.recent(stream, 16) for stream in THREE}
+        made(*views(7), moment(seed=11))
+        expected = guided_prototypes(recent["joint"], recent[guide], 3, torch.Generator().manual_seed(11))
+        assert torch.equal(term.centres, expected), guide
+        made(*views(8), moment(seed=12))
+        assert torch.equal(term.centres, expected), "prototypes last until the next refresh"
+
+
+def test_representations_of_one_stream_have_their_own_encoders() -> None:
+    made = model(("joint", "joint@stgcn"), terms=("cross",))
+    kinds = [type(pair.query.encoder).__name__ for pair in made.pairs.values()]  # type: ignore[union-attr]
+    assert kinds == ["GRUEncoder", "STGCNEncoder"]
+
+
+def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
+    class Quiet(nn.Module):
+        def forward(
+            self, streams: Mapping[str, object], queue: object, moment: object
+        ) -> tuple[Tensor, dict[str, Tensor]]:
+            return torch.zeros(()), {"quiet": torch.ones(())}
+
+    register_term("quiet", Kind(lambda settings, streams, temperature: Quiet()))
+    try:
+        assert "quiet" in load_recipe("small", ['terms=["infonce", "quiet"]']).terms
+        _, metrics = model(terms=("infonce", "quiet"))(*views(), moment())
+        assert float(metrics["quiet"]) == 1
+    finally:
+        del TERMS["quiet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "words"),
+    [
+        ("small-cmd", 'streams=["joint"]', "'cmd' distils between streams"),
+        ("small-cmd", "cmd.share=1.5", "share = 1.5 would compare more keys than the queue holds"),
+        ("small-cmd", "cmd.share=0", "share = 0.0"),
+        ("small-cmd", "contrast.queue=0", "'cmd' needs 2 keys"),
+        ("small-cmd", "cmd.teacher_temperature=0", "teacher_temperature = 0.0"),
+        ("small-cmd", "cmd.weights=1", "unknown setting 'cmd.weights': did you mean 'cmd.weight'"),
+        ("small-crosclr-b", 'streams=["joint"]', "'mining' takes positives from another stream"),
+        ("small-crosclr-b", "mining.top=513", "'mining' needs 513 keys (mining.top = 513) and contrast.queue = 512"),
+        ("small-crosclr-b", "mining.top=0", "top = 0"),
+        ("small-crosclr-b", 'terms=["infonce", "mining"]', "leave 'infonce' out"),
+        ("small-isc", 'streams=["joint@stgcn"]', "'cross' contrasts representations"),
+        ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),
+        ("small-isc", 'streams=["joint", "joint@"]', "has to be written stream@encoder"),
+        ("small-isc", 'streams=["joint", "joints@stgcn"]', "unknown stream 'joints': did you mean 'joint'"),
+        ("small-isc", "encoders.stgcn.name=stgn", "unknown encoder 'stgn': did you mean 'stgcn'"),
+        ("small-isc", "encoders.stgcn=3", "'encoders.stgcn' is a section"),
+        ("small-isc", "encoders=3", "'encoders' holds sections"),
+        ("small-isc", "encoders.stgcn.hiden=3", "did you mean 'encoders.stgcn.hidden'"),
+        ("small-halp-cmd", "halp.guide=crossed", "unknown guide 'crossed': did you mean 'cross'"),
+        ("small", "halp.guide=cross", "takes the clusters of another stream"),
+        ("small-halp-cmd", 'halp={guide="cross", source="batch"}', "guide = 'cross' needs source = 'queue'"),
+    ],
+)
+def test_wrong_combinations_get_one_sentence(name: str, override: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(name, [override])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_built_without_a_recipe_refuses_the_same() -> None:
+    with pytest.raises(InputError, match="'cmd' distils between streams"):
+        model(("joint",), terms=("infonce", "cmd"))
+    with pytest.raises(InputError, match="'mining' needs 20 keys"):
+        model(terms=("mining",), mining=MiningSettings(top=20))
+
+
+def test_share_of_the_queue_is_cmds_8192_of_16384_and_never_less_than_two() -> None:
+    assert CmdSettings().count(16384) == 8192
+    assert CmdSettings(share=0.01).count(10) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "milestone", "prototypes", "weight"),
+    [("ntu60", 450, 350, 20, 1.0), ("ntu120", 450, 350, 40, 2.0), ("pku2", 1000, 800, 20, 1.0)],
+)
+def test_published_recipes_have_the_papers_settings(
+    data: str, epochs: int, milestone: int, prototypes: int, weight: float
+) -> None:
+    plain = load_recipe(f"{data}-moco")
+    cmd, both, mining = (load_recipe(f"{data}-{name}") for name in ("cmd", "halp-cmd", "crosclr-b"))
+    for chosen in (cmd, both, mining):
+        assert (chosen.epochs, chosen.streams, chosen.optimiser.milestones) == (epochs, THREE, (milestone,))
+        assert (chosen.views, chosen.encoder, chosen.contrast) == (plain.views, plain.encoder, plain.contrast)
+        assert (chosen.optimiser, chosen.batch_size) == (plain.optimiser, 64)
+    assert (cmd.terms, both.terms, mining.terms) == (("infonce", "cmd"), ("infonce", "cmd", "halp"), ("mining",))
+    assert cmd.cmd == both.cmd == CmdSettings(1.0, 0.5, 0.05, 0.1)
+    assert both.halp == load_recipe(f"{data}-halp").halp
+    assert (both.halp.prototypes, both.halp.weight, both.halp.guide) == (prototypes, weight, "own")
+    assert mining.mining == MiningSettings(150, 1)
+    isc = load_recipe(f"{data}-isc")
+    assert (isc.streams, isc.terms, isc.encoder.input_norm) == (("joint", "joint@stgcn"), ("cross",), False)
+    assert (isc.encoders["stgcn"].name, isc.encoders["stgcn"].hidden) == ("stgcn", 256)
+
+
+def test_checkpoint_of_a_method_holds_queue_and_prototypes_of_every_stream(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    run = pretrain(recipe("halp-cmd", tiny, "epochs=2"), store, tmp_path / "run", progress=False)
+    saved = newest_checkpoint(run.checkpoints).model
+    for stream in THREE:
+        assert saved[f"queue.keys_{stream}"].shape == (37, 16)
+        assert saved[f"terms.halp.streams.{stream}.centres"].shape == (4, 16)
+    assert saved["queue.pointer"].ndim == 0, "one pointer for all"
