@@ -207,7 +207,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
         f"try:\n    prepare('ntu', {str(tree)!r}, {str(tmp_path / 'store')!r}, progress=False)\n"
         "except InputError as error:\n    raise SystemExit('SENTENCE ' + str(error))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.startswith("SENTENCE")
     assert "too large" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tree"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -229,18 +230,18 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]
     """
-    lengths = np.linalg.norm(source) * np.linalg.norm(target)
-    if lengths < 1e-9:
+    lengths = math.sqrt(source @ source), math.sqrt(target @ target)
+    if lengths[0] * lengths[1] < 1e-9:
         return np.eye(3)
-    axis = np.cross(source, target) / lengths
-    sine, cosine = np.linalg.norm(axis), source @ target / lengths
-    if sine < 1e-9:
-        if cosine > 0:
-            return np.eye(3)
-        perpendicular = np.eye(3)[np.argmin(np.abs(source))]
-        perpendicular = perpendicular - source * (source @ perpendicular) / (source @ source)
+    start, end = source / lengths[0], target / lengths[1]
+    middle = start + end
+    # One plus the cosine, accurate for nearly opposite directions too.
+    bend = middle @ middle / 2
+    if bend < 1e-12:
+        perpendicular = np.eye(3)[np.argmin(np.abs(start))]
+        perpendicular = perpendicular - start * (start @ perpendicular)
         perpendicular /= np.linalg.norm(perpendicular)
         return 2 * np.outer(perpendicular, perpendicular) - np.eye(3)
-    x, y, z = axis / sine
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + sine * cross + (1 - cosine) * cross @ cross
+    turn = np.outer(end, start)
+    turn = turn - turn.T
+    return np.eye(3) + turn + turn @ turn / bend
