@@ -355,33 +355,56 @@ def evaluate(
     split: tuple[str, ...] = (),
     stream: str = "joint",
     seed: int = 0,
+    seeds: int = 1,
+    set: Settings = (),
+    others: tuple[Path, ...] = (),
     floors: bool = True,
     json: bool = False,
 ) -> None:
     """Evaluate a run's encoder, beside the untrained encoder and the raw coordinates.
 
-    Example: halp evaluate runs/small-seed0 --protocol knn linear --split xsub xview
+    Examples:
+        halp evaluate runs/small-seed0 --protocol knn linear retrieval --split xsub xview
+        halp evaluate runs/small-seed0 --protocol semi --seeds 5 --set semi.share=0.05
+        halp evaluate runs/ntu60-halp-seed0 --data stores/pku2 --protocol finetune
+        halp evaluate runs/joint --protocol ensemble --others runs/motion runs/bone
 
     Args:
         run: the run folder; results are saved in its results/.
-        data: the store to evaluate on (default: the one it was trained on).
-        protocol: knn, linear.
+        data: the store to evaluate on (default: the one it was trained on); joints are mapped by name.
+        protocol: knn, linear, semi, finetune, ensemble, retrieval.
         split: splits of the store (default: the one it was trained on).
         stream: which stream's encoder.
-        seed: of the classifier.
+        seed: the first seed, of classifiers and of draws of labels.
+        seeds: how many seeds; several give mean and standard deviation.
+        set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
+        others: further runs whose streams join the ensemble.
         floors: also evaluate the untrained encoder and the raw coordinates (--no-floors leaves them out).
         json: print the results as JSON.
     """
     from dataclasses import asdict
 
     from halp.clips.store import open_store
+    from halp.evaluation.options import parse_options
     from halp.evaluation.table import evaluate_run, print_table
     from halp.training import open_run
 
     trained = open_run(run)
     store = open_store(data or trained.info["data"]["path"])
-    splits = split or (trained.recipe.split,)
-    rows = evaluate_run(trained, store, protocols=protocol, splits=splits, stream=stream, seed=seed, floors=floors)
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: at least one seed is needed")
+    rows = evaluate_run(
+        trained,
+        store,
+        protocols=protocol,
+        splits=split or (trained.recipe.split,),
+        stream=stream,
+        seed=seed,
+        seeds=range(seed, seed + seeds),
+        options=parse_options(_flat(set), protocol),
+        floors=floors,
+        others=[open_run(other) for other in others],
+    )
     if json:
         _print_json({row.name: [asdict(result) for result in row.results] for row in rows})
     else:

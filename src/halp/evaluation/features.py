@@ -51,17 +51,35 @@ def embed(
     Clips of a store keep the store's normalisation; arrays are taken as recorded and go through the steps that the
     encoder was trained with. Other topologies are mapped by joint name.
     """
-    pool = _pool(encoder, clips, device)
-    start, length = centre_crops(pool.lengths)
-    return embed_crops(encoder, pool, torch.arange(len(pool.lengths)), start, length, batch_size, progress)
+    return embed_centre(encoder, clip_pool(encoder, clips, device), batch_size=batch_size, progress=progress)
 
 
-def embed_random_crops(encoder: PackagedEncoder, store: Store, clips: Tensor, generator: torch.Generator) -> Features:
-    """Features of one random crop, U(0.5, 1) of the length, of the given clips: what linear evaluation trains on."""
-    pool = _pool(encoder, store, "cpu")
-    rule = ViewSettings(frames=encoder.frames, crop_min=0.5, crop_frames=64)
-    start, length = draw_crops(pool.lengths[clips], rule, generator)
-    return embed_crops(encoder, pool, clips, start, length, 256, True)
+def embed_centre(
+    encoder: PackagedEncoder,
+    pool: ClipPool,
+    clips: Tensor | None = None,
+    *,
+    batch_size: int = 256,
+    progress: bool = True,
+) -> Features:
+    """Features of the central 95 % of the given clips, or of all of them."""
+    clips = torch.arange(len(pool.lengths)) if clips is None else clips
+    start, length = centre_crops(pool.lengths[clips.to(pool.lengths.device)])
+    return embed_crops(encoder, pool, clips, start, length, batch_size, progress)
+
+
+def training_crops(pool: ClipPool, clips: Tensor, frames: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Start and length `(B,)` of one crop a clip as the authors draw them for linear evaluation: U(0.5, 1) of the length."""
+    rule = ViewSettings(frames=frames, crop_min=0.5, crop_frames=64)
+    return draw_crops(pool.lengths[clips.to(pool.lengths.device)], rule, generator)
+
+
+def embed_random_crops(
+    encoder: PackagedEncoder, pool: ClipPool, clips: Tensor, generator: torch.Generator, *, progress: bool = True
+) -> Features:
+    """Features `(B, F)` of one random training crop of each of the given clips."""
+    start, length = training_crops(pool, clips, encoder.frames, generator)
+    return embed_crops(encoder, pool, clips, start, length, progress=progress)
 
 
 def embed_crops(
@@ -104,12 +122,15 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         module.train(training)
 
 
-def _pool(encoder: PackagedEncoder, clips: Store | Sequence[npt.NDArray[Any]], device: torch.device | str) -> ClipPool:
+def clip_pool(
+    encoder: PackagedEncoder, clips: Store | Sequence[npt.NDArray[Any]], device: torch.device | str = "cpu"
+) -> ClipPool:
+    """Clips in the layout and normalisation that the encoder was trained on; other layouts are mapped by joint name."""
     if isinstance(clips, Store):
         steps, source = clips.normalisation, clips.topology
         pool = ClipPool.from_store(clips, device)
         if source.joints != encoder.topology.joints:
-            mapped = map_joints(pool.frames.cpu().numpy(), source, encoder.topology)
+            mapped = np.ascontiguousarray(map_joints(pool.frames.cpu().numpy(), source, encoder.topology))
             pool = ClipPool(torch.from_numpy(mapped).to(device), pool.offsets, pool.lengths, pool.device)
         if encoder.normalisation and list(steps) != encoder.normalisation:
             raise InputError(

@@ -1,32 +1,75 @@
-"""k nearest neighbours by cosine similarity: exact search in chunks, k = 1 as in the paper by default."""
+"""k nearest neighbours by cosine similarity: exact search block by block, k = 1 as in the paper by default."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from halp.errors import InputError
 
 Labels = npt.NDArray[np.int64]
+_TRAIN_BLOCK = 8192
 
 
 def neighbours(
     train: npt.NDArray[np.float32], test: npt.NDArray[np.float32], k: int = 1, *, chunk: int = 1024
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Indices and cosine similarities `(N, k)` of the nearest training rows of every test row, nearest first."""
+    """Indices and cosine similarities `(N, k)` of the nearest training rows of every test row, nearest first.
+
+    Blocks of both sides are compared and only the best k so far are kept, so nothing as large as either side is copied.
+    """
     if not 1 <= k <= len(train):
         raise InputError(f"k = {k} neighbours cannot be found among {len(train)} training clips")
-    bank = F.normalize(torch.from_numpy(np.asarray(train, dtype=np.float32)), dim=1).T.contiguous()
-    rows = torch.from_numpy(np.asarray(test, dtype=np.float32))
-    indices = np.empty((len(test), k), dtype=np.int64)
-    similarity = np.empty((len(test), k), dtype=np.float32)
-    for first in range(0, len(test), chunk):
-        part = slice(first, first + chunk)
-        values, found = (F.normalize(rows[part], dim=1) @ bank).topk(k, dim=1)
-        indices[part], similarity[part] = found.numpy(), values.numpy()
-    return indices, similarity
+    best = torch.full((len(test), k), -torch.inf)
+    index = torch.full((len(test), k), -1)
+    for first in range(0, len(train), max(_TRAIN_BLOCK, k)):
+        bank = _unit(train[first : first + max(_TRAIN_BLOCK, k)]).T
+        for start in range(0, len(test), chunk):
+            rows = slice(start, start + chunk)
+            values, found = _largest(_unit(test[rows]) @ bank, min(k, bank.shape[1]))
+            if first == 0 and values.shape[1] == k:
+                best[rows], index[rows] = values, found
+                continue
+            both = torch.cat([best[rows], values], 1)
+            best[rows], place = _largest(both, k)
+            index[rows] = torch.cat([index[rows], found + first], 1).gather(1, place)
+    return index.numpy(), best.numpy()
+
+
+def _unit(rows: npt.NDArray[np.float32]) -> Tensor:
+    # a copy of the block: rows may be a read-only memory map
+    return F.normalize(torch.from_numpy(np.array(rows, dtype=np.float32)), dim=1)
+
+
+def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of every row, largest first; a plain maximum is much quicker than a selection of one."""
+    if k == 1:
+        top, place = values.max(1, keepdim=True)
+        return top, place
+    top, place = values.topk(k, dim=1)
+    return top, place
+
+
+def knn_votes(
+    train: npt.NDArray[np.float32],
+    labels: Labels,
+    test: npt.NDArray[np.float32],
+    k: int = 1,
+    *,
+    classes: int,
+    temperature: float | None = None,
+) -> npt.NDArray[np.float64]:
+    """Votes `(N, classes)` of the k neighbours, plain or weighted by exp(similarity / temperature)."""
+    found, similarity = neighbours(train, test, k)
+    votes = np.zeros((len(test), classes))
+    # plain votes are broken in favour of the nearest by a weight too small to matter otherwise
+    weight = 1 + 1e-6 * similarity if temperature is None else np.exp(similarity.astype(np.float64) / temperature)
+    for neighbour in range(k):
+        np.add.at(votes, (np.arange(len(test)), labels[found[:, neighbour]]), weight[:, neighbour])
+    return votes
 
 
 def knn_predict(
@@ -42,11 +85,17 @@ def knn_predict(
     >>> knn_predict(np.eye(2, dtype=np.float32), np.array([7, 9]), np.array([[0.1, 0.9]], dtype=np.float32)).tolist()
     [9]
     """
-    found, similarity = neighbours(train, test, k)
     classes, position = np.unique(labels, return_inverse=True)
-    votes = np.zeros((len(test), len(classes)))
-    # plain votes are broken in favour of the nearest by a weight too small to matter otherwise
-    weight = 1 + 1e-6 * similarity if temperature is None else np.exp(similarity.astype(np.float64) / temperature)
-    for neighbour in range(k):
-        np.add.at(votes, (np.arange(len(test)), position[found[:, neighbour]]), weight[:, neighbour])
+    votes = knn_votes(train, position, test, k, classes=len(classes), temperature=temperature)
     return classes[votes.argmax(1)]
+
+
+def class_similarities(
+    train: npt.NDArray[np.float32], labels: Labels, test: npt.NDArray[np.float32], *, classes: int, chunk: int = 1024
+) -> npt.NDArray[np.float32]:
+    """Cosine similarity `(N, classes)` to the nearest training row of every class; −1 where a class has none."""
+    result = np.full((len(test), classes), -1, dtype=np.float32)
+    for label in np.unique(labels):
+        _, similarity = neighbours(train[labels == label], test, 1, chunk=chunk)
+        result[:, label] = similarity[:, 0]
+    return result

@@ -1,8 +1,8 @@
-"""Linear evaluation: a linear classifier on frozen, cached features, by the paper's SGD schedule or exactly."""
+"""Classifiers on frozen features: the paper's SGD schedule with a linear or MLP head, or the exact linear solution."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,67 +10,119 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from halp.errors import choose
+from halp.errors import InputError, choose
 from halp.progress import Bar
 
 SOLVERS = ("sgd", "exact")
+HEADS = ("linear", "mlp")
+
+Features = npt.NDArray[np.float32]
+Crops = Sequence[Features] | Callable[[int], Features]
 
 
 @dataclass(frozen=True)
 class LinearSettings:
     """The defaults are the paper's protocol, on features of `crops` random training crops that are computed once.
 
-    `exact` minimises the regularised cross entropy by L-BFGS on standardised features instead.
+    `fresh` encodes new crops in every epoch instead, as the authors do. `exact` minimises the regularised cross entropy
+    by L-BFGS on standardised features. `crops = 0` trains on the central crops that are tested on.
     """
 
     solver: str = "sgd"
+    head: str = "linear"
+    hidden: int = 512  # of an MLP head
     crops: int = 4
+    fresh: bool = False
     epochs: int = 80
     batch_size: int = 64
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-3  # of the exact solver
 
+    def __post_init__(self) -> None:
+        choose("solver", self.solver, SOLVERS)
+        choose("head", self.head, HEADS)
+        if self.solver == "exact" and (self.head != "linear" or self.fresh):
+            raise InputError("the exact solver is for a linear head on cached crops; choose solver = sgd")
+        if self.crops < 0 or min(self.epochs, self.batch_size, self.hidden) < 1:
+            raise InputError("linear: crops cannot be negative; epochs, batch_size and hidden have to be at least 1")
+
+
+def build_head(kind: str, inputs: int, classes: int, generator: torch.Generator, hidden: int = 512) -> nn.Module:
+    """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or Linear-ReLU-Linear."""
+    last = nn.Linear(inputs if choose("head", kind, HEADS) == "linear" else hidden, classes)
+    with torch.no_grad():
+        last.weight.normal_(0, 0.01, generator=generator)
+        last.bias.zero_()
+        if kind == "linear":
+            return last
+        first = nn.Linear(inputs, hidden)
+        nn.init.kaiming_uniform_(first.weight, nonlinearity="relu", generator=generator)
+        first.bias.zero_()
+    return nn.Sequential(first, nn.ReLU(), last)
+
+
+def stepped_rate(rate: float, epoch: int, milestones: Sequence[int]) -> float:
+    """Learning rate of an epoch: a tenth from every milestone on."""
+    return rate * 0.1 ** sum(epoch >= milestone for milestone in milestones)
+
 
 def fit_linear(
-    crops: Sequence[npt.NDArray[np.float32]],
+    crops: Crops,
     labels: npt.NDArray[np.int64],
     settings: LinearSettings,
     generator: torch.Generator,
     *,
+    classes: int | None = None,
     progress: bool = True,
 ) -> nn.Module:
-    """Train a linear classifier; `crops` holds the features `(N, F)` of each set of training crops."""
+    """Train a classifier on the features of training crops.
+
+    `crops` holds the features `(N, F)` of each set of crops, or is a function that gives those of an epoch.
+    """
+    target = torch.from_numpy(np.asarray(labels))
+    classes = int(labels.max()) + 1 if classes is None else classes
+    if callable(crops):
+        return _fit_by_sgd(lambda epoch: torch.from_numpy(crops(epoch)), target, classes, settings, generator, progress)
     features = torch.from_numpy(np.stack(crops))
-    target = torch.from_numpy(labels)
-    classes = int(labels.max()) + 1
-    if choose("solver", settings.solver, SOLVERS) == "exact":
+    if settings.solver == "exact":
         return _fit_exactly(features.flatten(0, 1), target.repeat(len(crops)), classes, settings.penalty)
-    return _fit_by_sgd(features, target, classes, settings, generator, progress)
+    clips = torch.arange(len(target))
+
+    def draw(epoch: int) -> Tensor:
+        if len(features) == 1:
+            return features[0]
+        return features[torch.randint(len(features), clips.shape, generator=generator), clips]
+
+    return _fit_by_sgd(draw, target, classes, settings, generator, progress)
 
 
 def _fit_by_sgd(
-    features: Tensor, target: Tensor, classes: int, settings: LinearSettings, generator: torch.Generator, progress: bool
+    draw: Callable[[int], Tensor],
+    target: Tensor,
+    classes: int,
+    settings: LinearSettings,
+    generator: torch.Generator,
+    progress: bool,
 ) -> nn.Module:
-    """The paper's schedule; every epoch sees one crop of each clip, drawn anew from the cached ones."""
-    layer = nn.Linear(features.shape[2], classes)
-    with torch.no_grad():
-        layer.weight.normal_(0, 0.01, generator=generator)
-        layer.bias.zero_()
-    optimiser = torch.optim.SGD(layer.parameters(), lr=settings.learning_rate, momentum=0.9)
-    clips = features.shape[1]
+    """The paper's schedule; every epoch sees one crop of each clip."""
+    head: nn.Module | None = None
     with Bar("linear evaluation", settings.epochs, shown=progress) as bar:
         for epoch in range(settings.epochs):
-            rate = settings.learning_rate * 0.1 ** sum(epoch >= milestone for milestone in settings.milestones)
-            optimiser.param_groups[0]["lr"] = rate
-            crop = torch.randint(len(features), (clips,), generator=generator)
-            for rows in torch.randperm(clips, generator=generator).split(settings.batch_size):
-                loss = nn.functional.cross_entropy(layer(features[crop[rows], rows]), target[rows])
+            features = draw(epoch)
+            if head is None:
+                head = build_head(settings.head, features.shape[1], classes, generator, settings.hidden)
+                optimiser = torch.optim.SGD(head.parameters(), lr=settings.learning_rate, momentum=0.9)
+            optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
+            for rows in torch.randperm(len(target), generator=generator).split(settings.batch_size):
+                loss = nn.functional.cross_entropy(head(features[rows]), target[rows])
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
             bar.advance()
-    return layer.requires_grad_(False)
+    if head is None:
+        raise InputError("linear: epochs has to be at least 1")
+    return head.requires_grad_(False)
 
 
 class _Standardised(nn.Module):
@@ -83,7 +135,9 @@ class _Standardised(nn.Module):
 
 
 def _fit_exactly(features: Tensor, target: Tensor, classes: int, penalty: float) -> nn.Module:
-    mean, scale = features.mean(0), features.std(0).clamp_min(1e-6)
+    # a single clip has no spread; its features are left as wide as they are
+    scale = features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones(features.shape[1])
+    mean = features.mean(0)
     x = (features - mean) / scale
     layer = nn.Linear(x.shape[1], classes)
     nn.init.zeros_(layer.weight)
@@ -100,7 +154,12 @@ def _fit_exactly(features: Tensor, target: Tensor, classes: int, penalty: float)
     return _Standardised(mean, scale, layer).requires_grad_(False)
 
 
-def predict_linear(classifier: nn.Module, features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Most likely class of every row."""
+def linear_scores(classifier: nn.Module, features: Features) -> npt.NDArray[np.float32]:
+    """Logits `(N, C)` of every row."""
     with torch.inference_mode():
-        return classifier(torch.from_numpy(features)).argmax(1).numpy()
+        return classifier(torch.from_numpy(np.array(features, dtype=np.float32))).numpy()
+
+
+def predict_linear(classifier: nn.Module, features: Features) -> npt.NDArray[np.int64]:
+    """Most likely class of every row."""
+    return linear_scores(classifier, features).argmax(1)

@@ -1,8 +1,11 @@
-"""Results: figures with their provenance, saved as JSON."""
+"""Results: figures with their provenance, saved as JSON that fits `result.schema.json`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -13,24 +16,29 @@ import numpy.typing as npt
 
 from halp._version import __version__
 from halp.errors import InputError
+from halp.evaluation.schema import load_schema, violation
 from halp.files import read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a protocol found, and everything needed to find it again."""
+    """What a protocol found with one or several seeds, and everything needed to find it again."""
 
     protocol: str
     settings: dict[str, Any]
     split: str
     split_hash: str
-    seed: int
+    seed: int  # the first of the seeds
+    seeds: list[int]
     stream: str
-    accuracy: float  # top-1, in per cent
+    accuracy: float  # top-1 in per cent, mean over the seeds
+    accuracies: list[float]  # one a seed
+    std: float | None  # over the seeds; None where there is one
+    figures: dict[str, float]  # what a protocol finds beside top-1, such as mAP; means over the seeds
     per_class: dict[str, float]
-    confusion: list[list[int]]  # rows: true class, columns: predicted class
+    confusion: list[list[int]]  # rows: true class, columns: predicted class; summed over the seeds
     classes: list[str]
     clips: dict[str, int]  # how many for training and for testing
     encoder: dict[str, Any]  # run, recipe, step, whether it was trained
@@ -40,16 +48,25 @@ class Result:
     format: int = FORMAT
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result whole or not at all."""
-        return write_json(path, asdict(self))
+        """Write the result whole or not at all; one that does not fit the schema is not written."""
+        data = json.loads(json.dumps(asdict(self)))
+        if found := violation(data, load_schema("result"), "the result"):
+            raise ValueError(f"{found}; the result is not saved")
+        return write_json(path, data)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read a result; a file that does not fit the schema is refused with the first difference."""
         data = read_json(path)
-        fields = set(cls.__dataclass_fields__)
-        if not isinstance(data, dict) or data.get("format") != FORMAT or set(data) != fields:
-            raise InputError(f"'{path}' is no result of this version of halp")
+        if found := violation(data, load_schema("result")):
+            raise InputError(f"'{path}' is no result of this version of halp: {found}; evaluate again")
         return cls(**data)
+
+    @property
+    def digest(self) -> str:
+        """Short fingerprint of protocol and settings, for file names."""
+        text = json.dumps([self.protocol, self.settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def score(
@@ -59,9 +76,23 @@ def score(
     count = len(class_names)
     confusion = np.zeros((count, count), dtype=np.int64)
     np.add.at(confusion, (true, predicted), 1)
+    return 100 * float((true == predicted).mean()), by_class(confusion, class_names), confusion.tolist()
+
+
+def by_class(confusion: npt.NDArray[np.int64], class_names: Sequence[str]) -> dict[str, float]:
+    """Per cent right of each class that occurs, from a confusion matrix `(C, C)`."""
     total = confusion.sum(1)
-    per_class = {class_names[c]: round(100 * float(confusion[c, c] / total[c]), 4) for c in range(count) if total[c]}
-    return 100 * float((true == predicted).mean()), per_class, confusion.tolist()
+    return {name: round(100 * float(confusion[c, c] / total[c]), 4) for c, name in enumerate(class_names) if total[c]}
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and the standard deviation of a sample where there is more than one value.
+
+    >>> mean_and_std([1.0, 3.0])
+    (2.0, 1.4142)
+    """
+    std = round(float(np.std(values, ddof=1)), 4) if len(values) > 1 else None
+    return round(float(np.mean(values)), 4), std
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""Late fusion: scores of several encoders, joined by clip name, weighted and summed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError, choose
+
+BASES = ("linear", "knn")
+FUSIONS = ("sum", "probabilities")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one encoder says of clips: their names `(N,)` and a score a class `(N, C)`, in the same order."""
+
+    names: npt.NDArray[np.str_]
+    values: npt.NDArray[np.floating[Any]]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.values) or len(set(self.names.tolist())) != len(self.names):
+            raise InputError("scores need one row and one name a clip, and every name once")
+
+    def ordered(self, names: npt.NDArray[np.str_]) -> npt.NDArray[np.floating[Any]]:
+        """Rows in the order of these names; a clip that one side lacks is named."""
+        place = {name: row for row, name in enumerate(self.names.tolist())}
+        lacking = [name for name in names.tolist() if name not in place]
+        if lacking or len(names) != len(place):
+            odd = lacking or sorted(set(place) - set(names.tolist()))
+            raise InputError(
+                f"clip '{odd[0]}' is scored by one part of the ensemble only ({len(odd)} such clips); "
+                "evaluate all parts on the same split"
+            )
+        return self.values[[place[name] for name in names.tolist()]]
+
+
+def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str = "sum") -> Scores:
+    """Weighted sum of the parts' scores, joined by clip name; `probabilities` takes the softmax of each part first.
+
+    >>> a = Scores(np.array(["x", "y"]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> b = Scores(np.array(["y", "x"]), np.array([[0.0, 3.0], [0.0, 2.0]]))
+    >>> fuse([a, b]).values.tolist()
+    [[1.0, 2.0], [0.0, 4.0]]
+    """
+    if not parts:
+        raise InputError("an ensemble needs at least one part")
+    weights = list(weights) or [1.0] * len(parts)
+    if len(weights) != len(parts):
+        raise InputError(f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one a part")
+    choose("fusion", fusion, FUSIONS)
+    names = parts[0].names
+    total = np.zeros(parts[0].values.shape, dtype=np.float64)
+    for part, weight in zip(parts, weights):
+        values = part.ordered(names).astype(np.float64)
+        if values.shape != total.shape:
+            raise InputError(f"parts of the ensemble differ in classes: scores {total.shape} and {values.shape}")
+        total += weight * (_softmax(values) if fusion == "probabilities" else values)
+    return Scores(names, total)
+
+
+def _softmax(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shifted = np.exp(values - values.max(1, keepdims=True))
+    return shifted / shifted.sum(1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class EnsembleSettings:
+    """`base` scores each stream (logits of a linear classifier, or similarity to the nearest clip of each class)."""
+
+    base: str = "linear"
+    weights: tuple[float, ...] = ()  # one a member, in their order; all equal where none is given
+    fusion: str = "sum"
+    solver: str = "sgd"  # of the linear base
+    crops: int = 4
+    epochs: int = 80
+
+    def __post_init__(self) -> None:
+        choose("base", self.base, BASES)
+        choose("fusion", self.fusion, FUSIONS)
+
+
+class EncoderGroup(nn.Module):
+    """Several encoders under one roof, such as those of the joint, motion and bone streams."""
+
+    def __init__(self, members: Mapping[str, PackagedEncoder]) -> None:
+        super().__init__()
+        if not members:
+            raise InputError("an ensemble needs at least one encoder")
+        self.members = nn.ModuleDict(dict(members))
+
+    @property
+    def stream(self) -> str:
+        return "+".join(self.members)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        origins: dict[str, Any] = {name: dict(self._member(name).origin) for name in self.members}
+        return {"members": origins, "trained": all(one.get("trained", True) for one in origins.values())}
+
+    def _member(self, name: str) -> Any:
+        return self.members[name]
+
+    def items(self) -> list[tuple[str, PackagedEncoder]]:
+        """Names and encoders in order."""
+        return [(name, self._member(name)) for name in self.members]

@@ -1,0 +1,94 @@
+"""Fine-tuning: a copy of the whole network and a classifier trained with labels; the given encoder stays as it is."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError, choose
+from halp.evaluation.features import embed_centre, training_crops
+from halp.evaluation.linear import HEADS, build_head, linear_scores, stepped_rate
+from halp.progress import Bar
+from halp.sampling import generator
+from halp.views import ClipPool
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """The defaults are those of CMD, which the paper follows; crops are drawn anew in every epoch."""
+
+    head: str = "linear"
+    hidden: int = 512  # of an MLP head
+    epochs: int = 80
+    batch_size: int = 64
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    milestones: tuple[int, ...] = (50, 70)
+
+    def __post_init__(self) -> None:
+        choose("head", self.head, HEADS)
+        if min(self.epochs, self.batch_size, self.hidden) < 1 or self.learning_rate <= 0:
+            raise InputError("finetune: epochs, batch_size and hidden have to be at least 1, learning_rate above 0")
+
+
+class Finetuned(nn.Module):
+    """A network with its classifier."""
+
+    def __init__(self, encoder: PackagedEncoder, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def scores(self, pool: ClipPool, clips: Labels, *, progress: bool = True) -> npt.NDArray[np.float32]:
+        """Logits `(N, C)` of the central crops of these clips."""
+        features = embed_centre(self.encoder, pool, torch.from_numpy(clips), progress=progress)
+        return linear_scores(self.head.cpu(), features)
+
+
+def finetune(
+    encoder: PackagedEncoder,
+    pool: ClipPool,
+    clips: Labels,
+    labels: Labels,
+    settings: FinetuneSettings,
+    *,
+    classes: int,
+    seed: int = 0,
+    progress: bool = True,
+) -> Finetuned:
+    """Train a copy of the encoder and a head on the given clips `(N,)` with their labels `(N,)`."""
+    network = copy.deepcopy(encoder).to(pool.device).requires_grad_(True)
+    head = build_head(settings.head, encoder.output_size, classes, generator(seed, "finetune head"), settings.hidden)
+    model = Finetuned(network, head.to(pool.device)).train()
+    optimiser = torch.optim.SGD(
+        model.parameters(),
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    rows, target = torch.from_numpy(np.asarray(clips)), torch.from_numpy(np.asarray(labels))
+    with Bar("fine-tuning", settings.epochs, shown=progress) as bar:
+        for epoch in range(settings.epochs):
+            optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
+            order = torch.randperm(len(rows), generator=generator(seed, "finetune order", epoch))
+            for step, batch in enumerate(order.split(settings.batch_size)):
+                draws = generator(seed, "finetune crops", epoch, step)
+                cut = pool.cut(rows[batch], *training_crops(pool, rows[batch], encoder.frames, draws), encoder.frames)
+                loss = nn.functional.cross_entropy(model.head(model.encoder(cut)), target[batch].to(pool.device))
+                if not bool(torch.isfinite(loss)):
+                    raise InputError(
+                        f"fine-tuning diverged in epoch {epoch}; lower learning_rate = {settings.learning_rate}"
+                    )
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+            bar.advance()
+    return model.eval()
