@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from halp.contrast.parallel import same
 from halp.sphere import exp_map, kmeans, log_map, precise, unit
 
 GUIDES = ("own", "cross")
@@ -41,7 +42,9 @@ def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: t
         member = F.one_hot(similarity.argmax(1), prototypes).to(keys)
         empty = member.sum(0) == 0
         member[similarity.argmax(0)[empty], empty.nonzero()[:, 0]] = 1
-        return group_means(keys, member.T / member.sum(0)[:, None])
+        means = group_means(keys, member.T / member.sum(0)[:, None])
+    # a rank whose processor rounds otherwise must not walk between other prototypes
+    return same(means.contiguous())
 
 
 def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: float = 1e-4) -> Tensor:
