@@ -186,10 +186,19 @@ def test_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert final_files(whole.path) == final_files(run.path)
 
 
-def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_run_killed_before_it_saved_anything_starts_again(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    whole = pretrain(recipe(tiny), store, tmp_path / "whole", progress=False)
     run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
     shutil.rmtree(run.checkpoints)
-    with pytest.raises(InputError, match="neither a run with checkpoints nor a checkpoint"):
+    pretrain(recipe(tiny), store, run.path, resume=True, progress=False)
+    assert final_files(whole.path) == final_files(run.path)
+
+
+def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    run = pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
+    for checkpoint in list_checkpoints(run.checkpoints):
+        (checkpoint / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="no whole checkpoint"):
         pretrain(recipe(tiny), store, run.path, resume=True, progress=False)
 
 

@@ -35,7 +35,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     final = folder / f"step-{step:09d}"
     partial = folder / f".{final.name}.partial"
     try:
-        shutil.rmtree(partial, ignore_errors=True)
+        for leftover in folder.glob(".step-*.partial"):
+            shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         parts = {"model.safetensors": checkpoint.model, "optimiser.safetensors": checkpoint.optimiser}
         for name, tensors in parts.items():
@@ -48,7 +49,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         shutil.rmtree(final, ignore_errors=True)
         os.replace(partial, final)
         sync_folder(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise InputError(
             f"the checkpoint '{final}' could not be written ({error}); earlier ones are untouched: "

@@ -54,7 +54,7 @@ def launch(
     options: dict[str, Any] = {"strategy": strategy}
     if devices * nodes > 1 or strategy == "ddp":
         # buffers are equal on all ranks by construction, and the queue is too large to send around every step
-        quiet = {_BUFFERS: False, "gradient_as_bucket_view": True}
+        quiet: dict[str, Any] = {_BUFFERS: False, "gradient_as_bucket_view": True}
         options["strategy"] = DDPStrategy(timeout=timedelta(seconds=patience), **quiet)
     if choose("precision", precision, PRECISIONS) == "32-true":
         options["precision"] = precision

@@ -22,7 +22,7 @@ from halp.methods import ContrastiveModel
 from halp.methods.terms import Moment
 from halp.progress import Bar, console
 from halp.sampling import epoch_batches, generator, steps_in_epoch
-from halp.training.checkpoint import Checkpoint, optimiser_tensors, restore, save_checkpoint
+from halp.training.checkpoint import Checkpoint, list_checkpoints, optimiser_tensors, restore, save_checkpoint
 from halp.training.devices import launch, make_pool
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
@@ -157,28 +157,39 @@ def _open(
     if resume:
         run = open_run(path)
         check_same(run, recipe, store)
-        step = restore(find_checkpoint(path), model, optimiser, strict=True)
+        if list_checkpoints(run.checkpoints):
+            step = restore(find_checkpoint(path), model, optimiser, strict=True)
+        else:  # it was killed before it had saved anything
+            step = _start(run.info.get("forked"), model, optimiser, steps)
         if fabric.is_global_zero:
             forget_after(run.path, step)
         return run, step
+    forked = {} if fork is None else {"forked": {"from": str(fork)}}
     if fabric.is_global_zero:
         if recipe.contrast.queue > (number := len(_training_clips(recipe, store))):
             console.print(
                 f"[yellow]warning:[/] the queue ({recipe.contrast.queue}) is larger than the data set ({number} clips): "
                 "it will hold older keys of the same clips as negatives; consider a smaller contrast.queue"
             )
-        run = create_run(path, recipe, store)
+        create_run(path, recipe, store, **forked)
     wait()
     run = open_run(path)
-    step = 0
-    if fork is not None:
-        warm = find_checkpoint(fork)
-        step = restore(warm, model, optimiser, strict=False)
-        if warm.state.get("converted"):  # the authors count epochs only
-            step = int(warm.state["epoch"]) * steps
-        if fabric.is_global_zero:
-            run.add_info(forked={"from": str(fork), "step": step})
+    step = _start(run.info.get("forked"), model, optimiser, steps)
+    if fork is not None and fabric.is_global_zero:
+        run.add_info(forked={"from": str(fork), "step": step})
     return run, step
+
+
+def _start(
+    forked: Mapping[str, Any] | None, model: ContrastiveModel, optimiser: torch.optim.Optimizer, steps: int
+) -> int:
+    """Where a run begins: at step 0, or where the run stood that it is a fork of."""
+    if forked is None:
+        return 0
+    warm = find_checkpoint(forked["from"])
+    step = restore(warm, model, optimiser, strict=False)
+    # the authors count epochs only
+    return int(warm.state["epoch"]) * steps if warm.state.get("converted") else step
 
 
 def _optimiser(recipe: Recipe, model: ContrastiveModel) -> torch.optim.Optimizer:

@@ -107,8 +107,8 @@ def build_model(recipe: Recipe, topology: Topology, persons: int) -> Contrastive
         )
 
 
-def create_run(path: Path, recipe: Recipe, store: Store) -> Run:
-    """Make a new run folder; one that holds a run already is refused."""
+def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
+    """Make a new run folder that records `more` as well; one that holds a run already is refused."""
     if (path / "run.json").exists():
         raise InputError(
             f"'{path}' holds a run already; go on with it by --resume, or choose another folder with --run"
@@ -128,6 +128,7 @@ def create_run(path: Path, recipe: Recipe, store: Store) -> Run:
             "normalisation": store.normalisation,
             "topology": asdict(store.topology),
         },
+        **more,
     }
     return start_folder(path, recipe, info)
 

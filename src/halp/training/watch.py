@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -32,6 +34,18 @@ class Diverged(Exception):
     """The loss is no longer a number."""
 
 
+@contextmanager
+def writing(run: Run) -> Iterator[None]:
+    """Say in one sentence that the records cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"the records of run '{run.path}' cannot be written ({error}); its last checkpoint is whole: "
+            "make room and go on with --resume"
+        ) from error
+
+
 class Watch:
     """The records of a run; on other ranks than 0 it does nothing. Lines reach the disk before a checkpoint does."""
 
@@ -43,14 +57,16 @@ class Watch:
 
     def __enter__(self) -> Watch:
         if self.active:
-            self._file = open(self.run.path / RECORDS[0], "a", encoding="utf-8")
+            with writing(self.run):
+                self._file = open(self.run.path / RECORDS[0], "a", encoding="utf-8")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError) if kind is not None else writing(self.run):
+                self._file.close()
         for logger in self._loggers:
             logger.finalize("success" if kind is None else "failed")
 
@@ -59,7 +75,8 @@ class Watch:
         seen = {name: round(float(value), 6) for name, value in metrics.items()}
         line = {"step": step, "epoch": epoch, "learning_rate": rate, **seen}
         if self._file is not None:
-            self._file.write(json.dumps(line) + "\n")
+            with writing(self.run):
+                self._file.write(json.dumps(line) + "\n")
             for logger in self._loggers:
                 logger.log_metrics(line, step)
             self._look_for_collapse(line)
@@ -69,7 +86,7 @@ class Watch:
         """Note what an evaluation in between found."""
         if self.active and figures:
             line = {"step": step, "epoch": epoch, **figures}
-            with open(self.run.path / RECORDS[1], "a", encoding="utf-8") as file:
+            with writing(self.run), open(self.run.path / RECORDS[1], "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             for logger in self._loggers:
                 logger.log_metrics(line, step)
@@ -81,14 +98,15 @@ class Watch:
             return
         seconds = max(time.monotonic() - began, 1e-9)
         line = {"epoch": epoch, "seconds": round(seconds, 3), "clips_per_second": round(clips / seconds, 1)}
-        with open(self.run.path / "timing.jsonl", "a", encoding="utf-8") as file:
+        with writing(self.run), open(self.run.path / "timing.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "peak_memory": peak_memory()}) + "\n")
 
     def flush(self) -> None:
         """Bring all lines to the disk."""
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            with writing(self.run):
+                self._file.flush()
+                os.fsync(self._file.fileno())
 
     def _look_for_collapse(self, line: Mapping[str, Any]) -> None:
         even = 1 / math.sqrt(self.run.recipe.contrast.dimension)

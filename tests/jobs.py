@@ -1,0 +1,95 @@
+"""Training jobs as real processes, for tests that kill them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from halp.clips.store import Store
+from halp.training.checkpoint import list_checkpoints
+from halp.training.run import read_lines
+
+# trains by the arguments store, run and settings; the environment says how slowly, and where processes leave their ids
+TRAIN = """
+import os, sys, time
+from pathlib import Path
+import torch
+import halp.training.loop as loop
+from halp.cli import main
+torch.set_num_threads(1)
+pause, pids = float(os.environ.get("PAUSE", 0)), os.environ.get("PIDS")
+if "LIMIT" in os.environ:  # no file may grow larger: what a full disk looks like from inside
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LIMIT"]),) * 2)
+if pids:
+    Path(f"{pids}-{os.environ.get('RANK', 0)}").write_text(str(os.getpid()))
+views = loop.random_views
+def slowly(*given):
+    time.sleep(pause)
+    return views(*given)
+loop.random_views = slowly
+store, run, *settings = sys.argv[1:]
+more = ["--resume"] if os.environ.get("RESUME") else []
+main(["pretrain", "small", "--data", store, "--run", run, "--accelerator", "cpu", *more, "--set", *settings])
+"""
+
+
+def launched(count: int) -> list[str]:
+    """The command that starts so many processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--nproc-per-node", str(count), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    return [sys.executable, "-m", "torch.distributed.run", *options]
+
+
+def start(
+    folder: Path,
+    store: Store,
+    run: str,
+    settings: tuple[str, ...],
+    *,
+    ranks: int = 1,
+    pause: float = 0.0,
+    resume: bool = False,
+    keep_pids: bool = False,
+    program: str = TRAIN,
+) -> subprocess.Popen[bytes]:
+    """Start a job that trains into `folder/run`."""
+    script = folder / "train.py"
+    script.write_text(program)
+    environment = {**os.environ, "PAUSE": str(pause), "OMP_NUM_THREADS": "1"}
+    if resume:
+        environment["RESUME"] = "1"
+    if keep_pids:
+        environment["PIDS"] = str(folder / f"pid-{run}")
+    command = [sys.executable, str(script)]
+    if ranks > 1:
+        command = [*launched(ranks), str(script)]
+    given = [str(store.path), str(folder / run), *settings]
+    return subprocess.Popen([*command, *given], env=environment, stderr=subprocess.DEVNULL)
+
+
+def wait_for_steps(run: Path, job: subprocess.Popen[bytes], steps: int) -> None:
+    """Until the run has noted so many steps; lines reach the file with each checkpoint."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if job.poll() is not None:
+            raise AssertionError(f"the run ended early with {job.returncode}")
+        if len(read_lines(run / "metrics.jsonl")) >= steps:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the run does not get on")
+
+
+def final_files(run: Path) -> dict[str, bytes]:
+    """What has to be equal to the bit: newest checkpoint and metrics."""
+    newest = list_checkpoints(run / "checkpoints")[-1]
+    files = {
+        name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
+    }
+    return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
