@@ -1,0 +1,79 @@
+"""Two processes as one: losses across streams and aligned queues are those of a single process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+# arguments: folder, rank, number of processes; every method takes four steps with half the batch on each process
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from halp.contrast.parallel import share, synchronised
+from halp.encoders import EncoderSettings
+from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings, MiningSettings
+from halp.methods.terms import Moment
+from halp.skeleton import KINECT_V1
+
+torch.set_num_threads(1)
+folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+if world > 1:
+    torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+three, found = ("joint", "motion", "bone"), {}
+for name, streams, terms in (
+    ("cmd", three, ("infonce", "cmd", "halp")),
+    ("mining", three, ("mining",)),
+    ("isc", ("joint", "joint@stgcn"), ("cross",)),
+):
+    torch.manual_seed(0)
+    model = ContrastiveModel(
+        KINECT_V1,
+        1,
+        streams=streams,
+        terms=terms,
+        encoder=EncoderSettings(hidden=4, layers=1),
+        encoders={"stgcn": EncoderSettings("stgcn", hidden=8, layers=1)},
+        contrast=ContrastSettings(dimension=8, queue=19, momentum=0.9),
+        halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, guide="cross"),
+        mining=MiningSettings(start_epoch=0),
+        generator=torch.Generator().manual_seed(1),
+    )
+    model = synchronised(model, torch.device("cpu"))
+    for step in range(4):
+        g = torch.Generator().manual_seed(step)
+        first, second = torch.randn(2, 8, 6, 1, 20, 3, generator=g)
+        loss, _ = model(first[share(8)], second[share(8)], Moment(0, g, False, 8))
+        found[f"{name}/loss/{step}"] = loss.detach()
+    loss.backward()
+    for stream in streams:
+        found[f"{name}/{stream}/queue"] = model.queue.keys(stream).clone()
+        gradient = torch.cat([p.grad.flatten() for p in model.pairs[stream].query.parameters()])
+        if world > 1:
+            torch.distributed.all_reduce(gradient)
+        found[f"{name}/{stream}/gradient"] = gradient / world
+save_file(found, folder / f"{world}-{rank}.safetensors")
+"""
+
+
+def test_two_processes_have_the_losses_gradients_and_queues_of_one(tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(PROGRAM)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    jobs = [
+        subprocess.Popen([sys.executable, str(script), str(tmp_path), str(rank), str(world)], env=environment)
+        for rank, world in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert [job.wait(timeout=120) for job in jobs] == [0, 0, 0]
+    alone, *both = (load_file(tmp_path / f"{name}.safetensors") for name in ("1-0", "2-0", "2-1"))
+    for name, expected in alone.items():
+        for found in both:
+            torch.testing.assert_close(
+                found[name], expected, atol=2e-4, rtol=1e-3, msg=lambda text, name=name: f"{name}: {text}"
+            )
