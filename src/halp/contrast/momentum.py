@@ -47,9 +47,11 @@ def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
 def _keeping_buffers(module: nn.Module) -> Iterator[None]:
     """Running statistics were updated by the first pass; the second leaves them as they are."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    yield
-    for name, buffer in module.named_buffers():
-        buffer.copy_(before[name])
+    try:
+        yield
+    finally:  # torch leaves the second pass by an exception as soon as it has what it needs
+        for name, buffer in module.named_buffers():
+            buffer.copy_(before[name])
 
 
 class MomentumPair(nn.Module):

@@ -160,7 +160,7 @@ def reproduce(path: str | os.PathLike[str]) -> Tensor:
         pair.momentum = 1.0  # the key encoder had made its step already
     for name, buffer in model.named_buffers():
         if name.endswith(".calls"):
-            buffer -= buffer > 0
+            buffer.sub_(1).clamp_min_(0)
     draws = generator(run.recipe.seed, "terms", facts["epoch"], facts["index"])
     with torch.no_grad():
         loss, _ = model.train()(tensors["first"], tensors["second"], Moment(facts["epoch"], draws, watched=False))

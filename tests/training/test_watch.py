@@ -1,0 +1,221 @@
+"""What a run writes down: gradient norm, alarms, dumps that reproduce, loggers, online accuracy, the profile."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from halp.cli import main
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.methods import ContrastiveModel
+from halp.methods.terms import Moment, StreamBatch
+from halp.sampling import generator
+from halp.training import Run, load_recipe, open_run, pretrain
+from halp.training.checkpoint import newest_checkpoint
+from halp.training.run import build_model
+from halp.training.watch import Diverged, Watch, reproduce
+
+
+def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", progress=False)
+    lines = run.metrics()
+    assert all(line["gradient_norm"] > 0 for line in lines)
+    watched = {"similarity_key_query", "similarity_key_queue", "spread", "contrast_accuracy"}
+    hallucinated = {"kept", "prototypes_used", "similarity_positive_query", "similarity_positive_queue"}
+    assert {f"joint/{name}" for name in watched | hallucinated} <= set(lines[-1])
+    for line in run.metrics("timing.jsonl"):
+        assert line["clips_per_second"] > 0
+        assert line["peak_memory"] > 1 << 20
+
+
+def test_loss_that_is_no_number_stops_with_names_and_a_dump_that_reproduces_it(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = ContrastiveModel.loss
+
+    def broken(self: ContrastiveModel, batches: dict[str, StreamBatch], moment: Moment) -> object:
+        loss, metrics = forward(self, batches, moment)
+        # what makes it break is in the weights, as it would be after a step that was too long
+        return loss / (0.0 if "joint/kept" in metrics else 1.0), metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ContrastiveModel, "loss", broken)
+        with pytest.raises(Diverged, match=r"is not finite at step \d+ \(clips"):
+            pretrain(load_recipe("small", tiny), store, tmp_path / "run", progress=False)
+    facts = json.loads((tmp_path / "run" / "diverged" / "step.json").read_text())
+    assert len(facts["clips"]) == 16
+    assert set(facts["clips"]) <= set(store.names.tolist())
+    loss = reproduce(tmp_path / "run")
+    # the same step without the defect gives the loss that it would have had
+    healthy = pretrain(load_recipe("small", tiny), store, tmp_path / "healthy", progress=False)
+    steps = len(store.split("xsub")[0]) // 16
+    line = healthy.metrics()[facts["epoch"] * steps + facts["index"]]
+    assert float(loss) == pytest.approx(line["loss"], abs=2e-6)
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints").state["step"] <= line["step"]
+
+
+def test_diverging_training_ends_with_exit_code_one(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run"), "--set", *tiny]
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments, "optimiser.learning_rate=1e38", 'terms=["infonce"]'])
+    assert stopped.value.code == 1
+    assert "holds what reproduces it" in " ".join(capsys.readouterr().err.split())
+    assert not bool(torch.isfinite(reproduce(tmp_path / "run")))
+    with pytest.raises(InputError, match="no file"):
+        reproduce(pretrain(load_recipe("small", tiny), store, tmp_path / "fine", progress=False).path)
+
+
+def test_collapse_raises_an_alarm_once(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", until=1, progress=False)
+    assert "alarm" not in run.info
+    with Watch(run) as watch:
+        for step in (100, 101):
+            watch.step(step, 9, 0.1, {"loss": torch.tensor(1.0), "joint/spread": torch.tensor(0.001)})
+    assert "joint/spread is 0.4 %" in open_run(run.path).info["alarm"]
+    assert " ".join(capsys.readouterr().err.split()).count("the embeddings collapse") == 1
+
+
+def test_online_figures_go_to_a_file_of_their_own_and_change_nothing(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    chosen = load_recipe("small", tiny)
+    plain = pretrain(chosen, store, tmp_path / "plain", progress=False)
+    modes = []
+
+    def look(run: Run, epoch: int, model: ContrastiveModel) -> dict[str, float]:
+        encoder = run.package(model, "joint", {})
+        modes.append(encoder.training)
+        encoder(torch.zeros(2, 12, 2, 25, 3))
+        return {"joint/knn": 10.0 * epoch}
+
+    seen = pretrain(chosen, store, tmp_path / "seen", on_epoch=look, progress=False)
+    assert [line["joint/knn"] for line in seen.metrics("online.jsonl")] == [10.0, 20.0, 30.0]
+    assert not any(modes)
+    first, second = (newest_checkpoint(run.checkpoints).model for run in (plain, seen))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_command_looks_at_nearest_neighbours_in_between(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run"), "--knn-every", "2"]
+    main([*arguments, "--set", *tiny])
+    (line,) = open_run(tmp_path / "run").metrics("online.jsonl")
+    assert line["epoch"] == 2
+    assert 0 <= line["joint/knn"] <= 100
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
+def test_tensorboard_holds_the_metrics(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", loggers=["tensorboard"], progress=False)
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    seen = [(event.step, round(event.value, 4)) for event in events.Scalars("loss")]
+    assert seen == [(line["step"], round(line["loss"], 4)) for line in run.metrics()]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
+def test_weights_and_biases_work_offline(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", loggers=["wandb"], until=1, progress=False)
+    (offline,) = (run.path / "wandb").glob("offline-run-*")
+    assert list(offline.glob("*.wandb"))
+
+
+def test_unknown_and_missing_loggers_are_refused(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="did you mean 'wandb'"):
+        pretrain(load_recipe("small", tiny), store, tmp_path / "a", loggers=["wandbb"], progress=False)
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard", None)
+    with pytest.raises(InputError, match=r"halp\[loggers\]"):
+        pretrain(load_recipe("small", tiny), store, tmp_path / "b", loggers=["tensorboard"], progress=False)
+
+
+def test_profile_says_where_the_step_goes_and_leaves_no_run(
+    tmp_path: Path,
+    store: Store,
+    tiny: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["pretrain", "small", "--data", str(store.path), "--profile", "--json", "--set", *tiny])
+    parts = json.loads(capsys.readouterr().out)
+    expected = {
+        "views",
+        "query forward",
+        "key forward",
+        "momentum",
+        "infonce loss",
+        "halp loss",
+        "backward",
+        "optimiser",
+    }
+    assert expected <= set(parts)
+    assert all(value >= 0 for value in parts.values())
+    assert not list(tmp_path.iterdir())
+
+
+def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: tuple[str, ...]) -> None:
+    settings = (*tiny, "encoder.input_norm=false")  # BatchNorm sees one piece at a time, all else is the same
+    gradients = []
+    for pieces in (1, 3):
+        model = build_model(load_recipe("small", (*settings, f"optimiser.accumulate={pieces}")), store.topology, 2)
+        g = torch.Generator().manual_seed(0)
+        loss, _ = model(*torch.randn(2, 16, 12, 2, 25, 3, generator=g), Moment(0, generator(0, "terms", 0, 0)))
+        loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], atol=1e-6, rtol=1e-4)
+
+
+def test_accumulating_updates_running_statistics_once_a_piece(store: Store, tiny: tuple[str, ...]) -> None:
+    model = build_model(load_recipe("small", (*tiny, "optimiser.accumulate=4")), store.topology, 2)
+    loss, _ = model(*torch.randn(2, 16, 12, 2, 25, 3), Moment(0, generator(0, "terms", 0, 0)))
+    counted = "pairs.joint.query.encoder.input_norm.num_batches_tracked"
+    before = int(model.state_dict()[counted])
+    loss.backward()
+    assert before == int(model.state_dict()[counted]) == 4
+
+
+def test_half_precision_keeps_the_sphere_in_full(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    chosen = load_recipe("small", (*tiny, "contrast.dimension=32"))
+    types: dict[str, set[torch.dtype]] = {"batch": set(), "input": set()}
+    forward, loss = ContrastiveModel.forward, ContrastiveModel.loss
+
+    def seen(self: ContrastiveModel, batches: dict[str, StreamBatch], moment: Moment) -> object:
+        types["batch"] |= {tensor.dtype for batch in batches.values() for tensor in (batch.query, batch.key)}
+        assert not torch.is_autocast_enabled("cpu")
+        return loss(self, batches, moment)
+
+    def entered(self: ContrastiveModel, first: torch.Tensor, *rest: object) -> object:
+        types["input"].add(first.dtype)
+        assert torch.is_autocast_enabled("cpu")
+        return forward(self, first, *rest)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ContrastiveModel, "loss", seen)
+        patch.setattr(ContrastiveModel, "forward", entered)
+        run = pretrain(chosen, store, tmp_path / "half", precision="bf16-mixed", accelerator="cpu", progress=False)
+    assert types == {"batch": {torch.float32}, "input": {torch.float32}}
+    model = run.model()
+    assert torch.allclose(model.queue.keys("joint").norm(dim=1), torch.ones(32), atol=1e-5)
+    centres = model.get_buffer("terms.halp.streams.joint.centres")
+    assert torch.allclose(centres.norm(dim=1), torch.ones(4), atol=1e-5)
+    full = pretrain(chosen, store, tmp_path / "full", accelerator="cpu", progress=False)
+    assert run.metrics()[0]["loss"] == pytest.approx(full.metrics()[0]["loss"], abs=0.1)
