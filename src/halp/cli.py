@@ -67,6 +67,7 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     limit: int | None = None,
+    option: Settings = (),
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -86,6 +87,7 @@ def prepare(
         strict: stop at the first clip that cannot be used instead of leaving it out.
         workers: processes (default: all cores).
         limit: read only so many items.
+        option: settings of the format as name=number, such as min_score=0.3; `halp formats` lists them.
         overwrite: replace a store that is there already.
         json: print the manifest as JSON.
     """
@@ -104,6 +106,7 @@ def prepare(
         strict=strict,
         workers=workers,
         limit=limit,
+        options=_numbers(_flat(option)),
         overwrite=overwrite,
     )
     if json:
@@ -111,6 +114,17 @@ def prepare(
     else:
         console.print(manifest.summary())
         console.print(f"written: [bold]{store}[/]; look at it with: halp inspect {store}")
+
+
+def _numbers(options: tuple[str, ...]) -> dict[str, float]:
+    numbers = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        try:
+            numbers[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--option takes name=number, for example min_score=0.3, not '{option}'") from None
+    return numbers
 
 
 def _prepare_synthetic(count: Path, store: Path, overwrite: bool) -> None:
@@ -132,16 +146,17 @@ def formats(*, json: bool = False) -> None:
     """
     from rich.table import Table
 
-    from halp.clips.readers import list_readers
+    from halp.clips.readers import get_reader, list_readers, reader_options
     from halp.progress import console
 
     known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
     if json:
         _print_json(known)
         return
-    table = Table("format", "what it reads")
+    table = Table("format", "what it reads", "options")
     for name, description in known.items():
-        table.add_row(name, description)
+        options = {} if name == "synthetic" else reader_options(get_reader(name))
+        table.add_row(name, description, "\n".join(f"{key}={value:g}" for key, value in options.items()))
     console.print(table)
 
 

@@ -233,3 +233,31 @@ def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, str(tmp_path / f"store{limit}"), str(limit)]
         peaks.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024)
     assert peaks[1] < peaks[0] + 40  # MiB; the frames themselves are 69 MiB more
+
+
+def test_reader_options_change_what_is_missing_and_are_recorded(tmp_path: Path) -> None:
+    rows = ["clip,frame,person,joint,x,y,score"]
+    for frame in range(4):
+        for joint, score in (("hip_center", 0.9), ("spine", 0.2)):
+            rows.append(f"a,{frame},0,{joint},{frame + 1},2,{score}")
+    source = tmp_path / "poses.csv"
+    source.write_text("\n".join(rows) + "\n")
+    missing = {}
+    for name, options in (("all", {}), ("sure", {"min_score": 0.5})):
+        prepare("csv", source, tmp_path / name, normalisation=(), options=options, progress=False)
+        store = open_store(tmp_path / name)
+        missing[name] = int((store.clip(0) == 0).all(-1).sum())
+        assert store.header["origin"]["options"] == options
+    assert missing == {"all": 0, "sure": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"min_scor": 0.5}, "did you mean 'min_score'"), ({"persons": 1.5}, "whole number")],
+)
+def test_wrong_reader_options_are_named(tmp_path: Path, options: dict[str, float], words: str) -> None:
+    (tmp_path / "source").mkdir()
+    with pytest.raises(InputError, match=words):
+        prepare("coco17", tmp_path / "source", tmp_path / "store", options=options, progress=False)
+    with pytest.raises(InputError, match="has no options"):
+        prepare("nw-ucla", tmp_path / "source", tmp_path / "store", options={"min_score": 0.5}, progress=False)

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -21,7 +21,7 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.manifest import Manifest
 from halp.clips.normalise import check_steps, keep_most_moving, normalise
-from halp.clips.readers import Dropped, Info, Item, Reader, get_reader, sniff_reader
+from halp.clips.readers import Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
 from halp.errors import InputError
@@ -89,20 +89,22 @@ def prepare(
     limit: int | None = None,
     topology: str | Topology | None = None,
     splits: Sequence[Rule] = (),
+    options: Mapping[str, float] | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
     """Make a store from pose files and return its manifest; the store is whole or absent.
 
     `format` is a reader's name or `auto`; `normalisation` replaces the format's own steps (`()` for none); `topology` maps
-    the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise).
+    the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise);
+    `options` change settings of the reader, such as `min_score`, below which a joint counts as missing.
     A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
     """
     began = time.monotonic()
     source = Path(source)
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
-    reader = sniff_reader(source) if format == "auto" else get_reader(format)
+    reader = with_options(sniff_reader(source) if format == "auto" else get_reader(format), options or {})
     info = reader.info(source)
     target = get_topology(topology) if isinstance(topology, str) else topology or info.topology
     steps = check_steps(info.normalisation if normalisation is None else normalisation)
@@ -118,7 +120,7 @@ def prepare(
         class_names=info.class_names,
         splits=(*info.splits, *splits),
         normalisation=recorded,
-        origin={"format": reader.name, "source": source.name, **info.origin},
+        origin={"format": reader.name, "source": source.name, "options": dict(options or {}), **info.origin},
         overwrite=overwrite,
     )
     with writer, Bar("prepare", len(items), shown=progress) as bar:

@@ -6,9 +6,10 @@ turns one item into clips. A new format is one module in this folder that ends w
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -106,6 +107,28 @@ def get_reader(name: str) -> Reader:
     """The reader of that format."""
     _load_all()
     return _READERS[choose("format", name, _READERS)]
+
+
+def reader_options(reader: Reader) -> dict[str, float]:
+    """Settings of a reader that may be changed, such as `min_score`, with their values."""
+    if not dataclasses.is_dataclass(reader) or isinstance(reader, type):
+        return {}
+    values = {field.name: getattr(reader, field.name) for field in dataclasses.fields(reader)}
+    return {name: value for name, value in values.items() if type(value) in (int, float)}
+
+
+def with_options(reader: Reader, options: Mapping[str, float]) -> Reader:
+    """The reader with some of its settings changed; a setting it does not have is named."""
+    known = reader_options(reader)
+    for name, value in options.items():
+        if not known:
+            raise InputError(f"format '{reader.name}' has no options; leave out {name}={value}")
+        choose(f"option of format '{reader.name}'", name, known)
+        if type(known[name]) is int and not float(value).is_integer():
+            raise InputError(f"option {name} of format '{reader.name}' is a whole number, not {value}")
+    if not options:
+        return reader
+    return dataclasses.replace(reader, **{name: type(known[name])(value) for name, value in options.items()})  # type: ignore[type-var]
 
 
 def sniff_reader(path: Path) -> Reader:
