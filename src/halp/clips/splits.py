@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -21,15 +22,15 @@ Indices = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray[Any]]
 
 
-class Rule:
+class Rule(ABC):
     """What all splits share: indices of the two parts, a fingerprint, and a form to save them in."""
 
     name: str
     kind: ClassVar[str]
 
+    @abstractmethod
     def indices(self, columns: Columns) -> tuple[Indices, Indices]:
         """Indices of the training and of the test clips."""
-        raise NotImplementedError
 
     @property
     def hash(self) -> str:
