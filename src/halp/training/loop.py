@@ -119,7 +119,8 @@ def pretrain(
                 step, seen = step + 1, seen + len(batch)
                 if watched:
                     line = watch.step(step, epoch, rate, metrics)
-                    bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)}")
+                    pace = seen / (time.monotonic() - began)
+                    bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)} {pace:.0f} clips/s")
                 bar.advance()
                 if profile is not None:
                     profile.step()
