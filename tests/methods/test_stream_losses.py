@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.contrast.distillation import distillation_loss, teach
+from halp.contrast.distillation import distillation_loss, nearest_rows, teach
 from halp.contrast.mining import mining_loss
 from halp.contrast.queue import KeyQueue
 from halp.methods.cmd import CmdSettings, CmdTerm
@@ -95,14 +95,25 @@ def test_cmd_weight_scales_the_sum_of_six_terms() -> None:
     assert torch.allclose(torch.stack(pairs).sum(), one)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("count", [1, 5, 16, 31, 32])
+def test_nearest_rows_are_the_largest_entries(dtype: torch.dtype, count: int) -> None:
+    similarity = torch.stack([torch.randperm(32, generator=torch.Generator().manual_seed(i)) for i in range(4)]).to(
+        dtype
+    )
+    rows = nearest_rows(similarity, count)
+    assert rows.shape == (4, count)
+    assert similarity.gather(1, rows).sort(1).values.tolist() == [list(range(32 - count, 32))] * 4
+
+
 def test_the_teacher_chooses_the_rows_and_the_positive_is_not_among_them() -> None:
     key, queue = torch.eye(4)[:1], torch.eye(4)[[1, 0, 2, 0]] * torch.tensor([[1.0], [0.9], [1.0], [0.8]])
     lesson = teach(key, queue, 2)
     assert sorted(lesson.rows[0].tolist()) == [1, 3]
-    assert torch.allclose(lesson.log_probability.exp().sum(1), torch.ones(1))
+    assert torch.allclose(lesson.probability.sum(1), torch.ones(1))
     # a student whose own nearest rows are others is compared on the teacher's rows all the same
     loss = distillation_loss(torch.eye(4)[2:3], queue, key, queue, count=2)
-    expected = (lesson.log_probability.exp() * (lesson.log_probability - np.log(0.5))).sum()
+    expected = (lesson.probability * (lesson.probability / 0.5).log()).sum()
     assert torch.allclose(loss, expected)
 
 
@@ -165,7 +176,7 @@ def test_cross_without_a_queue_contrasts_with_the_other_clips_of_the_other_repre
         others = {stream: np.delete(found, i, axis=0) for stream, found in keys.items()}
         one = [{stream: found[i : i + 1] for stream, found in part.items()} for part in (queries, keys)]
         expected += slow.cross(*one, others, temperature=0.07)[0] / 4
-    assert float(value) == pytest.approx(expected)
+    assert float(value.detach()) == pytest.approx(expected)
 
 
 def loss_of(kind: str) -> Callable[..., Tensor]:

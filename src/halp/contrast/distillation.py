@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,14 +16,19 @@ class Lesson(NamedTuple):
     """What a teacher says about every clip of a batch: which rows of the queues count, and how near each is."""
 
     rows: Tensor  # (B, k) of the queue
-    log_probability: Tensor  # (B, k), normalised over these rows
+    probability: Tensor  # (B, k), sums to one over these rows
+    entropy: Tensor  # scalar, mean over the batch
 
 
 @torch.no_grad()
 def teach(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> Lesson:
     """A teacher's lesson: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each key."""
-    similarity, rows = torch.topk(key @ queue.T, count, dim=1, sorted=False)
-    return Lesson(rows, F.log_softmax(similarity / temperature, dim=1))
+    similarity = key @ queue.T
+    rows = nearest_rows(similarity, count)
+    log_probability = F.log_softmax(similarity.gather(1, rows) / temperature, dim=1)
+    probability = log_probability.exp()
+    # a probability that underflows to zero has a logarithm all the same
+    return Lesson(rows, probability, -(probability * log_probability).sum(1).mean())
 
 
 def learn(student: Tensor, lesson: Lesson) -> Tensor:
@@ -30,8 +36,17 @@ def learn(student: Tensor, lesson: Lesson) -> Tensor:
 
     `student` `(B, L)` are the logits of its queries and its own queue; the gradient goes there alone.
     """
-    student = F.log_softmax(student.gather(1, lesson.rows), dim=1)
-    return F.kl_div(student, lesson.log_probability, log_target=True, reduction="batchmean")
+    return F.cross_entropy(student.gather(1, lesson.rows), lesson.probability) - lesson.entropy
+
+
+def nearest_rows(similarity: Tensor, count: int) -> Tensor:
+    """Indices `(B, count)` of the largest entries of each row `(B, L)`, in no particular order."""
+    numpys = similarity.device.type == "cpu" and similarity.dtype in (torch.float32, torch.float64)
+    if not numpys or count == similarity.shape[1]:
+        return torch.topk(similarity, count, dim=1, sorted=False).indices
+    # selecting half of a long row without sorting it is several times as fast in NumPy
+    split = similarity.shape[1] - count
+    return torch.from_numpy(np.argpartition(similarity.numpy(), split, axis=1)[:, split:])
 
 
 def distillation_loss(
@@ -49,7 +64,7 @@ def distillation_loss(
     Row i of both queues has to be the same clip. The positive is in neither distribution; gradient through `query` only.
 
     >>> axes = torch.eye(3)
-    >>> round(float(distillation_loss(axes[:1], axes, axes[:1], axes, count=3, student_temperature=0.05)), 6)
+    >>> round(abs(float(distillation_loss(axes[:1], axes, axes[:1], axes, count=3, student_temperature=0.05))), 6)
     0.0
     """
     lesson = teach(teacher_key.detach(), teacher_queue.detach(), count, teacher_temperature)
