@@ -69,12 +69,12 @@ def test_block_equals_a_sum_over_neighbours_joint_by_joint() -> None:
     mixed = torch.zeros(2, 20, 5)
     for joint in range(20):
         for part in range(3):
-            weight = block.mix.weight[:, 3 * part : 3 * part + 3]
+            said = x[:, 0] @ block.mix.weight[5 * part : 5 * part + 5].T + block.mix.bias[5 * part : 5 * part + 5]
             for other in range(20):
                 edge = graph[part, other, joint] * block.importance[part, other, joint]
-                mixed[:, joint] += edge * x[:, 0, other] @ weight.T
+                mixed[:, joint] += edge * said[:, other]
     scale = (1 + block.mix_norm.eps) ** -0.5
-    mixed = ((mixed + block.mix.bias) * scale).relu()
+    mixed = (mixed * scale).relu()
     expected = ((mixed @ middle.T + block.time.bias) * scale).relu()
     assert torch.allclose(block(x, graph)[:, 0], expected, atol=1e-5)
 

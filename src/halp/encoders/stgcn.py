@@ -44,7 +44,7 @@ class Block(nn.Module):
         self.stride, self.residual = stride, residual
         # learned weights of the edges multiply the graph, as in the published network
         self.importance = nn.Parameter(torch.ones_like(graph))
-        self.mix = nn.Linear(len(graph) * inputs, outputs)
+        self.mix = nn.Linear(inputs, len(graph) * outputs)
         self.mix_norm = nn.BatchNorm1d(outputs)
         self.time = nn.Conv2d(outputs, outputs, (TAPS, 1), (stride, 1), (TAPS // 2, 0))
         self.time_norm = nn.BatchNorm1d(outputs)
@@ -53,9 +53,12 @@ class Block(nn.Module):
         self.skip_norm = nn.BatchNorm1d(outputs) if change else None
 
     def forward(self, x: Tensor, graph: Tensor) -> Tensor:
-        # neighbours are summed before channels are mixed, which is the same and moves fewer numbers
-        around = torch.einsum("ntvc,kvw->ntwkc", x, graph * self.importance).flatten(3)
-        out = F.relu(_normalised(self.mix_norm, self.mix(around)))
+        batch, frames, joints, _ = x.shape
+        # every joint says one thing to itself, one to its children, one to its parent; a joint sums what it hears
+        said = self.mix(x).view(batch * frames, joints * len(graph), -1)
+        heard = (graph * self.importance).permute(2, 1, 0).flatten(1)
+        out = torch.bmm(heard.expand(len(said), -1, -1), said).view(batch, frames, joints, -1)
+        out = F.relu(_normalised(self.mix_norm, out))
         out = self.time(out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         out = _normalised(self.time_norm, out)
         if self.skip is not None and self.skip_norm is not None:
