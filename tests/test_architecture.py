@@ -24,7 +24,7 @@ LAYERS = [
     {"training"},
     {"evaluation"},
     {"reports"},
-    {"demo"},
+    {"demo", "reproduce"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -427,6 +427,70 @@ def evaluate(
 
 
 @app.command
+def reproduce(
+    table: Positional[str] = "",
+    *,
+    data: tuple[str, ...] = (),
+    target: str | None = None,
+    scale: str = "tiny",
+    seeds: int = 1,
+    split: tuple[str, ...] = (),
+    set: Settings = (),
+    out: Path = Path("reproduced"),
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Reproduce a table, ablation or analysis figure of the paper; without a name, list them.
+
+    Examples:
+        halp reproduce hardness --data stores/nw-ucla --split xview --scale small --seeds 5
+        halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
+        halp reproduce all --scale paper --dry-run
+
+    Args:
+        table: which one (see `halp reproduce`), or all.
+        data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
+        target: for transfer, the store to fine-tune on.
+        scale: tiny (does it run?), small (a CPU) or paper.
+        seeds: how many seeds; HaLP and the baseline of a seed share their warm-up.
+        split: splits of the store, for data of your own.
+        set: override settings of all runs, such as epochs=100.
+        out: where runs, tables and reports go; a sweep that was stopped goes on from there.
+        dry_run: print the plan and what it costs, train nothing.
+        json: print as JSON.
+    """
+    from dataclasses import asdict
+
+    from halp.progress import console
+    from halp.reproduce import list_tables, prepare_sweep
+    from halp.reproduce import reproduce as run_table
+    from halp.reproduce.printing import print_outcome, print_plan, print_tables
+
+    if not table:
+        print_tables() if not json else _print_json({key: known.title for key, known in list_tables().items()})
+        return
+    choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": split}
+    choices |= {"settings": _flat(set), "out": out}
+    names = list(list_tables()) if table == "all" else [table]
+    made = []
+    for name in names:
+        if dry_run:
+            cost = prepare_sweep(name, dry=True, **choices).cost()
+            made.append(cost)
+            if not json:
+                print_plan(cost)
+        else:
+            outcome = run_table(name, **choices)
+            made.append(asdict(outcome))
+            if not json:
+                print_outcome(outcome)
+    if json:
+        _print_json(made if table == "all" else made[0])
+    elif dry_run:
+        console.print("nothing was trained; leave out --dry-run to start, and call it again to go on after a stop")
+
+
+@app.command
 def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"), data: Path | None = None) -> None:
     """Write one self-contained HTML page that compares runs.
 

@@ -28,8 +28,8 @@ from halp.evaluation.knn import class_similarities, neighbours
 from halp.evaluation.linear import LinearSettings, fit_linear, predict_linear
 from halp.evaluation.protocols import member_scores
 from halp.evaluation.retrieval import retrieve
+from halp.evaluation.saved import evaluate_saved, result_path
 from halp.evaluation.schema import load_schema, violation
-from halp.evaluation.table import result_path
 from halp.evaluation.task import Task, list_protocols, protocol_settings, register_protocol
 from halp.sampling import generator
 from halp.skeleton import get_topology
@@ -399,7 +399,22 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
         {"protocol": "knn", "seeds": (0, 1)},
         {"protocol": "retrieval"},
     ]
-    names = {result_path(run, halp.evaluate(encoder, store, progress=False, **option)).name for option in options}
-    names.add(result_path(run, halp.evaluate(encoder, other, progress=False)).name)
+
+    def name(result: Result) -> str:
+        return result_path(run.path, result, run.info["data"]["hash"]).name
+
+    names = {name(halp.evaluate(encoder, store, progress=False, **option)) for option in options}
+    names.add(name(halp.evaluate(encoder, other, progress=False)))
     assert len(names) == 5
     assert "knn-xsub-joint-seed0.json" in names
+
+
+def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(store: Store, tmp_path: Path) -> None:
+    options = {"seeds": (0,), "settings": {"k": 3}, "progress": False}
+    first = evaluate_saved(tmp_path, untrained(store), store, "knn", "xsub", **options)
+    path = next((tmp_path / "results").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 77.0}))
+    assert evaluate_saved(tmp_path, untrained(store), store, "knn", "xsub", **options).accuracy == 77.0
+    other = evaluate_saved(tmp_path, untrained(store, seed=3), store, "knn", "xsub", **options)
+    assert other.backbone != first.backbone
+    assert len(list((tmp_path / "results").glob("*.json"))) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -61,12 +60,6 @@ class Result:
         if found := violation(data, load_schema("result")):
             raise InputError(f"'{path}' is no result of this version of halp: {found}; evaluate again")
         return cls(**data)
-
-    @property
-    def digest(self) -> str:
-        """Short fingerprint of protocol and settings, for file names."""
-        text = json.dumps([self.protocol, self.settings], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def score(

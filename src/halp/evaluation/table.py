@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -16,7 +15,7 @@ from halp.evaluation.ensemble import EncoderGroup
 from halp.evaluation.evaluator import evaluate
 from halp.evaluation.features import RawCoordinates
 from halp.evaluation.results import Result
-from halp.evaluation.task import protocol_settings
+from halp.evaluation.saved import result_path
 from halp.progress import console
 from halp.training.run import Run
 
@@ -46,17 +45,6 @@ def settings_for(encoder: Any, protocol: str, options: Options) -> dict[str, Any
     return {**chosen, **RAW_SETTINGS.get(protocol, {})}
 
 
-def result_path(run: Run, result: Result) -> Path:
-    """Where a result of a run is saved: named by what was evaluated, on what, how and with which seeds."""
-    plain = protocol_settings(result.protocol, {}) == protocol_settings(result.protocol, result.settings)
-    seeds = f"seed{result.seed}" if len(result.seeds) == 1 else f"seeds{'-'.join(map(str, result.seeds))}"
-    parts = [result.protocol, result.split, result.stream, seeds]
-    parts += [] if plain else [result.digest]
-    parts += [] if result.data["hash"] == run.info["data"]["hash"] else [f"on-{result.data['hash'][:8]}"]
-    parts += [] if result.encoder.get("trained", True) else ["untrained"]
-    return run.path / "results" / f"{'-'.join(parts)}.json"
-
-
 def evaluate_row(
     name: str,
     encoder: PackagedEncoder | EncoderGroup,
@@ -82,7 +70,7 @@ def evaluate_row(
                 encoder, store, protocol, split, seed=seed, seeds=seeds, cache=cache, progress=progress, **chosen
             )
             if run is not None:
-                result.save(result_path(run, result))
+                result.save(result_path(run.path, result, run.info["data"]["hash"]))
             results.append(result)
     return Row(name, results)
 

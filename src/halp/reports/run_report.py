@@ -128,17 +128,20 @@ def _smooth(values: Sequence[float], window: int = 5) -> list[float]:
 
 
 @torch.no_grad()
-def add_prototypes(report: Report, run: Run, store: Store) -> None:
-    """Similarity to every prototype of one key, two positives that are kept and one that the filter drops."""
+def prototype_similarities(run: Run, store: Store) -> dict[str, tuple[list[int], list[float]]]:
+    """Similarity to every prototype, closest to the key first, of one key, two kept positives and a dropped one.
+
+    Empty where the run has no prototypes.
+    """
     model = run.model().eval()
     stream = run.recipe.streams[0]
     halp = dict(model.terms.items()).get("halp")
     if not isinstance(halp, HalpTerm):
-        return
+        return {}
     term = cast(HallucinatedPositives, halp.streams[stream])
     centres = term.centres
     if not len(centres):
-        return
+        return {}
     pool = ClipPool.from_store(store)
     clips = torch.arange(min(64, len(store)))
     views = random_views(pool, clips, run.recipe.views, generator(run.recipe.seed, "report"))
@@ -156,6 +159,14 @@ def add_prototypes(report: Report, run: Run, store: Store) -> None:
         series[f"kept positive {number}"] = (xs, positives[index][order].tolist())
     for index in bad.tolist():
         series["dropped positive"] = (xs, positives[index][order].tolist())
+    return series
+
+
+def add_prototypes(report: Report, run: Run, store: Store) -> None:
+    """Similarity to every prototype of one key, two positives that are kept and one that the filter drops."""
+    series = prototype_similarities(run, store)
+    if not series:
+        return
     report.figure(
         line_chart(
             series,

@@ -1,0 +1,79 @@
+"""Results on disk: found again by a name that says what was evaluated, on what, how and with which seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from halp.clips.store import Store
+from halp.encoders.packaged import PackagedEncoder
+from halp.evaluation.cache import FeatureCache
+from halp.evaluation.evaluator import evaluate
+from halp.evaluation.features import fingerprint
+from halp.evaluation.results import Result
+from halp.evaluation.task import protocol_settings
+
+
+def result_path(folder: Path, result: Result, home_hash: str | None = None) -> Path:
+    """Where a result is saved under a run folder: named by what was evaluated, on what, how and with which seeds."""
+    name = result_name(
+        result.protocol,
+        result.split,
+        result.stream,
+        result.seeds,
+        result.settings,
+        trained=result.encoder.get("trained", True),
+        other_data="" if home_hash in (None, result.data["hash"]) else result.data["hash"],
+    )
+    return folder / "results" / name
+
+
+def result_name(
+    protocol: str,
+    split: str,
+    stream: str,
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    *,
+    trained: bool = True,
+    other_data: str = "",
+) -> str:
+    """The file name of a result; settings other than the protocol's own and data other than the run's are in it."""
+    chosen = protocol_settings(protocol, dict(settings))
+    parts = [protocol, split, stream, f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{'-'.join(map(str, seeds))}"]
+    if chosen != protocol_settings(protocol, {}):
+        text = json.dumps([protocol, asdict(chosen)], sort_keys=True)
+        parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
+    parts += [f"on-{other_data[:8]}"] if other_data else []
+    parts += [] if trained else ["untrained"]
+    return f"{'-'.join(parts)}.json"
+
+
+def evaluate_saved(
+    folder: Path,
+    encoder: PackagedEncoder,
+    store: Store,
+    protocol: str,
+    split: str,
+    *,
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    progress: bool = True,
+) -> Result:
+    """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved otherwise."""
+    trained = encoder.origin.get("trained", True)
+    # data is always named here: a sweep evaluates one encoder on several stores
+    options: dict[str, Any] = {"trained": trained, "other_data": store.hash}
+    path = folder / "results" / result_name(protocol, split, encoder.stream, list(seeds), settings, **options)
+    if path.exists():
+        found = Result.load(path)
+        if found.backbone["before"] == fingerprint(encoder) and found.data["hash"] == store.hash:
+            return found
+    cache = FeatureCache(folder / "features")
+    result = evaluate(encoder, store, protocol, split, seeds=seeds, cache=cache, progress=progress, **dict(settings))
+    result.save(path)
+    return result

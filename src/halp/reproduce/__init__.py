@@ -1,0 +1,17 @@
+"""Reproducing the paper: every table and analysis figure as a sweep that can be planned, interrupted and gone on with."""
+
+import halp.reproduce.paper  # noqa: F401  (fills the registry)
+from halp.reproduce.command import Prepared, prepare_sweep, reproduce
+from halp.reproduce.tables import Column, PaperTable, Row, add_rows, list_tables, register_table
+
+__all__ = [
+    "Column",
+    "PaperTable",
+    "Prepared",
+    "Row",
+    "add_rows",
+    "list_tables",
+    "prepare_sweep",
+    "register_table",
+    "reproduce",
+]

@@ -1,0 +1,80 @@
+"""What training costs: measured in a process of its own, and guessed beforehand for a plan."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+
+from halp.clips.store import open_store
+from halp.errors import InputError
+from halp.files import read_json, write_json
+from halp.reproduce.plan import Job
+from halp.training import pretrain
+from halp.training.recipe import Recipe
+
+_EPOCHS = 2  # the second is measured, when everything is warm
+
+
+def measure_training(recipe: Recipe, store: Path, folder: Path, warm: Path | None, first: int) -> dict[str, float]:
+    """Seconds of an epoch and peak memory in bytes, two epochs after the fork; kept in `cost.json` of the run folder."""
+    kept = folder / "cost.json"
+    if kept.exists():
+        return read_json(kept)
+    # peak memory is that of a whole process, so every measurement gets a fresh one
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        found = pool.submit(_measure, recipe, store, warm, first, torch.get_num_threads()).result()
+    write_json(kept, found)
+    return found
+
+
+def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads: int) -> dict[str, float]:
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        until = min(recipe.epochs, first + _EPOCHS)
+        run = pretrain(recipe, open_store(store), Path(folder) / "run", fork=warm, until=until, progress=False)
+        lines = run.metrics("timing.jsonl")
+    if not lines:
+        raise InputError(f"recipe '{recipe.name}' has no epoch left after its start epoch to measure")
+    on_gpu = torch.cuda.is_available()
+    memory = torch.cuda.max_memory_allocated() if on_gpu else max(line["peak_memory"] for line in lines)
+    return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
+
+
+def seconds_a_step(recipe: Recipe, inputs: int) -> float:
+    """A rough guess of a training step on this machine's CPU, from the time of the products of its recurrent layers.
+
+    A GRU step of B clips is T products (B, h) × (h, 3h) a direction and layer, and the products of the inputs; the query
+    is encoded forwards and backwards (three times the work), the key forwards.
+    """
+    hidden, batch = recipe.encoder.hidden, recipe.batch_size
+    state, weight = torch.randn(batch, hidden), torch.randn(hidden, 3 * hidden)
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(4):
+            state @ weight
+        times.append((time.perf_counter() - began) / 4)
+    product = statistics.median(times)
+    widths = [inputs] + [2 * hidden] * (recipe.encoder.layers - 1)
+    forward = sum(2 * recipe.views.frames * product * (1 + width / hidden) for width in widths)
+    # gates and their gradients beside the products, seen to be about as much again
+    return 2 * 4 * forward * len(recipe.streams)
+
+
+def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
+    """Median seconds of a step in runs that were made already; None where there is none."""
+    from halp.training.run import read_lines
+
+    found = []
+    for job, path in zip(jobs, paths):
+        lines = read_lines(path / "timing.jsonl")
+        found += [line["seconds"] / job.steps_an_epoch for line in lines]
+    return statistics.median(found) if found else None

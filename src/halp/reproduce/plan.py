@@ -1,0 +1,205 @@
+"""The plan of a sweep: which runs a table needs, what each forks from, and what each cell is read from.
+
+HaLP runs fork from a MoCo warm-up of the same seed, which goes on as the baseline; a longer warm-up forks from a shorter
+one. Runs are named by what differs from the scale's recipe, so tables share them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.reproduce.scales import PUBLISHED_SIZES, Scale
+from halp.reproduce.tables import Column, PaperTable, Row
+from halp.sampling import steps_in_epoch
+from halp.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set of a sweep; a plan can be made before its store is there."""
+
+    key: str
+    store: Store | None = None
+
+    def size(self, split: str) -> int:
+        """How many clips are trained on."""
+        if self.store is not None:
+            return len(self.store.split(split)[0])
+        if (self.key, split) not in PUBLISHED_SIZES:
+            raise InputError(f"the size of split '{split}' of '{self.key}' is not known; give its store with --data")
+        return PUBLISHED_SIZES[self.key, split]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a run folder `name`, its recipe, from which job it forks and up to which epoch it goes."""
+
+    name: str
+    recipe: Recipe
+    source: Source
+    first: int  # epoch it starts at
+    last: int
+    parent: str | None = None
+
+    @property
+    def steps_an_epoch(self) -> int:
+        return steps_in_epoch(self.source.size(self.recipe.split), self.recipe.batch_size)
+
+    @property
+    def steps(self) -> int:
+        return (self.last - self.first) * self.steps_an_epoch
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of one seed: read from a run by a protocol, or from the floors."""
+
+    row: Row
+    column: int
+    seed: int
+    run: str | None  # None for raw coordinates
+    source: Source
+    split: str
+    target: Source | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a table needs."""
+
+    table: PaperTable
+    scale: Scale
+    columns: tuple[tuple[int, Column, Source, str], ...]  # index in the paper's table, column, data set, split
+    jobs: Mapping[str, Job]  # in an order in which they can be run
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+
+
+def make_plan(
+    table: PaperTable,
+    scale: Scale,
+    sources: Sequence[Source],
+    *,
+    target: Source | None = None,
+    splits: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Work out columns, runs and cells of a table on these data sets."""
+    columns = tuple(choose_columns(table, sources, splits))
+    targets = {source.key: source for source in sources}
+    rows = table.all_rows()
+    jobs: dict[str, Job] = {}
+    cells = []
+    for index, column, source, split in columns:
+        goal = _target(column, target, targets)
+        for seed in seeds:
+            for row in rows:
+                if row.method == "raw" and (column.figure != "accuracy" or column.target):
+                    continue
+                run = None
+                if row.method != "raw":
+                    run = _add_jobs(jobs, scale, source, split, seed, row, settings)
+                cells.append(Cell(row, index, seed, run, source, split, goal))
+    return Plan(table, scale, columns, _in_order(jobs.values()), tuple(cells), tuple(seeds), rows)
+
+
+def choose_columns(
+    table: PaperTable, sources: Sequence[Source], splits: Sequence[str]
+) -> Iterable[tuple[int, Column, Source, str]]:
+    """The paper's columns for the paper's data sets; for other data one column a store, split and protocol setting."""
+    published = {column.data for column in table.columns}
+    if any(source.key in published for source in sources):
+        known = {source.key: source for source in sources}
+        for index, column in enumerate(table.columns):
+            if column.data in known and (not splits or column.split in splits):
+                yield index, column, known[column.data], column.split
+        return
+    for source in sources:
+        own = list(source.store.splits) if source.store is not None else []
+        if not own:
+            raise InputError(f"'{source.key}' has no split to evaluate on; add one to its store")
+        shared = [column.split for column in table.columns if column.split in own]
+        seen = set()
+        for split in splits or [("xsub" if "xsub" in shared else shared[0]) if shared else own[0]]:
+            # a figure of the paper for the same split is the better neighbour, any other will do
+            order = sorted(range(len(table.columns)), key=lambda i: (table.columns[i].split != split, i))
+            for index in order:
+                column = table.columns[index]
+                same = (split, column.protocol, column.figure, repr(sorted(column.settings.items())))
+                if same not in seen:
+                    seen.add(same)
+                    yield index, column, source, split
+
+
+def _target(column: Column, target: Source | None, known: Mapping[str, Source]) -> Source | None:
+    if not column.target:
+        return None
+    found = target or known.get(column.target)
+    if found is None:
+        raise InputError("transfer needs a second store to fine-tune on; give it with --target")
+    return found
+
+
+def _add_jobs(
+    jobs: dict[str, Job], scale: Scale, source: Source, split: str, seed: int, row: Row, settings: Sequence[str]
+) -> str:
+    """Add what a row needs and return the name of its run."""
+    recipe = scale.recipe(source.key, split, seed, row, settings)
+    base = scale.recipe(source.key, split, seed, Row("HaLP"), settings)
+    folder = f"{scale.name}/{source.key}-{split}"
+    warm_settings = {key: value for key, value in row.settings.items() if not key.startswith("halp.")}
+    warm = scale.recipe(source.key, split, seed, Row("warm-up", "moco", warm_settings), settings)
+    # the baseline forks where HaLP does, so that the two differ in nothing but the term
+    start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
+    start = min(start, recipe.epochs)
+    parent = None
+    if start > 0:
+        parent = f"{folder}/{_name('warm', warm, base)}-epoch{start}-seed{seed}"
+        jobs.setdefault(parent, Job(parent, warm, source, 0, start))
+    kind = "halp" if "halp" in recipe.terms else "moco"
+    name = f"{folder}/{_name(kind, recipe, base)}-seed{seed}"
+    jobs.setdefault(name, Job(name, recipe, source, start, recipe.epochs, parent))
+    return name
+
+
+def _name(kind: str, recipe: Recipe, base: Recipe) -> str:
+    """A name that says what differs from the scale's recipe."""
+    before, now = base.flat(), recipe.flat()
+    halp = kind == "halp"
+    ignored = ("seed", "name", "description") + (() if halp else ("terms",))
+    parts = [
+        f"{key.removeprefix('halp.')}={_text(now[key])}"
+        for key in sorted(now)
+        if now[key] != before.get(key) and key not in ignored and (halp or not key.startswith("halp."))
+    ]
+    return re.sub(r"[^\w.=+-]", "_", "-".join([kind, *parts]))
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _in_order(jobs: Iterable[Job]) -> dict[str, Job]:
+    """Warm-ups by length, each forking from the next shorter of its family, then the runs."""
+    jobs = list(jobs)
+    warm = sorted(
+        (job for job in jobs if job.parent is None and job.last < job.recipe.epochs), key=lambda job: job.last
+    )
+    ordered: dict[str, Job] = {}
+    newest: dict[str, Job] = {}
+    for job in warm:
+        family = re.sub(r"-epoch\d+-seed", "-seed", job.name)
+        shorter = newest.get(family)
+        if shorter is not None:
+            job = dataclasses.replace(job, first=shorter.last, parent=shorter.name)
+        newest[family] = ordered[job.name] = job
+    ordered.update({job.name: job for job in jobs if job.name not in ordered})
+    return ordered

@@ -1,0 +1,55 @@
+"""Plans and reproduced tables in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from halp.progress import console
+from halp.reproduce.analysis import thinned
+from halp.reproduce.outcome import Outcome
+from halp.reproduce.tables import list_tables
+
+
+def print_tables() -> None:
+    """What can be reproduced."""
+    shown = Table("table", "what it is", "in the paper", "rows")
+    for name, table in list_tables().items():
+        shown.add_row(name, table.title, table.source, str(len(table.rows)))
+    console.print(shown)
+
+
+def print_plan(cost: Mapping[str, Any]) -> None:
+    """Runs in order with their state, and what is left to do."""
+    shown = Table("run", "state", "steps", "forks from", title=f"{cost['table']}, scale {cost['scale']}")
+    for job in cost["jobs"]:
+        shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
+    console.print(shown)
+    console.print(
+        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps, {cost['evaluations']} evaluations, "
+        f"about {duration(cost['seconds left'])} of training ({cost['time from']})"
+    )
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """The table as it is saved."""
+    heads, rows = outcome.table()
+    shown = Table(*heads, title=f"{outcome.title} ({outcome.source})")
+    for row in thinned(rows) if outcome.columns else rows:
+        shown.add_row(*("–" if cell is None else str(cell) for cell in row))
+    console.print(shown)
+    console.print(outcome.note())
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words.
+
+    >>> duration(59), duration(5400), duration(200_000)
+    ('59 s', '90 min', '2.31 days')
+    """
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.3g} {name}" if unit > 1 else f"{seconds:.0f} s"
+    return f"{seconds / 86_400:.3g} days"

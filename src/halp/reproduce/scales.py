@@ -1,0 +1,90 @@
+"""Scales: the same sweep as a test of the machinery (tiny), on a CPU (small), or as published (paper)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from halp.errors import choose
+from halp.reproduce.tables import Row
+from halp.training.recipe import Recipe, load_recipe
+
+# training clips of the published splits, for plans made before anybody has the data
+PUBLISHED_SIZES = {
+    ("ntu60", "xsub"): 40_091,
+    ("ntu60", "xview"): 37_646,
+    ("ntu120", "xsub"): 63_026,
+    ("ntu120", "xset"): 54_468,
+    ("pku2", "xsub"): 5_332,
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which recipe a data set gets, how settings of the paper are carried over, and how long evaluation takes.
+
+    `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least `least`); everything else is taken as
+    it is.
+    """
+
+    name: str
+    recipes: Mapping[str, str]  # data set → recipe with the term; "" for any other
+    settings: tuple[str, ...] = ()
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
+    draws: int = 5  # of labels, in semi-supervised evaluation
+    clips: int = 0  # of a synthetic store that is made where no data is given
+
+    def recipe(self, data: str, split: str, seed: int, row: Row, extra: Sequence[str] = ()) -> Recipe:
+        """The recipe of a row; the baseline is the same without the term."""
+        name = self.recipes.get(data, self.recipes[""])
+        overrides = [*self.settings, *extra, f'split="{split}"', f"seed={seed}"]
+        overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings.items()]
+        if row.method != "halp":
+            terms = [term for term in row.settings.get("terms", load_recipe(name).terms) if term != "halp"]
+            overrides.append(f"terms={json.dumps(terms)}")
+        return load_recipe(name, overrides)
+
+    def carried(self, key: str, value: Any) -> Any:
+        """A setting of the paper at this scale."""
+        if key not in self.ratios or isinstance(value, (str, bool)):
+            return value
+        scaled = value * self.ratios[key]
+        return max(2 if key == "halp.prototypes" else 1, round(scaled)) if isinstance(value, int) else scaled
+
+
+PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": "pku2-halp", "": "ntu60-halp"})
+SMALL = Scale(
+    "small",
+    {"": "cpu-halp"},
+    # 360 epochs stand for the 450 of the paper, a queue of 512 for one of 16384: the largest number of keys is all of them
+    ratios={"halp.start_epoch": 360 / 450, "halp.recent": 512 / 3072},
+    options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
+    clips=1440,
+)
+TINY = Scale(
+    "tiny",
+    {"": "cpu-halp"},
+    settings=(
+        *("epochs=9", "batch_size=16", "views.frames=8", "encoder.hidden=8", "encoder.layers=1"),
+        *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.every=9"),
+        *("saving.watch=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
+    ),
+    ratios={"halp.start_epoch": 9 / 450, "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
+    options={
+        # after a few epochs of SGD every encoder would score alike; the exact solver tells runs apart
+        "linear": {"solver": "exact", "crops": 1},
+        "semi": {"epochs": 4, "crops": 1, "hidden": 16},
+        "finetune": {"epochs": 1},
+    },
+    draws=2,
+    clips=192,
+)
+SCALES = {scale.name: scale for scale in (TINY, SMALL, PAPER)}
+
+
+def get_scale(name: str) -> Scale:
+    """A scale by name."""
+    return SCALES[choose("scale", name, SCALES)]

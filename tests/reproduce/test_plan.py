@@ -1,0 +1,132 @@
+"""The tables as data, the plan of a sweep, its statistics: everything that can be said before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.reproduce import Column, PaperTable, Row, add_rows, list_tables, prepare_sweep, register_table, tables
+from halp.reproduce.plan import Source, make_plan
+from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.reproduce.statistics import paired_difference
+
+EXPECTED = {
+    *("linear", "knn", "transfer", "cost", "hardness", "prototypes", "interpolation", "hardest", "anchor", "semi"),
+    *("filter", "weight", "positives", "start", "recent", "similarities", "prototype-similarity", "no-queue"),
+}
+
+
+def test_every_single_stream_table_of_the_paper_is_there() -> None:
+    assert set(list_tables()) >= EXPECTED
+
+
+def test_published_figures_are_those_of_the_paper() -> None:
+    by_row = {row.name: row.paper for row in tables.get_table("linear").rows}
+    assert by_row["HaLP"] == (79.7, 86.8, 71.1, 72.2, 43.5)
+    assert {row.name: row.paper[0] for row in tables.get_table("positives").rows[1:]}["G = 100"] == 79.71
+    assert [row.paper for row in tables.get_table("filter").rows[1:]] == [(91, 79.7), (16, 79.5), (100, 79.6)]
+    assert tables.get_table("transfer").rows[1].paper == (54.8, 55.4)
+
+
+@pytest.mark.parametrize("scale", list(SCALES))
+def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
+    for name, table in list_tables().items():
+        for row in table.all_rows():
+            if row.method != "raw":
+                recipe = SCALES[scale].recipe("ntu60", "xsub", 3, row)
+                assert recipe.seed == 3, name
+                assert ("halp" in recipe.terms) == (row.method == "halp"), name
+
+
+def test_floors_stand_in_every_table() -> None:
+    for table in list_tables().values():
+        if table.kind == "table":
+            assert [row.method for row in table.all_rows()[:2]] == ["raw", "untrained"]
+
+
+def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
+    plan = make_plan(tables.get_table("hardness"), TINY, [Source("mine", store)], seeds=(0, 1))
+    for seed in (0, 1):
+        trained = [job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs]
+        assert len(trained) == 6  # the baseline and five hardnesses
+        assert {job.parent for job in trained} == {f"tiny/mine-xsub/warm-epoch4-seed{seed}"}
+    order = list(plan.jobs)
+    for job in plan.jobs.values():
+        assert job.parent is None or order.index(job.parent) < order.index(job.name)
+
+
+def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
+    plan = make_plan(tables.get_table("start"), TINY, [Source("mine", store)])
+    warm = [job for job in plan.jobs.values() if "warm" in job.name]
+    assert [(job.first, job.last) for job in warm] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 8)]
+
+
+def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
+    names = [set(make_plan(tables.get_table(t), TINY, [Source("mine", store)]).jobs) for t in ("hardness", "weight")]
+    shared = {"tiny/mine-xsub/halp-seed0", "tiny/mine-xsub/moco-seed0", "tiny/mine-xsub/warm-epoch4-seed0"}
+    assert names[0] & names[1] == shared
+
+
+def test_a_plan_at_the_papers_scale_needs_no_data(tmp_path: Path) -> None:
+    prepared = prepare_sweep("linear", scale="paper", dry=True, out=tmp_path, seeds=2)
+    job = prepared.plan.jobs["paper/ntu60-xsub/halp-seed0"]
+    assert (job.first, job.last, job.steps_an_epoch) == (200, 450, 40_091 // 64)
+    assert len(prepared.plan.jobs) == 5 * 3 * 2
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(InputError, match="needs data"):
+        prepare_sweep("linear", scale="paper", out=tmp_path)
+
+
+def test_the_papers_scale_is_the_papers_recipe() -> None:
+    recipe = PAPER.recipe("ntu120", "xset", 0, Row("HaLP"))
+    assert (recipe.epochs, recipe.halp.prototypes, recipe.halp.weight, recipe.split) == (450, 40, 2.0, "xset")
+
+
+def test_settings_are_carried_over_to_the_scale() -> None:
+    assert TINY.carried("halp.start_epoch", 200) == 4
+    assert TINY.carried("halp.prototypes", 60) == 12
+    assert TINY.carried("halp.hardness", 0.6) == 0.6
+    assert PAPER.carried("halp.recent", 3072) == 3072
+
+
+def test_transfer_asks_for_a_second_store(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--target"):
+        prepare_sweep("transfer", data=[str(store.path)], out=tmp_path)
+
+
+def test_unknown_tables_scales_and_seeds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'hardness'"):
+        prepare_sweep("hardnes", out=tmp_path)
+    with pytest.raises(InputError, match="unknown scale"):
+        prepare_sweep("knn", scale="huge", out=tmp_path)
+    with pytest.raises(InputError, match="at least one seed"):
+        prepare_sweep("knn", seeds=0, out=tmp_path)
+
+
+def test_the_registry_is_open_to_rows_and_tables(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    monkeypatch.setattr(tables, "_TABLES", dict(tables._TABLES))
+    streams = {"streams": ["joint", "bone"], "terms": ["infonce", "halp"]}
+    add_rows("knn", Row("two streams", settings=streams, paper=(71.0, 86.4, 59.4, 61.9)))
+    plan = make_plan(tables.get_table("knn"), TINY, [Source("mine", store)])
+    assert any("streams=joint+bone" in name for name in plan.jobs)
+    with pytest.raises(InputError, match="already"):
+        register_table(tables.get_table("knn"))
+    with pytest.raises(InputError, match="1 figures, 2 columns"):
+        PaperTable("x", "", "", "", (Column("a"), Column("b")), (Row("r", paper=(1.0,)),))
+
+
+def test_paired_differences_equal_scipys_interval() -> None:
+    rng = np.random.default_rng(0)
+    ours, baseline = rng.normal(1, 1, 6), rng.normal(0, 1, 6)
+    found = paired_difference(ours.tolist(), baseline.tolist())
+    interval = stats.ttest_rel(ours, baseline).confidence_interval(0.95)
+    assert found.mean - found.half_width == pytest.approx(interval.low)
+    assert found.mean + found.half_width == pytest.approx(interval.high)
+    assert paired_difference([2.0], [1.0]).half_width is None
+    with pytest.raises(InputError, match="same seeds"):
+        paired_difference([1.0], [1.0, 2.0])

@@ -1,0 +1,131 @@
+"""Sweeps end to end on a tiny scale: every table, interrupted and gone on with, from shared and cached runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from halp.evaluation import Result
+from halp.evaluation.features import fingerprint
+from halp.reproduce import list_tables, prepare_sweep, reproduce
+from halp.reproduce import sweep as sweep_module
+from halp.training import open_run, pretrain
+from halp.training.loop import Interrupted
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all tables, so that they share warm-ups, baselines and features."""
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", list(list_tables()))
+def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
+    outcome = reproduce(table, out=out, scale="tiny", progress=False)
+    folder = out / "tables" / "tiny"
+    assert json.loads((folder / f"{table}.json").read_text())["id"] == table
+    with open(folder / f"{table}.csv", encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    assert len(lines) > 1
+    assert all(len(line) == len(lines[0]) for line in lines)
+    page = (folder / f"{table}.html").read_text(encoding="utf-8")
+    assert outcome.title.split()[0] in page
+    text = (folder / f"{table}.md").read_text(encoding="utf-8")
+    if outcome.lines:
+        known = list_tables()[table]
+        for row in known.rows:
+            assert f"| {row.name} |" in text
+        for line in outcome.lines:
+            trained = line.name not in ("raw coordinates", "untrained encoder")
+            assert line.figures[-1].values or not trained
+    else:
+        assert "<svg" in page
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_sweep_are_different_encoders(out: Path) -> None:
+    reproduce("hardness", out=out, scale="tiny", progress=False)
+    runs = [open_run(path) for path in sorted((out / "runs/tiny/synthetic-xsub").glob("*hardness*"))]
+    assert len({fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
+
+
+@pytest.mark.slow
+def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
+    reproduce("knn", out=out, scale="tiny", progress=False)
+    files = list(out.glob("runs/**/results/*.json"))
+    assert files
+    for path in files:
+        Result.load(path)
+
+
+def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = reproduce("knn", out=tmp_path / "a", scale="tiny", progress=False)
+    calls = []
+
+    def stops(recipe, store, path, **options):  # type: ignore[no-untyped-def]
+        calls.append(path)
+        if len(calls) == 2:  # the run has done a part and saved it
+            pretrain(recipe, store, path, **{**options, "until": 6})
+            raise Interrupted("stopped as asked")
+        return pretrain(recipe, store, path, **options)
+
+    monkeypatch.setattr(sweep_module, "pretrain", stops)
+    with pytest.raises(Interrupted):
+        reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
+    states = [job["state"] for job in prepare_sweep("knn", out=tmp_path / "b").cost()["jobs"]]
+    assert states == ["done", "started", "to do"]
+    monkeypatch.undo()
+    again = reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
+    assert [line.figures for line in again.lines] == [line.figures for line in straight.lines]
+    for name in ("moco-seed0", "halp-seed0"):
+        prints = [fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder()) for side in "ab"]
+        assert prints[0] == prints[1]
+
+
+def test_a_finished_sweep_trains_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a finished run was trained again")
+
+    monkeypatch.setattr(sweep_module, "pretrain", refuse)
+    again = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    assert again == first
+    halp = again.lines[-1].figures[0]
+    assert len(halp.values) == 2
+    assert halp.difference is not None
+    assert halp.difference.half_width is not None
+    assert "±" in halp.ours
+
+
+def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) -> None:
+    prepared = prepare_sweep("knn", out=tmp_path, scale="tiny", progress=False)
+    prepared.sweep.train(prepared.plan.jobs.values())
+    job = prepared.plan.jobs["tiny/synthetic-xsub/moco-seed0"]
+    assert job.source.store is not None
+    whole = pretrain(job.recipe, job.source.store, tmp_path / "whole", progress=False)
+    assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.sweep.path(job.name)).encoder())
+
+
+def test_a_dry_run_counts_runs_steps_and_time(tmp_path: Path) -> None:
+    cost = prepare_sweep("start", out=tmp_path, scale="tiny", dry=True).cost()
+    assert cost["runs"] == cost["runs left"] == 11  # five warm-ups, five starts, the baseline
+    assert cost["steps left"] == sum(job["steps"] for job in cost["jobs"])
+    assert cost["seconds left"] >= 0
+    assert "rough guess" in cost["time from"]
