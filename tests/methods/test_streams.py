@@ -82,6 +82,17 @@ def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[
         assert halp.load_encoder(whole.path, stream)(torch.zeros(2, 12, 1, 25, 3)).isfinite().all()
 
 
+def test_halp_forked_from_a_cmd_warm_up_equals_one_run_of_both(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    warm = pretrain(
+        recipe("halp-cmd", tiny, 'terms=["infonce", "cmd"]'), store, tmp_path / "w", until=1, progress=False
+    )
+    forked = pretrain(recipe("halp-cmd", tiny), store, tmp_path / "forked", fork=warm.path, progress=False)
+    straight = pretrain(recipe("halp-cmd", tiny), store, tmp_path / "straight", progress=False)
+    assert final_files(forked.path)["model.safetensors"] == final_files(straight.path)["model.safetensors"]
+
+
 def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
     made = model(terms=("infonce", "cmd"))
     seen: dict[str, list[Tensor]] = {stream: [] for stream in THREE}
