@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halp.clips.store import Store
+from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale
 from halp.reproduce.tables import Column, PaperTable, Row
@@ -174,7 +175,11 @@ def _name(kind: str, recipe: Recipe, base: Recipe) -> str:
     """A name that says what differs from the scale's recipe."""
     before, now = base.flat(), recipe.flat()
     halp = kind == "halp"
-    ignored = ("seed", "name", "description") + (() if halp else ("terms",))
+    ignored = ("seed", "name", "description")
+    if not halp:
+        before["terms"] = [term for term in before["terms"] if term != "halp"]
+    for label in recipe.encoders:
+        before |= {f"encoders.{label}.{key}": value for key, value in dataclasses.asdict(EncoderSettings()).items()}
     parts = [
         f"{key.removeprefix('halp.')}={_text(now[key])}"
         for key in sorted(now)

@@ -60,7 +60,10 @@ SMALL = Scale(
     "small",
     {"": "cpu-halp"},
     # 360 epochs stand for the 450 of the paper, a queue of 512 for one of 16384: the largest number of keys is all of them
-    ratios={"halp.start_epoch": 360 / 450, "halp.recent": 512 / 3072},
+    ratios={
+        **{"halp.start_epoch": 360 / 450, "mining.start_epoch": 360 / 450, "halp.recent": 512 / 3072},
+        "encoders.stgcn.hidden": 128 / 256,
+    },
     options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
     clips=1440,
 )
@@ -72,7 +75,15 @@ TINY = Scale(
         *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.every=9"),
         *("saving.watch=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
     ),
-    ratios={"halp.start_epoch": 9 / 450, "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
+    ratios={
+        **{
+            "halp.start_epoch": 9 / 450,
+            "mining.start_epoch": 9 / 450,
+            "halp.prototypes": 4 / 20,
+            "halp.recent": 16 / 256,
+        },
+        "encoders.stgcn.hidden": 16 / 256,
+    },
     options={
         # after a few epochs of SGD every encoder would score alike; the exact solver tells runs apart
         "linear": {"solver": "exact", "crops": 1},

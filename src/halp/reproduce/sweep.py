@@ -11,6 +11,7 @@ import numpy as np
 
 from halp.clips.store import Store
 from halp.evaluation import RawCoordinates
+from halp.evaluation.ensemble import EncoderGroup
 from halp.evaluation.results import Result
 from halp.evaluation.saved import evaluate_saved
 from halp.evaluation.table import settings_for
@@ -112,7 +113,11 @@ class Sweep:
             home = self.folder / "runs" / scale.name / f"{cell.source.key}-{cell.split}" / "raw"
         else:
             run = open_run(self.path(cell.run))
-            encoder = run.encoder(run.recipe.streams[0], trained=cell.row.method != "untrained")
+            trained = cell.row.method != "untrained"
+            if column.protocol == "ensemble":
+                encoder = EncoderGroup({stream: run.encoder(stream, trained=trained) for stream in run.recipe.streams})
+            else:
+                encoder = run.encoder(run.recipe.streams[0], trained=trained)
             home = run.path
         settings = settings_for(encoder, column.protocol, options)
         if settings is None:

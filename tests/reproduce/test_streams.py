@@ -1,0 +1,65 @@
+"""The tables of several streams: the paper's figures, runs that do not get mixed up, and the ensemble of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halp.clips.store import Store
+from halp.reproduce import list_tables, reproduce, tables
+from halp.reproduce.plan import Source, make_plan
+from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.training import load_recipe
+
+
+def test_every_table_with_several_streams_is_there_with_the_papers_figures() -> None:
+    added = {"linear-streams", "knn-streams", "transfer-streams", "semi-streams", "cost-streams", "ensemble", "guide"}
+    assert added <= set(list_tables())
+
+    def last(table: str) -> tuple[float | None, ...]:
+        return tables.get_table(table).rows[-1].paper
+
+    assert last("linear-streams") == (82.1, 88.6, 72.6, 73.1, 47.5)
+    assert last("knn-streams") == (71.0, 86.4, 59.4, 61.9)
+    assert last("transfer-streams") == (56.6, 57.3)
+    assert last("semi-streams") == (53.0, 75.3, 80.4, 84.6, 52.6, 71.4, 76.0, 79.2)
+    assert last("cost-streams") == (3.32, 1.94, 82.1)
+    assert last("ensemble") == (85.1, 91.0, 75.5, 76.8, 53.4)
+
+
+@pytest.mark.parametrize(("row", "name"), [("CMD", "cmd"), ("HaLP + CMD", "halp-cmd"), ("CrosSCLR-B", "crosclr-b")])
+@pytest.mark.parametrize("data", ["ntu60", "pku2"])
+def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str, data: str) -> None:
+    chosen = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == row)
+    recipe, published = PAPER.recipe(data, "xsub", 0, chosen), load_recipe(f"{data}-{name}")
+    ours, theirs = recipe.flat(), published.flat()
+    different = {key for key in theirs if ours[key] != theirs[key]} - {"name", "description"}
+    assert different <= ({key for key in theirs if key.startswith("halp.")} if "halp" not in name else set())
+
+
+def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
+    plan = make_plan(tables.get_table("linear-streams"), TINY, [Source("mine", store)])
+    trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}
+    assert len(trained) == 4
+    assert sorted(trained.values()) == sorted([("cross",), ("mining",), ("infonce", "cmd"), ("infonce", "cmd", "halp")])
+    parents = {job.recipe.terms: job.parent for job in plan.jobs.values() if job.name in trained}
+    assert parents["infonce", "cmd"] == parents["infonce", "cmd", "halp"], "HaLP and CMD share their warm-up"
+    assert len(set(parents.values())) == 3
+    assert all(len(part) < 200 for name in plan.jobs for part in name.split("/"))
+
+
+def test_mining_starts_within_a_run_at_every_scale() -> None:
+    row = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == "CrosSCLR-B")
+    for scale in SCALES.values():
+        recipe = scale.recipe("ntu60", "xsub", 0, row)
+        assert 0 < recipe.mining.start_epoch < recipe.epochs
+
+
+@pytest.mark.slow
+def test_guided_positives_are_reproduced_beside_their_ensemble(tmp_path: Path) -> None:
+    outcome = reproduce("guide", out=tmp_path, scale="tiny", progress=False)
+    by_name = {line.name: line for line in outcome.lines}
+    assert {"CMD", "HaLP + CMD, own clusters", "HaLP + CMD, the others' clusters"} <= set(by_name)
+    assert all(figure.values for name, line in by_name.items() if "CMD" in name for figure in line.figures)
+    assert list(tmp_path.rglob("results/ensemble-*joint+motion+bone*.json"))
