@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from halp.encoders.recurrence import run_gru
 from halp.errors import InputError, choose
 
 DIRECTIONS = ("bidirectional", "causal")
@@ -49,7 +50,8 @@ class GRUEncoder(nn.Module):
 
     def sequence(self, clips: Tensor) -> Tensor:
         """The feature map before pooling, `(B, T, 2·hidden)`."""
-        x = clips.permute(0, 1, 3, 4, 2).flatten(2)  # joints, coordinates, persons: the order of the authors' weights
+        # time first; joints, coordinates, persons: the order of the authors' weights
+        x = clips.permute(1, 0, 3, 4, 2).flatten(2)
         if x.shape[2] != self.inputs:
             raise InputError(
                 f"the encoder reads {self.inputs} numbers a frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
@@ -59,11 +61,10 @@ class GRUEncoder(nn.Module):
             x = self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
         for layer in self.layers:
             forward, second = cast(nn.ModuleList, layer)
-            if self.direction == "causal":
-                x = torch.cat([forward(x)[0], second(x)[0]], dim=2)
-            else:
-                x = torch.cat([forward(x)[0], second(x.flip(1))[0].flip(1)], dim=2)
-        return x
+            backwards = x if self.direction == "causal" else x.flip(0)
+            other = run_gru(cast(nn.GRU, second), backwards)
+            x = torch.cat([run_gru(cast(nn.GRU, forward), x), other if backwards is x else other.flip(0)], dim=2)
+        return x.transpose(0, 1)
 
     def pool(self, x: Tensor) -> Tensor:
         """Reduce a feature map over time."""

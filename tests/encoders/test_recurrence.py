@@ -1,0 +1,82 @@
+"""The whole-sequence GRU against torch's own: states, gradients, second passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from halp.encoders.recurrence import Recurrence, run_gru
+
+
+def gradients(gru: nn.GRU, x: Tensor, states: Tensor, weight: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad((states * weight).sum(), [x, *gru.parameters()]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(frames=st.integers(1, 9), batch=st.integers(1, 5), inputs=st.integers(1, 7), hidden=st.integers(1, 6))
+def test_states_and_gradients_are_those_of_torch(frames: int, batch: int, inputs: int, hidden: int) -> None:
+    torch.manual_seed(frames * 1000 + batch * 100 + inputs * 10 + hidden)
+    gru = nn.GRU(inputs, hidden)
+    x, weight = torch.randn(frames, batch, inputs, requires_grad=True), torch.randn(frames, batch, hidden)
+    ours, theirs = run_gru(gru, x), gru(x)[0]
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    for a, b in zip(gradients(gru, x, ours, weight), gradients(gru, x, theirs, weight)):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+class Afresh(torch.autograd.Function):
+    """Runs the recurrence anew for every backward pass: gradcheck makes many over one graph."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        return Recurrence.apply(*inputs, False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            inputs = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
+            return torch.autograd.grad(Recurrence.apply(*inputs, True), inputs, grads[0])
+
+
+def test_gradients_pass_gradcheck() -> None:
+    torch.manual_seed(0)
+    gru = nn.GRU(3, 4).double()
+    x = torch.randn(5, 2, 3, dtype=torch.double, requires_grad=True)
+    weights = [parameter.detach().requires_grad_() for parameter in gru.parameters()]
+    assert torch.autograd.gradcheck(Afresh.apply, (x, *weights))
+
+
+def test_paper_sized_gru_agrees_to_a_millionth() -> None:
+    torch.manual_seed(0)
+    gru = nn.GRU(150, 256)
+    x = torch.randn(64, 4, 150)
+    with torch.no_grad():
+        torch.testing.assert_close(run_gru(gru, x), gru(x)[0], atol=1e-6, rtol=0)
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
+    gru, x = nn.GRU(3, 4), torch.randn(5, 2, 3)
+    with torch.no_grad():
+        assert run_gru(gru, x).grad_fn is None
+    assert run_gru(gru.requires_grad_(False), x).grad_fn is None
+
+
+def test_second_backward_pass_is_refused_instead_of_wrong() -> None:
+    gru = nn.GRU(3, 4)
+    loss = run_gru(gru, torch.randn(5, 2, 3)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="once only"):
+        loss.backward()
+
+
+def test_half_precision_goes_to_torchs_own_kernel() -> None:
+    gru, x = nn.GRU(3, 4), torch.randn(5, 2, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states = run_gru(gru, x)
+    torch.testing.assert_close(states.float(), gru(x)[0], atol=0.05, rtol=0.05)
