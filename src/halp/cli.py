@@ -448,7 +448,7 @@ def reproduce(
         halp reproduce all --scale paper --dry-run
 
     Args:
-        table: which one (see `halp reproduce`), or all.
+        table: which one (see `halp reproduce`), or all (transfer only where there is a target).
         data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
         target: for transfer, the store to fine-tune on.
         scale: tiny (does it run?), small (a CPU) or paper.
@@ -462,7 +462,7 @@ def reproduce(
     from dataclasses import asdict
 
     from halp.progress import console
-    from halp.reproduce import list_tables, prepare_sweep
+    from halp.reproduce import list_tables, prepare_sweep, tables_for
     from halp.reproduce import reproduce as run_table
     from halp.reproduce.printing import print_outcome, print_plan, print_tables
 
@@ -471,7 +471,7 @@ def reproduce(
         return
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": split}
     choices |= {"settings": _flat(set), "out": out}
-    names = list(list_tables()) if table == "all" else [table]
+    names = tables_for(data, target) if table == "all" else [table]
     made = []
     for name in names:
         if dry_run:

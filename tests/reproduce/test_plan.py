@@ -10,7 +10,17 @@ from scipy import stats
 
 from halp.clips.store import Store
 from halp.errors import InputError
-from halp.reproduce import Column, PaperTable, Row, add_rows, list_tables, prepare_sweep, register_table, tables
+from halp.reproduce import (
+    Column,
+    PaperTable,
+    Row,
+    add_rows,
+    list_tables,
+    prepare_sweep,
+    register_table,
+    tables,
+    tables_for,
+)
 from halp.reproduce.plan import Source, make_plan
 from halp.reproduce.scales import PAPER, SCALES, TINY
 from halp.reproduce.statistics import paired_difference
@@ -97,6 +107,10 @@ def test_settings_are_carried_over_to_the_scale() -> None:
 def test_transfer_asks_for_a_second_store(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--target"):
         prepare_sweep("transfer", data=[str(store.path)], out=tmp_path)
+    assert "transfer" not in tables_for([str(store.path)], None)
+    assert "transfer" in tables_for([str(store.path)], "other")
+    assert "transfer" in tables_for(["ntu60=a", "pku2=b"], None)
+    assert set(tables_for([], None)) == set(list_tables())
 
 
 def test_unknown_tables_scales_and_seeds_are_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from halp.clips.store import Store
@@ -32,7 +33,7 @@ def evaluate(
     seeds: Sequence[int] = (),
     features: Features | None = None,
     cache: str | os.PathLike[str] | FeatureCache | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     progress: bool = True,
     **settings: Any,
 ) -> Result:
@@ -40,6 +41,7 @@ def evaluate(
 
     `seeds` repeats a protocol and reports mean and standard deviation. `features` of the central crops may be handed in;
     `cache` is a folder where features are kept and found again. Several encoders by name go to the protocol `ensemble`.
+    `device` is where clips are encoded: the first GPU, if there is one, unless said otherwise.
     The given encoder stays as it is: its fingerprint is taken before and after, and a difference is an error.
     """
     _, run = get_protocol(protocol)
@@ -52,7 +54,9 @@ def evaluate(
             f"split '{split}' of store '{store.path}' has no labelled clips on one side; evaluation needs labels"
         )
     seeds = list(seeds) or [seed]
-    before = fingerprint(backbone)
+    before, home = fingerprint(backbone), _home(backbone)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     kept = cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
     outcomes = []
     for one in seeds:
@@ -60,6 +64,7 @@ def evaluate(
         outcomes.append(run(task, chosen))
         # central crops do not depend on the seed
         features = task.__dict__.get("features", features)
+    backbone.to(home)
     after = fingerprint(backbone)
     if before != after:
         raise RuntimeError("the evaluation changed the backbone; its figures would mean nothing")
@@ -89,6 +94,11 @@ def evaluate(
         backbone={"before": before, "after": after},
         versions=versions(),
     )
+
+
+def _home(module: nn.Module) -> torch.device:
+    """Where an encoder lives; raw coordinates have no weights and live anywhere."""
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
 def _backbone(encoder: Encoder, protocol: str) -> Any:

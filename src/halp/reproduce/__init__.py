@@ -1,7 +1,7 @@
 """Reproducing the paper: every table and analysis figure as a sweep that can be planned, interrupted and gone on with."""
 
 import halp.reproduce.streams  # noqa: F401  (fills the registry, after the tables of one stream)
-from halp.reproduce.command import Prepared, prepare_sweep, reproduce
+from halp.reproduce.command import Prepared, prepare_sweep, reproduce, tables_for
 from halp.reproduce.tables import Column, PaperTable, Row, add_rows, list_tables, register_table
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "prepare_sweep",
     "register_table",
     "reproduce",
+    "tables_for",
 ]

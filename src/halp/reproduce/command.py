@@ -20,7 +20,7 @@ from halp.reproduce.outcome import Outcome, assemble
 from halp.reproduce.plan import Plan, Source, make_plan
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.sweep import Sweep, describe
-from halp.reproduce.tables import get_table
+from halp.reproduce.tables import get_table, list_tables
 from halp.training import Run, open_run
 
 
@@ -79,15 +79,22 @@ def prepare_sweep(
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
     sources = _sources(data, size, out, dry)
     goal = None if target is None else _named(target)
-    needs_target = any(column.target for column in chosen.columns)
-    if needs_target and goal is None and not data and size.clips:
+    if any(column.target for column in chosen.columns) and goal is None and not data and size.clips:
         goal = Source("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
-    if needs_target and goal is None and data and not any(source.key in {"pku2"} for source in sources):
-        raise InputError("transfer needs a second store to fine-tune on; give it with --target")
     plan = make_plan(chosen, size, sources, target=goal, splits=splits, seeds=tuple(range(seeds)), settings=settings)
     if not plan.columns:
         raise InputError(f"none of the columns of table '{table}' is about the data and splits that were given")
     return Prepared(plan, Sweep(out, progress=progress))
+
+
+def tables_for(data: Sequence[str], target: str | None) -> list[str]:
+    """What `all` means: every table, but those of transfer only where there is a store to fine-tune on."""
+    keys = {text.partition("=")[0] for text in data}
+    return [
+        name
+        for name, table in list_tables().items()
+        if not data or target is not None or all(not column.target or column.target in keys for column in table.columns)
+    ]
 
 
 def reproduce(table: str, *, out: Path = Path("reproduced"), progress: bool = True, **choices: Any) -> Outcome:

@@ -140,6 +140,8 @@ def assemble(plan: Plan, found: Mapping[tuple[str, int, str], Sequence[float]]) 
             if ours and len(ours) == len(against) and row.method == "halp" and column.figure == "accuracy":
                 difference = paired_difference(ours, against)
             data = f"{source.key} {split}" if column.figure == "accuracy" else column.title
+            if "share" in column.settings:
+                data += f" {100 * column.settings['share']:g} %"
             figures.append(Figure(column.title, data, plan.table.paper_figure(row, index), ours, difference))
         lines.append(Line(row.name, _settings(plan, row), figures))
     return lines

@@ -140,23 +140,28 @@ register_table(
     )
 )
 _SHARES = (0.01, 0.05, 0.1, 0.2)
-register_table(
-    PaperTable(
-        "semi",
-        "Semi-supervised learning",
-        "Supplement, Table 7",
-        "A classifier trained with 1, 5, 10 and 20 % of the labels, mean of five draws.",
-        tuple(
-            Column(f"NTU-60 {title} {100 * share:g} %", "ntu60", split, "semi", {"share": share, "head": "mlp"})
-            for split, title in (("xview", "x-view"), ("xsub", "x-sub"))
-            for share in _SHARES
-        ),
-        (
-            _baseline(45.4, 69.0, 75.2, 81.0, 42.6, 64.3, 70.0, 74.7),
-            Row("HaLP", paper=(48.7, 71.5, 77.1, 82.4, 46.6, 66.9, 72.6, 76.1)),
-        ),
+# the text of the supplement trains an MLP on the features, the caption and CMD fine-tune the network: both are offered
+for _id, _what, _settings in (
+    ("semi", "a classifier on frozen features", {"head": "mlp"}),
+    ("semi-network", "the whole network", {"variant": "network"}),
+):
+    register_table(
+        PaperTable(
+            _id,
+            f"Semi-supervised learning, {_what}",
+            "Supplement, Table 7",
+            f"Trained with 1, 5, 10 and 20 % of the labels: {_what}; mean of five draws.",
+            tuple(
+                Column(f"NTU-60 {title} {100 * share:g} %", "ntu60", split, "semi", {"share": share, **_settings})
+                for split, title in (("xview", "x-view"), ("xsub", "x-sub"))
+                for share in _SHARES
+            ),
+            (
+                _baseline(45.4, 69.0, 75.2, 81.0, 42.6, 64.3, 70.0, 74.7),
+                Row("HaLP", paper=(48.7, 71.5, 77.1, 82.4, 46.6, 66.9, 72.6, 76.1)),
+            ),
+        )
     )
-)
 register_table(
     PaperTable(
         "filter",
