@@ -28,22 +28,21 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, keep: bool) -> Tensor:
         frames, batch, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
-        gates = torch.addmm(b_ih, x.reshape(frames * batch, -1), w_ih.t()).view(frames, batch, 3 * hidden)
-        weight = w_hh.t().contiguous()  # read once a frame, and in this order faster
+        # the reset and update gates add both biases; that of the new state stands inside, beside its product
+        bias = torch.cat([b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
+        gates = torch.addmm(bias, x.reshape(frames * batch, -1), w_ih.t()).view(frames, batch, 3 * hidden)
+        # read once a frame, and in this order faster
+        w_gates, w_inner = w_hh[: 2 * hidden].t().contiguous(), w_hh[2 * hidden :].t().contiguous()
         states = x.new_empty(frames + 1, batch, hidden)
         states[0] = 0
-        recurrent = x.new_empty(batch, 3 * hidden)
-        both, inner = recurrent[:, : 2 * hidden], recurrent[:, 2 * hidden :]
-        inners = x.new_empty(frames if keep else 0, batch, hidden)
-        kept, state = inners.unbind(), states.unbind()
+        inners = x.new_empty(frames if keep else 1, batch, hidden)
+        kept, state = inners.unbind() if keep else (inners[0],) * frames, states.unbind()
         reset, update, new = (part.unbind() for part in gates.split(hidden, 2))
         reset_update = gates[:, :, : 2 * hidden].unbind()
         for t in range(frames):
-            torch.addmm(b_hh, state[t], weight, out=recurrent)
-            reset_update[t].add_(both).sigmoid_()
-            if keep:
-                kept[t].copy_(inner)
-            new[t].addcmul_(reset[t], inner).tanh_()
+            reset_update[t].addmm_(state[t], w_gates).sigmoid_()
+            torch.addmm(b_hh[2 * hidden :], state[t], w_inner, out=kept[t])
+            new[t].addcmul_(reset[t], kept[t]).tanh_()
             torch.lerp(new[t], state[t], update[t], out=state[t + 1])
         if keep:
             ctx.save_for_backward(x, gates, inners, states, w_ih, w_hh)
@@ -74,7 +73,7 @@ class Recurrence(torch.autograd.Function):
             torch.mul(fresh, r, out=n)  # ∂ of W_hn h + b_hn
             torch.addcmul(n, n, r, value=-1, out=r).mul_(inner)  # ∂ of r before σ: r(1 − r)·inner
             inner.copy_(fresh)
-            torch.addmm(through, whole[t], w_hh, out=carried)
+            carried, through = through.addmm_(whole[t], w_hh), carried
         rows = gates.view(frames * batch, 3 * hidden)
         d_w_hh = (states[:-1].view(frames * batch, hidden).t() @ rows).t()
         d_b_hh = rows.sum(0)

@@ -1,0 +1,218 @@
+"""The whole training step against the authors' way of doing it; share of the peak, memory, and growth with every size.
+
+`python -m benchmarks engine`; the growth curves go to `results/engine-growth.json` and `.svg`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.bench_encoder import FrameByFrame
+from benchmarks.engine_plot import plot
+from benchmarks.harness import RESULTS, Row, interleaved, milliseconds, taking_turns
+from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
+from halp.encoders import EncoderSettings
+from halp.encoders.gru import GRUEncoder
+from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
+from halp.methods.terms import Moment
+from halp.sampling import generator
+from halp.skeleton import get_topology
+from halp.sphere import unit
+from halp.views import ClipPool, ViewSettings, random_views
+
+BATCH, FRAMES, PERSONS, JOINTS, QUEUE, WIDTH, REFRESH = 64, 64, 2, 25, 16384, 128, 5
+INPUTS = PERSONS * JOINTS * 3
+Action = Callable[[], None]
+
+
+def rows() -> list[Row]:
+    """Steps at 128, 256 and 1024 units, the share of the peak, memory, growth."""
+    found = [step_row(128, 2.5, repeats=5), step_row(256, 2.0, repeats=3), step_row(1024, None, repeats=1)]
+    return [*found, peak_row(1024), memory_row(256), *growth_rows()]
+
+
+def step_row(hidden: int, target: float | None, repeats: int) -> Row:
+    """One whole refresh cycle of steps each, taking turns."""
+    ours, theirs = taking_turns(our_step(hidden), authors_step(hidden), stretch=REFRESH, repeats=repeats)
+    name = f"whole training step vs the authors' way, {hidden} units"
+    return Row(name, milliseconds(ours), milliseconds(theirs), theirs / ours, target)
+
+
+def peak_row(hidden: int) -> Row:
+    """Products of a step over its time, as a share of what one large product reaches."""
+    x, y = torch.randn(2, 2048, 2048)
+    out = torch.empty(2048, 2048)
+    step, product = interleaved(our_step(hidden), lambda: torch.mm(x, y, out=out), repeats=5, inner=(1, 10), warm_up=2)
+    reached, peak = flops(hidden) / step / 1e9, 2 * 2048**3 / product / 1e9
+    name = f"share of the matrix-multiply peak, whole step, {hidden} units"
+    return Row(name, f"{reached:.0f} GFLOP/s", f"{peak:.0f} GFLOP/s", reached / peak, 0.75)
+
+
+def flops(hidden: int, layers: int = 3) -> float:
+    """Floating-point operations of the matrix products of a step: query forth and back, key forth, head, logits."""
+    rows_, gates = BATCH * FRAMES, 3 * hidden
+    total = 0.0
+    for layer in range(layers):
+        width = 2 * hidden if layer else INPUTS
+        for inner, uses in ((hidden, 4), (width, 4 if layer else 3)):  # forth twice, back to weights and to inputs
+            total += 2 * uses * 2 * rows_ * inner * gates
+    head = 2 * BATCH * (2 * hidden * 2 * hidden + 2 * hidden * WIDTH)
+    return total + 4 * head + 2 * 2 * BATCH * WIDTH * QUEUE
+
+
+def memory_row(hidden: int) -> Row:
+    """Most memory that a process taking a few steps holds beyond what it held before the first."""
+    ours, theirs = (float(_alone(kind, hidden)) for kind in ("ours", "authors"))
+    name = f"memory of the training step ÷ the authors' way, {hidden} units"
+    return Row(name, f"{ours / 2**20:.0f} MiB", f"{theirs / 2**20:.0f} MiB", ours / theirs, 1.0, at_most=True)
+
+
+def growth_rows() -> list[Row]:
+    """Milliseconds of a step as one size grows; the row holds the exponent of the growth at the large end."""
+    sizes: dict[str, tuple[str, list[int]]] = {
+        "store": ("clips", [500, 2000, 8000, 32000]),
+        "queue": ("queue", [4096, 16384, 65536, 262144]),
+        "positives": ("count", [100, 400, 1600, 6400]),
+        "batch": ("batch", [16, 64, 256]),
+    }
+    found, curves = [], {}
+    for title, (setting, values) in sizes.items():
+        seconds = interleaved(*[our_step(64, **{setting: value}) for value in values], repeats=7, warm_up=2)
+        curves[title] = [{"size": value, "milliseconds": 1e3 * taken} for value, taken in zip(values, seconds)]
+        exponent = math.log(seconds[-1] / seconds[-2]) / math.log(values[-1] / values[-2])
+        name = f"exponent of a step's growth with the {title}, {values[-2]} → {values[-1]}"
+        found.append(Row(name, milliseconds(seconds[-1]), milliseconds(seconds[-2]), exponent, 1.05, at_most=True))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "engine-growth.json").write_text(json.dumps(curves, indent=1) + "\n")
+    (RESULTS / "engine-growth.svg").write_text(plot(curves))
+    return found
+
+
+def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
+    """A step as the training loop takes it: views, model, backward, optimiser."""
+    model = ContrastiveModel(
+        get_topology("kinect-v2"),
+        PERSONS,
+        encoder=EncoderSettings(hidden=hidden, direction="causal"),
+        contrast=ContrastSettings(queue=queue),
+        halp=HalpSettings(start_epoch=0, count=count, refresh=REFRESH),
+    )
+    model.queue.push({"joint": unit(torch.randn(queue, WIDTH))})
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.SGD(trained, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    pool, step = _pool(clips), [0]
+
+    def action() -> None:
+        step[0] += 1
+        chosen = torch.randint(clips, (batch,), generator=generator(0, "order", step[0]))
+        views = random_views(pool, chosen.repeat(2), ViewSettings(), generator(0, "views", step[0]))
+        first, second = views.chunk(2)
+        loss, _ = model(first, second, Moment(0, generator(0, "terms", step[0]), watched=False))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+
+    return action
+
+
+def authors_step(hidden: int) -> Action:
+    """The same step as the authors' code goes about it.
+
+    Each clip is cut and changed on its own in NumPy, the GRU is called frame by frame, logits are concatenated, positives
+    are made one anchor at a time, prototypes are fitted cluster by cluster, the momentum update loops over parameters.
+    """
+    query, key = _AuthorsBranch(hidden), _AuthorsBranch(hidden).requires_grad_(False)
+    key.load_state_dict(query.state_dict())
+    queue = F.normalize(torch.randn(WIDTH, QUEUE), dim=0)
+    optimiser = torch.optim.SGD(query.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    pool, random, settings = _pool(200), np.random.default_rng(0), ViewSettings()
+    stored = [pool.frames[o : o + n].numpy() for o, n in zip(pool.offsets.tolist(), pool.lengths.tolist())]
+    step, pointer, centres = [0], [0], [torch.empty(0)]
+
+    def action() -> None:
+        step[0] += 1
+        chosen = random.integers(200, size=BATCH)
+        first, second = (
+            torch.from_numpy(np.stack([authors_view(stored[i], settings, random) for i in chosen])) for _ in range(2)
+        )
+        q = F.normalize(query(first), dim=1)
+        with torch.no_grad():
+            for mine, theirs in zip(key.parameters(), query.parameters()):
+                mine.data = mine.data * 0.999 + theirs.data * (1 - 0.999)
+            k = F.normalize(key(second), dim=1)
+            if step[0] % REFRESH == 1:
+                recent = (pointer[0] - 256 + torch.arange(256)) % QUEUE
+                centres[0] = textbook_kmeans(queue.T[recent], 20)
+        loss = contrast_with_queue(q, k, queue.clone().T) + repeated_loss(q, k, centres[0])
+        queue[:, pointer[0] : pointer[0] + BATCH] = k.T
+        pointer[0] = (pointer[0] + BATCH) % QUEUE
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+
+    return action
+
+
+class _AuthorsBranch(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.encoder = FrameByFrame(GRUEncoder(INPUTS, hidden, direction="causal"))
+        width = 2 * hidden
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, WIDTH))
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.head(self.encoder(clips))
+
+
+def authors_view(clip: Any, settings: ViewSettings, random: np.random.Generator) -> Any:
+    """A random crop of one clip, resized by torch, with joints corrupted or the whole sheared by NumPy."""
+    ratio = random.uniform(settings.crop_min, settings.crop_max)
+    length = max(int(len(clip) * ratio), min(settings.crop_frames, len(clip)))
+    start = random.integers(len(clip) - length + 1)
+    series = torch.from_numpy(clip[start : start + length].reshape(length, -1).T.copy())[None]
+    resized = F.interpolate(series, size=settings.frames, mode="linear", align_corners=False)[0]
+    view = resized.numpy().T.reshape(settings.frames, *clip.shape[1:]).copy()
+    if random.random() < settings.corrupt_probability:
+        joints = random.choice(JOINTS, round(settings.corrupt_joints * JOINTS), replace=False)
+        zero = random.random() < settings.corrupt_zero
+        matrix = np.zeros((3, 3)) if zero else random.uniform(-1, 1, (3, 3))
+        view[:, :, joints] = view[:, :, joints] @ matrix.astype(np.float32)
+        return view
+    shear = np.eye(3) + settings.shear * random.uniform(-1, 1, (3, 3)) * (1 - np.eye(3))
+    return view @ shear.astype(np.float32)
+
+
+def _pool(clips: int) -> ClipPool:
+    draws = torch.Generator().manual_seed(0)
+    lengths = torch.randint(40, 121, (clips,), generator=draws)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
+    frames = torch.randn(int(lengths.sum()), PERSONS, JOINTS, 3, generator=draws)
+    return ClipPool(frames, offsets, lengths, torch.device("cpu"))
+
+
+def _alone(kind: str, hidden: int) -> str:
+    command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _measure_memory(kind: str, hidden: int) -> int:
+    step = our_step(hidden) if kind == "ours" else authors_step(hidden)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(REFRESH + 1):
+        step()
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{_measure_memory(sys.argv[1], int(sys.argv[2]))}\n")
