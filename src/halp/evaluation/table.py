@@ -19,7 +19,7 @@ from halp.evaluation.saved import result_path
 from halp.progress import console
 from halp.training.run import Run
 
-# Best of 0.001 … 100 on validation splits of three real sets (benchmarks/penalties.py); 0.001 sets the floor too low.
+# Best of 0.001 … 100 on validation splits of three real sets (benchmarks/penalties.py); the encoders' own sets the floor too low.
 RAW_PENALTY = 3.0
 # Raw coordinates are hundreds of metres-valued columns: SGD at the paper's rate diverges on them, the exact solver does not.
 RAW_SETTINGS: dict[str, dict[str, Any]] = {
