@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
+@torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
 def run_gru(gru: nn.GRU, x: Tensor) -> Tensor:
     """States `(T, B, H)` of a one-layer GRU for the sequence `(T, B, I)`; equal to `gru` itself to rounding."""
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):

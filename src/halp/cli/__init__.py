@@ -1,0 +1,52 @@
+"""The `halp` command. Each command is a thin function here; the work is done by the library.
+
+Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import tyro
+
+from halp._version import __version__
+
+from halp.cli import start, data, training, results  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli.app import app, first_process
+from halp.errors import InputError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `halp` command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        sys.stdout.write(f"halp {__version__}\n")
+        return
+    # idle threads that spin cost a busy machine dearly; this has to be said before torch is loaded
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        app.cli(
+            prog="halp",
+            description="Learn human actions from skeletons without labels.",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes,),
+        )
+    except InputError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except Exception as error:
+        code = {"Interrupted": 3, "Diverged": 1, "LostProcess": 1}.get(type(error).__name__)
+        if code is None:
+            raise
+        _fail(str(error), code)
+
+
+def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    if code != 2 or first_process():  # bad input is the same for every process of a job
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]halp:[/] {escape(message)}", highlight=False)
+    sys.exit(code)

@@ -1,0 +1,27 @@
+"""What the commands share: the application they register with, and how they print for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import tyro
+from tyro.conf import UseAppendAction
+
+app = tyro.extras.SubcommandApp()
+Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
+
+
+def flat(settings: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(setting for group in settings for setting in group)
+
+
+def print_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def first_process() -> bool:
+    """Whether this process speaks for the job; others were started by a launcher."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")))) == 0

@@ -1,0 +1,162 @@
+"""Commands about data: from pose files to stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from halp.cli.app import Settings, app, flat, print_json
+from halp.errors import InputError
+
+
+@app.command
+def prepare(
+    format: Positional[str],
+    source: Positional[Path],
+    store: Positional[Path],
+    *,
+    normalise: tuple[str, ...] | None = None,
+    topology: str | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    limit: int | None = None,
+    option: Settings = (),
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or mended.
+
+    Examples:
+        halp prepare ntu-60 nturgb+d_skeletons stores/ntu60
+        halp prepare auto my_recordings stores/mine --topology kinect-v1
+        halp prepare synthetic 1440 stores/people
+
+    Args:
+        format: how the files are written (see `halp formats`), or auto to find out.
+        source: a file or folder; for `synthetic` the number of clips.
+        store: the store to make.
+        normalise: normalisation steps in order, instead of the format's own.
+        topology: map the joints by name onto this layout.
+        strict: stop at the first clip that cannot be used instead of leaving it out.
+        workers: processes (default: all cores).
+        limit: read only so many items.
+        option: settings of the format as name=number, such as min_score=0.3; `halp formats` lists them.
+        overwrite: replace a store that is there already.
+        json: print the manifest as JSON.
+    """
+    from halp.clips.prepare import prepare as make
+    from halp.progress import console
+
+    if format == "synthetic":
+        _prepare_synthetic(source, store, overwrite)
+        return
+    manifest = make(
+        format,
+        source,
+        store,
+        normalisation=normalise,
+        topology=topology,
+        strict=strict,
+        workers=workers,
+        limit=limit,
+        options=_numbers(flat(option)),
+        overwrite=overwrite,
+    )
+    if json:
+        print_json(manifest.to_json())
+    else:
+        console.print(manifest.summary())
+        console.print(f"written: [bold]{store}[/]; look at it with: halp inspect {store}")
+
+
+def _numbers(options: tuple[str, ...]) -> dict[str, float]:
+    numbers = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        try:
+            numbers[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--option takes name=number, for example min_score=0.3, not '{option}'") from None
+    return numbers
+
+
+def _prepare_synthetic(count: Path, store: Path, overwrite: bool) -> None:
+    from halp.clips.synthetic import make_synthetic_store
+    from halp.progress import console
+
+    if not str(count).isdigit():
+        raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
+    made = make_synthetic_store(store, count=int(str(count)), overwrite=overwrite)
+    console.print(f"written: [bold]{store}[/] with {len(made)} clips; look at it with: halp inspect {store}")
+
+
+@app.command
+def formats(*, json: bool = False) -> None:
+    """List the formats that `halp prepare` reads.
+
+    Args:
+        json: print as JSON.
+    """
+    from rich.table import Table
+
+    from halp.clips.readers import get_reader, list_readers, reader_options
+    from halp.progress import console
+
+    known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
+    if json:
+        print_json(known)
+        return
+    table = Table("format", "what it reads", "options")
+    for name, description in known.items():
+        options = {} if name == "synthetic" else reader_options(get_reader(name))
+        table.add_row(name, description, "\n".join(f"{key}={value:g}" for key, value in options.items()))
+    console.print(table)
+
+
+@app.command
+def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = False) -> None:
+    """Show what is in a store: counts by class, subject, camera and split, lengths, missing joints.
+
+    Example: halp inspect stores/mine --html mine.html
+
+    Args:
+        store: the store.
+        html: also write a page with pictures and the skeleton player.
+        json: print as JSON.
+    """
+    from halp.clips.inspect import inspect as look
+    from halp.clips.store import open_store
+    from halp.progress import console
+
+    opened = open_store(store)
+    found = look(opened)
+    if json:
+        print_json(found.to_json())
+    else:
+        console.print(found.table())
+    if html is not None:
+        from halp.reports.store_page import store_page
+
+        console.print(f"written: [bold]{store_page(opened, found).save(html)}[/]")
+
+
+@app.command
+def merge(
+    stores: Positional[tuple[Path, ...]], *, out: Path, topology: str | None = None, overwrite: bool = False
+) -> None:
+    """Pool several stores into one, joints mapped by name.
+
+    Example: halp merge stores/nw-ucla stores/utd-mhad --out stores/pooled --topology kinect-v1
+
+    Args:
+        stores: the stores to pool.
+        out: the store to make.
+        topology: the layout to map onto (default: the first store's).
+        overwrite: replace a store that is there already.
+    """
+    from halp.clips.merge import merge as pool
+    from halp.progress import console
+
+    made = pool(stores, out, topology=topology, overwrite=overwrite)
+    console.print(f"written: [bold]{out}[/] with {len(made)} clips; look at it with: halp inspect {out}")

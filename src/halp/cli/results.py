@@ -1,0 +1,166 @@
+"""Commands about results: evaluation, the paper's tables, reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from halp.cli.app import Settings, app, flat, print_json
+from halp.errors import InputError
+
+
+@app.command
+def evaluate(
+    run: Positional[Path],
+    *,
+    data: Path | None = None,
+    protocol: tuple[str, ...] = ("knn", "linear"),
+    split: tuple[str, ...] = (),
+    stream: str = "joint",
+    seed: int = 0,
+    seeds: int = 1,
+    set: Settings = (),
+    others: tuple[Path, ...] = (),
+    floors: bool = True,
+    json: bool = False,
+) -> None:
+    """Evaluate a run's encoder, beside the untrained encoder and the raw coordinates.
+
+    Examples:
+        halp evaluate runs/small-seed0 --protocol knn linear retrieval --split xsub xview
+        halp evaluate runs/small-seed0 --protocol semi --seeds 5 --set semi.share=0.05
+        halp evaluate runs/ntu60-halp-seed0 --data stores/pku2 --protocol finetune
+        halp evaluate runs/joint --protocol ensemble --others runs/motion runs/bone
+
+    Args:
+        run: the run folder; results are saved in its results/.
+        data: the store to evaluate on (default: the one it was trained on); joints are mapped by name.
+        protocol: knn, linear, semi, finetune, ensemble, retrieval.
+        split: splits of the store (default: the one it was trained on).
+        stream: which stream's encoder.
+        seed: the first seed, of classifiers and of draws of labels.
+        seeds: how many seeds; several give mean and standard deviation.
+        set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
+        others: further runs whose streams join the ensemble.
+        floors: also evaluate the untrained encoder and the raw coordinates (--no-floors leaves them out).
+        json: print the results as JSON.
+    """
+    from dataclasses import asdict
+
+    from halp.clips.store import open_store
+    from halp.evaluation.options import parse_options
+    from halp.evaluation.table import evaluate_run, print_table
+    from halp.training import open_run
+
+    trained = open_run(run)
+    store = open_store(data or trained.info["data"]["path"])
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: at least one seed is needed")
+    rows = evaluate_run(
+        trained,
+        store,
+        protocols=protocol,
+        splits=split or (trained.recipe.split,),
+        stream=stream,
+        seed=seed,
+        seeds=range(seed, seed + seeds),
+        options=parse_options(flat(set), protocol),
+        floors=floors,
+        others=[open_run(other) for other in others],
+    )
+    if json:
+        print_json({row.name: [asdict(result) for result in row.results] for row in rows})
+    else:
+        print_table(rows)
+
+
+@app.command
+def reproduce(
+    table: Positional[str] = "",
+    *,
+    data: tuple[str, ...] = (),
+    target: str | None = None,
+    scale: str = "tiny",
+    seeds: int = 1,
+    split: tuple[str, ...] = (),
+    set: Settings = (),
+    out: Path = Path("reproduced"),
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Reproduce a table, ablation or analysis figure of the paper; without a name, list them.
+
+    Examples:
+        halp reproduce hardness --data stores/nw-ucla --split xview --scale small --seeds 5
+        halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
+        halp reproduce all --scale paper --dry-run
+
+    Args:
+        table: which one (see `halp reproduce`), or all (transfer only where there is a target).
+        data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
+        target: for transfer, the store to fine-tune on.
+        scale: tiny (does it run?), small (a CPU) or paper.
+        seeds: how many seeds; HaLP and the baseline of a seed share their warm-up.
+        split: splits of the store, for data of your own.
+        set: override settings of all runs, such as epochs=100.
+        out: where runs, tables and reports go; a sweep that was stopped goes on from there.
+        dry_run: print the plan and what it costs, train nothing.
+        json: print as JSON.
+    """
+    from dataclasses import asdict
+
+    from halp.progress import console
+    from halp.reproduce import list_tables, prepare_sweep, tables_for
+    from halp.reproduce import reproduce as run_table
+    from halp.reproduce.printing import print_outcome, print_plan, print_tables
+
+    if not table:
+        print_tables() if not json else print_json({key: known.title for key, known in list_tables().items()})
+        return
+    choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": split}
+    choices |= {"settings": flat(set), "out": out}
+    names = tables_for(data, target) if table == "all" else [table]
+    made = []
+    for name in names:
+        if dry_run:
+            cost = prepare_sweep(name, dry=True, **choices).cost()
+            made.append(cost)
+            if not json:
+                print_plan(cost)
+        else:
+            outcome = run_table(name, **choices)
+            made.append(asdict(outcome))
+            if not json:
+                print_outcome(outcome)
+    if json:
+        print_json(made if table == "all" else made[0])
+    elif dry_run:
+        console.print("nothing was trained; leave out --dry-run to start, and call it again to go on after a stop")
+
+
+@app.command
+def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"), data: Path | None = None) -> None:
+    """Write one self-contained HTML page that compares runs.
+
+    Example: halp report runs/moco-seed0 runs/halp-seed0 --out report.html
+
+    Args:
+        runs: run folders.
+        out: where the page goes.
+        data: the store for embedding map and players (default: the one the first run was trained on).
+    """
+    from halp.clips.store import open_store
+    from halp.progress import console
+    from halp.reports.run_report import report_runs
+    from halp.training import open_run
+
+    if not runs:
+        raise InputError("name at least one run folder, for example: halp report runs/small-seed0")
+    opened = {path.name: open_run(path) for path in runs}
+    if len(opened) < len(runs):
+        raise InputError("two of the runs have the same folder name; give them different ones")
+    home = Path(data or next(iter(opened.values())).info["data"]["path"])
+    store = open_store(home) if home.exists() else None
+    console.print(f"written: [bold]{report_runs(opened, store).save(out)}[/]")

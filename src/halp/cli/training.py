@@ -1,0 +1,159 @@
+"""Commands about training: from stores to runs, and checkpoints of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from halp.cli.app import Settings, app, first_process, flat, print_json
+from halp.errors import InputError
+
+
+@app.command
+def pretrain(
+    recipe: Positional[str],
+    *,
+    data: Path,
+    run: Path | None = None,
+    set: Settings = (),
+    resume: bool = False,
+    fork: Path | None = None,
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: str = "auto",
+    precision: str = "32-true",
+    compile: bool = False,
+    log: tuple[str, ...] = (),
+    knn_every: int = 0,
+    profile: bool = False,
+    json: bool = False,
+) -> None:
+    """Learn an encoder from a store without labels.
+
+    Examples:
+        halp pretrain small --data stores/mine
+        halp pretrain recipes/ntu60-halp.toml --data stores/ntu60 --set seed=1 halp.hardness=0.6
+        halp pretrain small --data stores/mine --resume
+        halp pretrain small --data stores/mine --devices 2
+
+    Args:
+        recipe: a TOML file, or the name of a recipe that comes with halp (see `halp recipes`).
+        data: the store to learn from.
+        run: the run folder (default: runs/NAME-seedN).
+        set: override settings as key=value.
+        resume: go on with the run where it stopped.
+        fork: start from the newest checkpoint of another run, or from that very checkpoint.
+        accelerator: cpu, cuda, mps or auto.
+        devices: processes on this machine that share the batch; under torchrun its own number counts.
+        nodes: machines.
+        strategy: auto or ddp.
+        precision: 32-true, bf16-mixed or 16-mixed; the geometry of the loss is always in full precision.
+        compile: compile the model with torch.compile.
+        log: tensorboard and/or wandb, beside metrics.jsonl.
+        knn_every: look at the nearest-neighbour accuracy every so many epochs.
+        profile: take a few steps, print where their time goes, and leave no run.
+        json: print what was made as JSON.
+    """
+    from halp.clips.store import open_store
+    from halp.progress import console
+    from halp.training import load_recipe
+    from halp.training import pretrain as train
+
+    chosen = load_recipe(recipe, flat(set))
+    store = open_store(data)
+    if profile:
+        _profile(chosen, store, accelerator, precision, json)
+        return
+    made = train(
+        chosen,
+        store,
+        run or Path("runs") / f"{chosen.name}-seed{chosen.seed}",
+        resume=resume,
+        fork=fork,
+        accelerator=accelerator,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        precision=precision,
+        compile=compile,
+        loggers=log,
+        on_epoch=_online_knn(store, knn_every) if knn_every else None,
+    )
+    if not first_process():
+        return
+    if json:
+        print_json({"run": str(made.path), **made.info.get("finished", {})})
+    else:
+        console.print(f"trained: [bold]{made.path}[/]; next: halp evaluate {made.path} --data {data}")
+
+
+def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
+    import contextlib
+    import tempfile
+
+    from halp.progress import console
+    from halp.training import pretrain as train
+    from halp.training.profiling import Profiled, StepProfile
+
+    steps = StepProfile()
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Profiled):
+        train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
+    if not steps.parts:
+        raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
+    if json:
+        print_json({part.name: part.milliseconds for part in steps.parts})
+    else:
+        console.print(steps.table())
+
+
+def _online_knn(store: Any, every: int) -> Any:
+    from halp.evaluation import evaluate as measure
+
+    def look(run: Any, epoch: int, model: Any) -> dict[str, float]:
+        if epoch % every:
+            return {}
+        streams, split = run.recipe.streams, run.recipe.split
+        encoders = {stream: run.package(model, stream, {"trained": True}) for stream in streams}
+        return {
+            f"{stream}/knn": measure(encoder, store, protocol="knn", split=split).accuracy
+            for stream, encoder in encoders.items()
+        }
+
+    return look
+
+
+@app.command
+def convert(
+    checkpoint: Positional[Path],
+    out: Positional[Path],
+    *,
+    topology: str = "kinect-v2",
+    frames: int = 64,
+    json: bool = False,
+) -> None:
+    """Turn a checkpoint in the authors' format (HaLP, or CMD with three modalities) into a run, or a run into such a file.
+
+    Examples:
+        halp convert checkpoint_0450.pth.tar runs/authors
+        halp convert runs/ntu60-halp-seed0 checkpoint.pth.tar
+
+    Args:
+        checkpoint: the authors' file, or a run folder.
+        out: the run folder to make, or the file.
+        topology: the joint layout that the authors' encoder reads.
+        frames: how many frames it reads.
+        json: print what was made as JSON.
+    """
+    from halp.progress import console
+    from halp.training import convert as turn
+
+    made = turn(checkpoint, out, topology=topology, frames=frames)
+    if json:
+        print_json({"written": str(made), "from": str(checkpoint)})
+    elif made.is_dir():
+        console.print(f"written: [bold]{made}[/]; next: halp evaluate {made} --data STORE")
+    else:
+        console.print(f"written: [bold]{made}[/]")
