@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -23,8 +25,31 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
     0.5514
     """
     positive = (query * key.detach()).sum(1) / temperature
-    against = torch.logsumexp(logits(query, negatives, temperature), dim=1)
+    against = _LogSumExp.apply(query, negatives.detach(), temperature)
     return (torch.logaddexp(positive, against) - positive).mean()
+
+
+class _LogSumExp(torch.autograd.Function):
+    """log Σ exp(q·n / T) over the negatives `(L, D)`, for every query `(B, D)`.
+
+    The gradient is worked out on the way forth, while the similarities are at hand: what waits for the way back is `(B, D)`
+    instead of `(B, L)`, and the queue may be written meanwhile without having been copied.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+        similarity = (query / temperature) @ negatives.T
+        total = torch.logsumexp(similarity, dim=1)
+        if ctx.needs_input_grad[0]:
+            share = similarity.sub_(total[:, None]).exp_()
+            ctx.save_for_backward((share @ negatives).div_(temperature))
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return grad[:, None] * slope, None, None
 
 
 def info_nce_in_batch(query: Tensor, key: Tensor, temperature: float = 0.07) -> Tensor:
