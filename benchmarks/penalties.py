@@ -1,7 +1,7 @@
 """`python -m benchmarks.penalties`: which penalty of the exact linear solver suits raw coordinates and untrained encoders.
 
-Chosen on the validation splits of the training subjects and views; the test clips take no part. The floors of every
-table use the best for raw coordinates: too small a penalty would set the floor too low.
+Chosen on the validation splits of the training subjects and views; the test clips take no part. The two differ, and the
+best for raw coordinates differs from set to set: the floors of every table therefore choose their own.
 """
 
 from __future__ import annotations

@@ -219,3 +219,23 @@ def test_streams_are_derived_by_the_encoder_itself(store: Store) -> None:
     clips = torch.from_numpy(np.array(store.clip(0)))[None]
     derived = clips - clips[:, :, :, list(store.topology.parents)]
     assert torch.allclose(bone(clips), joint(derived), atol=1e-6)
+
+
+def test_penalty_of_the_raw_floor_is_chosen_on_held_out_people(store: Store) -> None:
+    from halp.evaluation.linear import PENALTIES, choose_penalty
+
+    raw = RawCoordinates(store.topology, persons=store.persons)
+    features, train = embed(raw, store, progress=False), store.split("xsub")[0]
+    people = store.subjects[train]
+    held_out = np.isin(people, np.unique(people)[::3])
+    chosen = choose_penalty(features[train], store.labels[train], held_out, len(store.class_names))
+    kept, tried = train[~held_out], {}
+    for penalty in PENALTIES:
+        settings = LinearSettings(solver="exact", penalty=penalty)
+        fitted = fit_linear([features[kept]], store.labels[kept], settings, generator(0, "t"), progress=False)
+        tried[penalty] = (predict_linear(fitted, features[train[held_out]]) == store.labels[train[held_out]]).mean()
+    assert tried[chosen] == max(tried.values())
+    exact = {"solver": "exact", "crops": 0, "features": features, "progress": False}
+    automatic = halp.evaluate(raw, store, "linear", penalty=0.0, **exact)
+    by_hand = halp.evaluate(raw, store, "linear", penalty=chosen, **exact)
+    assert automatic.accuracy == by_hand.accuracy

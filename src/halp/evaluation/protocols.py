@@ -14,7 +14,7 @@ from halp.errors import InputError, choose
 from halp.evaluation.ensemble import EncoderGroup, EnsembleSettings, Scores, fuse
 from halp.evaluation.finetune import FinetuneSettings, finetune
 from halp.evaluation.knn import class_similarities, knn_votes
-from halp.evaluation.linear import LinearSettings, fit_linear, linear_scores
+from halp.evaluation.linear import LinearSettings, choose_penalty, fit_linear, linear_scores
 from halp.evaluation.retrieval import retrieve
 from halp.evaluation.task import Outcome, Task, register_protocol
 from halp.sampling import generator
@@ -57,8 +57,25 @@ def _linear_logits(task: Task, settings: LinearSettings) -> npt.NDArray[np.float
     else:
         crops = [task.crops(number) for number in range(settings.crops)] or [task.features[task.train]]
     draws = generator(task.seed, "linear")
+    if settings.solver == "exact" and not settings.penalty:
+        held_out = _held_out(task)
+        # too few clips to hold any out: a penalty that is never far off
+        penalty = 1.0
+        if held_out.any() and not held_out.all():
+            penalty = choose_penalty(task.features[task.train], task.train_labels, held_out, task.classes)
+        settings = replace(settings, penalty=penalty)
     classifier = fit_linear(crops, task.train_labels, settings, draws, classes=task.classes, progress=task.progress)
     return linear_scores(classifier, task.features[task.test])
+
+
+def _held_out(task: Task) -> npt.NDArray[np.bool_]:
+    """A quarter of the training clips to choose by: whole subjects or cameras, whatever the split goes by."""
+    column = getattr(task.store.splits[task.split], "column", "")
+    values = task.store.columns[column][task.train] if column in task.store.columns else np.arange(len(task.train))
+    groups = np.unique(values)
+    if len(groups) < 2:
+        values, groups = np.arange(len(task.train)), np.arange(len(task.train))
+    return np.isin(values, groups[:: max(2, min(4, len(groups)))])
 
 
 @register_protocol("finetune", FinetuneSettings)
