@@ -91,6 +91,18 @@ def test_exact_linear_solver_equals_scikit_learn() -> None:
     assert (predict_linear(ours, test) == truth).mean() > 0.8
 
 
+def test_exact_solver_with_more_columns_than_clips_equals_scikit_learn() -> None:
+    (train, labels), (test, _) = blobs(0, each=6, width=60), blobs(1, width=60)
+    ours = fit_linear([train], labels, LinearSettings(solver="exact", penalty=0.1), generator(0, "t"), progress=False)
+    mean, scale = train.mean(0), train.std(0, ddof=1)
+    reference = LogisticRegression(C=1 / (0.1 * len(train)), max_iter=5000, tol=1e-8).fit(
+        (train - mean) / scale, labels
+    )
+    with torch.no_grad():
+        probabilities = ours(torch.from_numpy(test)).softmax(1).numpy()
+    np.testing.assert_allclose(probabilities, reference.predict_proba((test - mean) / scale), atol=5e-3)
+
+
 def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
     (train, labels), (test, truth) = blobs(0), blobs(1)
     accuracy = {}

@@ -14,7 +14,7 @@ from halp.errors import InputError, choose
 from halp.progress import Bar
 
 SOLVERS = ("sgd", "exact")
-PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001)  # of equally good ones the largest is taken
+PENALTIES = (10.0, 3.0, 1.0, 0.1, 0.001)  # of equally good ones the largest is taken
 HEADS = ("linear", "mlp")
 
 Features = npt.NDArray[np.float32]
@@ -140,6 +140,11 @@ def _fit_exactly(features: Tensor, target: Tensor, classes: int, penalty: float)
     scale = features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones(features.shape[1])
     mean = features.mean(0)
     x = (features - mean) / scale
+    basis = None
+    if x.shape[1] > len(x):
+        # the solution lies in the span of the clips: with more columns than clips the problem is as large as their number
+        basis, corner = torch.linalg.qr(x.T)
+        x = corner.T.contiguous()
     layer = nn.Linear(x.shape[1], classes)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -152,6 +157,11 @@ def _fit_exactly(features: Tensor, target: Tensor, classes: int, penalty: float)
         return loss
 
     optimiser.step(closure)
+    if basis is not None:
+        narrow, layer = layer, nn.Linear(features.shape[1], classes)
+        with torch.no_grad():
+            layer.weight.copy_(narrow.weight @ basis.T)
+            layer.bias.copy_(narrow.bias)
     return _Standardised(mean, scale, layer).requires_grad_(False)
 
 
