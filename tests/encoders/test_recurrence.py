@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from halp.encoders.recurrence import Recurrence, run_gru
+from halp.encoders.recurrence import Recurrences, run_grus
 
 
 def gradients(gru: nn.GRU, x: Tensor, states: Tensor, weight: Tensor) -> list[Tensor]:
@@ -23,7 +23,7 @@ def test_states_and_gradients_are_those_of_torch(frames: int, batch: int, inputs
     torch.manual_seed(frames * 1000 + batch * 100 + inputs * 10 + hidden)
     gru = nn.GRU(inputs, hidden)
     x, weight = torch.randn(frames, batch, inputs, requires_grad=True), torch.randn(frames, batch, hidden)
-    ours, theirs = run_gru(gru, x), gru(x)[0]
+    ours, theirs = run_grus([gru], [x])[0], gru(x)[0]
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     for a, b in zip(gradients(gru, x, ours, weight), gradients(gru, x, theirs, weight)):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
@@ -35,13 +35,13 @@ class Afresh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
         ctx.save_for_backward(*inputs)
-        return Recurrence.apply(*inputs, False)
+        return Recurrences.apply(False, *inputs)[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             inputs = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
-            return torch.autograd.grad(Recurrence.apply(*inputs, True), inputs, grads[0])
+            return torch.autograd.grad(Recurrences.apply(True, *inputs)[0], inputs, grads[0])
 
 
 def test_gradients_pass_gradcheck() -> None:
@@ -57,19 +57,19 @@ def test_paper_sized_gru_agrees_to_a_millionth() -> None:
     gru = nn.GRU(150, 256)
     x = torch.randn(64, 4, 150)
     with torch.no_grad():
-        torch.testing.assert_close(run_gru(gru, x), gru(x)[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(run_grus([gru], [x])[0], gru(x)[0], atol=1e-6, rtol=0)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
     gru, x = nn.GRU(3, 4), torch.randn(5, 2, 3)
     with torch.no_grad():
-        assert run_gru(gru, x).grad_fn is None
-    assert run_gru(gru.requires_grad_(False), x).grad_fn is None
+        assert run_grus([gru], [x])[0].grad_fn is None
+    assert run_grus([gru.requires_grad_(False)], [x])[0].grad_fn is None
 
 
 def test_second_backward_pass_is_refused_instead_of_wrong() -> None:
     gru = nn.GRU(3, 4)
-    loss = run_gru(gru, torch.randn(5, 2, 3)).sum()
+    loss = run_grus([gru], [torch.randn(5, 2, 3)])[0].sum()
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="once only"):
         loss.backward()
@@ -78,5 +78,17 @@ def test_second_backward_pass_is_refused_instead_of_wrong() -> None:
 def test_half_precision_goes_to_torchs_own_kernel() -> None:
     gru, x = nn.GRU(3, 4), torch.randn(5, 2, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        states = run_gru(gru, x)
+        states = run_grus([gru], [x])[0]
     torch.testing.assert_close(states.float(), gru(x)[0], atol=0.05, rtol=0.05)
+
+
+def test_grus_side_by_side_give_what_they_give_alone() -> None:
+    torch.manual_seed(0)
+    grus = [nn.GRU(3, 4), nn.GRU(5, 4), nn.GRU(3, 2)]
+    sequences = [torch.randn(6, 2, gru.input_size, requires_grad=True) for gru in grus]
+    together = run_grus(grus, sequences)
+    gradients_together = torch.autograd.grad(sum(states.square().sum() for states in together), sequences)
+    for gru, x, states, gradient in zip(grus, sequences, together, gradients_together):
+        alone = gru(x)[0]
+        torch.testing.assert_close(states, alone, atol=1e-6, rtol=0)
+        torch.testing.assert_close(gradient, torch.autograd.grad(alone.square().sum(), x)[0], atol=1e-5, rtol=1e-5)

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from halp.encoders.recurrence import run_gru
+from halp.encoders.recurrence import run_grus
 from halp.errors import InputError, choose
 
 DIRECTIONS = ("bidirectional", "causal")
@@ -60,10 +60,12 @@ class GRUEncoder(nn.Module):
         if self.input_norm is not None:
             x = self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
         for layer in self.layers:
-            forward, second = cast(nn.ModuleList, layer)
-            backwards = x if self.direction == "causal" else x.flip(0)
-            other = run_gru(cast(nn.GRU, second), backwards)
-            x = torch.cat([run_gru(cast(nn.GRU, forward), x), other if backwards is x else other.flip(0)], dim=2)
+            pair = [cast(nn.GRU, gru) for gru in cast(nn.ModuleList, layer)]
+            if self.direction == "causal":
+                x = torch.cat(run_grus(pair, [x, x]), dim=2)
+            else:
+                forward, backward = run_grus(pair, [x, x.flip(0)])
+                x = torch.cat([forward, backward.flip(0)], dim=2)
         return x.transpose(0, 1)
 
     def pool(self, x: Tensor) -> Tensor:
