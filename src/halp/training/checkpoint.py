@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric.plugins import Precision
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -110,8 +111,16 @@ def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensor
             optimiser.state[parameters[name]][entry] = value.to(parameters[name].device)
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, *, strict: bool) -> int:
-    """Load weights, queue and optimiser; a fork may have terms that the warm-up had not. Returns the step."""
+def scaler_state(precision: Precision) -> dict[str, Any]:
+    """The scale of half-precision gradients and how it grows, as an entry of `state`; none where nothing is scaled."""
+    numbers = precision.state_dict()
+    return {"scaler": numbers} if numbers else {}
+
+
+def restore(
+    checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, precision: Precision, *, strict: bool
+) -> int:
+    """Load weights, queue, optimiser and scaler; a fork may have terms that the warm-up had not. Returns the step."""
     try:
         missing, unexpected = model.load_state_dict(checkpoint.model, strict=False)
     except RuntimeError as error:
@@ -121,4 +130,6 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
     if missing or unexpected:
         raise InputError(f"the checkpoint does not fit the recipe: {', '.join([*missing, *unexpected][:4])} …")
     restore_optimiser(model, optimiser, checkpoint.optimiser)
+    if "scaler" in checkpoint.state:
+        precision.load_state_dict(checkpoint.state["scaler"])
     return int(checkpoint.state["step"])

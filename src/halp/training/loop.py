@@ -19,10 +19,17 @@ from halp.clips.store import Store
 from halp.contrast.parallel import anywhere, noticing_loss, rank, share, synchronised, wait, world
 from halp.errors import InputError
 from halp.methods import ContrastiveModel
-from halp.methods.terms import Moment
+from halp.methods.terms import Metrics, Moment
 from halp.progress import Bar, console
 from halp.sampling import epoch_batches, generator, steps_in_epoch
-from halp.training.checkpoint import Checkpoint, list_checkpoints, optimiser_tensors, restore, save_checkpoint
+from halp.training.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    optimiser_tensors,
+    restore,
+    save_checkpoint,
+    scaler_state,
+)
 from halp.training.devices import launch, make_pool
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
@@ -59,6 +66,7 @@ def pretrain(
     starts from another run's checkpoint (its weights, queue, optimiser and epoch), as HaLP starts from a MoCo warm-up.
     `until` stops after that epoch. `on_epoch(run, epochs done, model)` is called on rank 0 after every epoch; figures it
     returns go to `online.jsonl`. On several `devices` the batch is split and the result is that of one.
+    In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is no number ends a run.
     """
     clips = torch.from_numpy(_training_clips(recipe, store))
     steps = steps_in_epoch(len(clips), recipe.batch_size)
@@ -81,7 +89,7 @@ def pretrain(
     def save() -> None:
         watch.flush()
         if first_rank:
-            state = {"step": step, "epoch": step // steps, "data": store.hash}
+            state = {"step": step, "epoch": step // steps, "data": store.hash} | scaler_state(fabric.strategy.precision)
             checkpoint = Checkpoint(model.state_dict(), optimiser_tensors(model, optimiser), state)
             save_checkpoint(run.checkpoints, checkpoint, recipe.saving.keep)
         wait()
@@ -113,7 +121,7 @@ def pretrain(
                     fabric_optimiser.zero_grad(set_to_none=True)
                     fabric.backward(loss)
                 if watched:
-                    metrics["gradient_norm"] = _gradient_norm(fabric, wrapped, fabric_optimiser)
+                    metrics |= _gradient_norm(fabric, wrapped, fabric_optimiser)
                 with record_function("halp: optimiser"):
                     fabric_optimiser.step()
                 step, seen = step + 1, seen + len(batch)
@@ -159,9 +167,9 @@ def _open(
         run = open_run(path)
         check_same(run, recipe, store)
         if list_checkpoints(run.checkpoints):
-            step = restore(find_checkpoint(path), model, optimiser, strict=True)
+            step = restore(find_checkpoint(path), model, optimiser, fabric.strategy.precision, strict=True)
         else:  # it was killed before it had saved anything
-            step = _start(run.info.get("forked"), model, optimiser, steps)
+            step = _start(run.info.get("forked"), model, optimiser, steps, fabric)
         if fabric.is_global_zero:
             forget_after(run.path, step)
         return run, step
@@ -175,20 +183,24 @@ def _open(
         create_run(path, recipe, store, **forked)
     wait()
     run = open_run(path)
-    step = _start(run.info.get("forked"), model, optimiser, steps)
+    step = _start(run.info.get("forked"), model, optimiser, steps, fabric)
     if fork is not None and fabric.is_global_zero:
         run.add_info(forked={"from": str(fork), "step": step})
     return run, step
 
 
 def _start(
-    forked: Mapping[str, Any] | None, model: ContrastiveModel, optimiser: torch.optim.Optimizer, steps: int
+    forked: Mapping[str, Any] | None,
+    model: ContrastiveModel,
+    optimiser: torch.optim.Optimizer,
+    steps: int,
+    fabric: Fabric,
 ) -> int:
     """Where a run begins: at step 0, or where the run stood that it is a fork of."""
     if forked is None:
         return 0
     warm = find_checkpoint(forked["from"])
-    step = restore(warm, model, optimiser, strict=False)
+    step = restore(warm, model, optimiser, fabric.strategy.precision, strict=False)
     # the authors count epochs only
     return int(warm.state["epoch"]) * steps if warm.state.get("converted") else step
 
@@ -220,10 +232,14 @@ def _training_clips(recipe: Recipe, store: Store) -> Any:
     return store.split(recipe.split)[0]
 
 
-def _gradient_norm(fabric: Fabric, module: Any, optimiser: Any) -> Tensor:
-    """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision."""
-    norm = fabric.clip_gradients(module, optimiser, max_norm=math.inf, error_if_nonfinite=False)
-    return torch.as_tensor(norm)
+def _gradient_norm(fabric: Fabric, module: Any, optimiser: Any) -> Metrics:
+    """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision.
+
+    A scaled gradient that overflowed has no length: the scaler skips that step and lowers the scale.
+    """
+    norm = torch.as_tensor(fabric.clip_gradients(module, optimiser, max_norm=math.inf, error_if_nonfinite=False))
+    skipped = not bool(torch.isfinite(norm)) and bool(scaler_state(fabric.strategy.precision))
+    return {} if skipped else {"gradient_norm": norm}
 
 
 def _give_up(
