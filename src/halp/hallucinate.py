@@ -349,7 +349,11 @@ class HallucinatedPositives(nn.Module):
                 f"{len(keys)} keys cannot give {self.prototypes} prototypes; wait until there are more, or lower prototypes"
             )
         start = self.centres.to(keys) if self.warm_start and len(self.centres) == self.prototypes else None
-        self.centres = kmeans(keys, self.prototypes, generator=generator, start=start)
+        self.centres = self.cluster(keys, start, generator)
+
+    def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """The prototypes `(N, D)` of these keys `(n, D)`, from the centres `start` where there are any."""
+        return kmeans(keys, self.prototypes, generator=generator, start=start)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # the width of the prototypes is known only once keys were seen: take it from what is loaded

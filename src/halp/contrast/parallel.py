@@ -8,7 +8,7 @@ gradient of one process. Without a process group every function here hands its i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,28 @@ def same(x: Tensor) -> Tensor:
     if world() > 1:
         distributed.broadcast(x, 0)
     return x
+
+
+def once(make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """What `make` returns on rank 0; the others do not call it but receive the result in `room`, of the same shape.
+
+    Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. Where it fails, every
+    rank does, and none is left waiting.
+    """
+    if world() == 1:
+        return make()
+    failure: Exception | None = None
+    if rank() == 0:
+        try:
+            room = make().contiguous()
+        except Exception as error:
+            failure = error
+    if anywhere(failure is not None, room.device):
+        raise failure or LostProcess(f"process {rank()} of {world()} stops: process 0 failed, and says why")
+    same(room)
+    draws = _own_generator(room.device) if generator is None else generator
+    draws.set_state(same(draws.get_state().to(room.device)).cpu())
+    return room
 
 
 def anywhere(flag: bool, device: torch.device | str = "cpu") -> bool:
@@ -131,6 +153,11 @@ class GlobalBatchNorm(nn.BatchNorm1d):
                 self.num_batches_tracked += 1
         normal = (rows - mean) * torch.rsqrt(variance + self.eps)
         return torch.addcmul(self.bias, normal, self.weight) if self.affine else normal
+
+
+def _own_generator(device: torch.device) -> torch.Generator:
+    """The generator that draws on a device where none is given."""
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
 class _Gather(torch.autograd.Function):

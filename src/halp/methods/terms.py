@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
-from halp.contrast.parallel import same
+from halp.contrast.parallel import once
 from halp.contrast.queue import KeyQueue
 from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
@@ -41,11 +42,11 @@ class Moment:
 
 
 class SharedPositives(HallucinatedPositives):
-    """Hallucinated positives whose prototypes are those of rank 0 on every rank, even if processors round differently."""
+    """Hallucinated positives whose prototypes rank 0 fits for all, so that they are equal however processors round."""
 
-    def fit(self, keys: Tensor | None, generator: torch.Generator | None = None) -> None:
-        super().fit(keys, generator)
-        self.centres = same(self.centres.contiguous())
+    def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        room = keys.new_empty(self.prototypes, keys.shape[1])
+        return once(partial(super().cluster, keys, start, generator), room, generator)
 
 
 class Term(Protocol):
