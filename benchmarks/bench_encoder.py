@@ -90,26 +90,33 @@ def matrix_products(inputs: int, hidden: int, layers: int = 3) -> Callable[[], N
     """All products that a training step of such a GRU cannot do without, in their sizes and their order, and nothing else.
 
     Forward: inputs at once, states one frame after the other. Backward: gradients of states frame by frame, of inputs
-    and weights at once.
+    and weights at once. The two GRUs of a layer share the product of a frame, and results go into memory that is there
+    already: the way in which the products alone take least.
     """
     rows_, gates = BATCH * FRAMES, 3 * hidden
-    state, gate = torch.randn(BATCH, hidden), torch.randn(BATCH, gates)
-    weight = torch.randn(hidden, gates)
     every_gate, every_state = torch.randn(rows_, gates), torch.randn(rows_, hidden)
+    state, gate = torch.randn(2, BATCH, hidden), torch.randn(2, BATCH, gates)
+    weight, back = torch.randn(2, hidden, gates), torch.randn(2, gates, hidden)
+    new_state, new_gate, new_every_gate = torch.empty_like(state), torch.empty_like(gate), torch.empty_like(every_gate)
+    d_weight = torch.empty(gates, hidden)
     layer_inputs = [torch.randn(rows_, width) for width in [inputs] + [2 * hidden] * (layers - 1)]
+    into = [torch.randn(gates, x.shape[1]) for x in layer_inputs]
+    d_x, d_into = [torch.empty_like(x) for x in layer_inputs], [torch.empty_like(w) for w in into]
 
     def action() -> None:
         for layer, x in enumerate(layer_inputs):
-            into = torch.empty(x.shape[1], gates)
-            for _ in range(2):  # directions
-                x @ into
-                x.T @ every_gate
-                every_state.T @ every_gate
+            for _ in range(2):
+                torch.mm(x, into[layer].T, out=new_every_gate)
+            for _ in range(FRAMES):
+                torch.bmm(state, weight, out=new_gate)
+        for layer, x in reversed(list(enumerate(layer_inputs))):
+            for _ in range(FRAMES):
+                torch.bmm(gate, back, out=new_state)
+            for _ in range(2):
+                torch.mm(every_gate.T, x, out=d_into[layer])
+                torch.mm(every_gate.T, every_state, out=d_weight)
                 if layer:
-                    every_gate @ into.T
-                for _ in range(FRAMES):
-                    state @ weight
-                    gate @ weight.T
+                    torch.mm(every_gate, into[layer], out=d_x[layer])
 
     return action
 

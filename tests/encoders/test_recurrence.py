@@ -82,9 +82,9 @@ def test_half_precision_goes_to_torchs_own_kernel() -> None:
     torch.testing.assert_close(states.float(), gru(x)[0], atol=0.05, rtol=0.05)
 
 
-def test_grus_side_by_side_give_what_they_give_alone() -> None:
+def test_grus_together_give_what_they_give_alone() -> None:
     torch.manual_seed(0)
-    grus = [nn.GRU(3, 4), nn.GRU(5, 4), nn.GRU(3, 2)]
+    grus = [nn.GRU(3, 4), nn.GRU(5, 4), nn.GRU(2, 4)]  # of one width, whatever they read
     sequences = [torch.randn(6, 2, gru.input_size, requires_grad=True) for gru in grus]
     together = run_grus(grus, sequences)
     gradients_together = torch.autograd.grad(sum(states.square().sum() for states in together), sequences)
@@ -92,3 +92,20 @@ def test_grus_side_by_side_give_what_they_give_alone() -> None:
         alone = gru(x)[0]
         torch.testing.assert_close(states, alone, atol=1e-6, rtol=0)
         torch.testing.assert_close(gradient, torch.autograd.grad(alone.square().sum(), x)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 40, 1 << 16])
+def test_derivatives_of_few_or_many_frames_at_once_are_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halp.encoders.recurrence.CHUNK", chunk)  # one, two or all seven frames
+    torch.manual_seed(0)
+    grus = [nn.GRU(3, 4), nn.GRU(3, 4)]
+    x, weight = torch.randn(7, 2, 3, requires_grad=True), torch.randn(7, 2, 4)
+    wanted = [x, *grus[0].parameters(), *grus[1].parameters()]
+
+    def summed(states: list[Tensor]) -> Tensor:
+        return (states[0] * weight - states[1].square()).sum()
+
+    ours = torch.autograd.grad(summed(run_grus(grus, [x, x])), wanted)
+    theirs = torch.autograd.grad(summed([gru(x)[0] for gru in grus]), wanted)
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)

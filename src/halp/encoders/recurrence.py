@@ -1,27 +1,26 @@
-"""GRUs over whole sequences for the CPU: what torch's own kernel computes, with less traffic, fewer products, no idle core.
+"""GRUs over whole sequences for the CPU: what torch's own kernel computes, with fewer and larger operations.
 
-torch's backward pass adds up the weight gradients one frame after the other. Here a frame does only what depends on the
-frame after it; weight gradients are one product over all frames at the end, gates overwrite their pre-activations, and
-their gradients overwrite the gates. The products of a frame are too small to be worth splitting among cores, so GRUs that
-do not depend on each other (the two of a layer) run side by side instead. On a GPU cuDNN does the like, and it is left
-alone.
+GRUs that do not depend on each other (the two of a layer) go through time together, as one batched product a frame. A
+frame does only what depends on its neighbour: the inputs' share of the gates is one product over all frames beforehand,
+weight gradients are one at the end (torch adds them up frame by frame), and the derivatives of the gates are taken for
+several frames at once, in the memory of the gates. On a GPU cuDNN does the like, and it is left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from halp.encoders.threads import side_by_side
+# numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
+CHUNK = 1 << 16
 
 
 @torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
-    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to the GRUs to rounding."""
+    """States `(T, B, H)` of one-layer GRUs of one width, each for its own sequence `(T, B, I)`; equal to them to rounding."""
     x = sequences[0]
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
         return [_as_torch_does(gru, sequence) for gru, sequence in zip(grus, sequences)]
@@ -39,20 +38,40 @@ def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:
 
 
 class Recurrences(torch.autograd.Function):
-    """Independent GRUs: whether to keep what a backward pass needs, then x, W_ih, W_hh, b_ih, b_hh of each."""
+    """r, z = σ(·), n = tanh(x_n + r·m) with m = W_hn h + b_hn, h ← n + z·(h − n), for all GRUs at once.
+
+    Takes whether to keep what a backward pass needs, then x, W_ih, W_hh, b_ih, b_hh of each. A row of the gates
+    `(GRU, T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order in the
+    weights is r, z, n.
+    """
 
     @staticmethod
     def forward(ctx: Any, keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        groups = [tensors[i : i + 5] for i in range(0, len(tensors), 5)]
-        outcomes = side_by_side([partial(_forth, keep, *group) for group in groups])
+        groups = list(zip(*(tensors[i::5] for i in range(5))))
+        x, _, w_hh, *_ = groups[0]
+        frames, batch, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
+        back = torch.stack([torch.cat([w[2 * hidden :], w[: 2 * hidden]]) for _, _, w, _, _ in groups])
+        forth = back.transpose(1, 2).contiguous()  # read once a frame, and in this order faster
+        gates = x.new_empty(len(groups), frames, batch, 4 * hidden)
+        for rows, (x, w_ih, _, b_ih, b_hh) in zip(gates.view(len(groups), -1, 4 * hidden), groups):
+            # the reset and update gates add both biases; that of the new state stands inside, beside its product
+            bias = torch.cat([b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
+            rows[:, :hidden] = b_hh[2 * hidden :]
+            torch.addmm(bias, x.reshape(frames * batch, -1), w_ih.t(), out=rows[:, hidden:])
+        states = x.new_empty(len(groups), frames + 1, batch, hidden)
+        states[:, 0] = 0
+        facing_state, switches = gates[..., : 3 * hidden].unbind(1), gates[..., hidden : 3 * hidden].unbind(1)
+        inner, reset, update, new = (part.unbind(1) for part in gates.split(hidden, 3))
+        state, product = states.unbind(1), x.new_empty(len(groups), batch, 3 * hidden)
+        for t in range(frames):
+            facing_state[t].add_(torch.bmm(state[t], forth, out=product))
+            switches[t].sigmoid_()
+            new[t].addcmul_(reset[t], inner[t]).tanh_()
+            torch.lerp(new[t], state[t], update[t], out=state[t + 1])
         if keep:
-            saved = [
-                (x, gates, inners, states, w_ih, w_hh)
-                for (x, w_ih, w_hh, *_), (gates, inners, states) in zip(groups, outcomes)
-            ]
-            ctx.save_for_backward(*(tensor for group in saved for tensor in group))
+            ctx.save_for_backward(gates, states, back, *(tensor for group in groups for tensor in group[:2]))
             ctx.spent = False
-        return tuple(states[1:] for _, _, states in outcomes)
+        return tuple(states[:, 1:].unbind())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -60,68 +79,54 @@ class Recurrences(torch.autograd.Function):
         if ctx.spent:
             raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
         ctx.spent = True
-        saved = ctx.saved_tensors
-        calls = [
-            partial(_back, grad, *saved[6 * i : 6 * i + 6], inputs=ctx.needs_input_grad[1 + 5 * i])
-            for i, grad in enumerate(grads)
-        ]
-        return None, *(gradient for group in side_by_side(calls) for gradient in group)
+        gates, states, back, *inputs = ctx.saved_tensors
+        grus, frames, batch, hidden = gates.shape[0], gates.shape[1], gates.shape[2], back.shape[2]
+        _through_time(gates, states, back, torch.stack(grads))
+        rows, before = gates.view(grus, frames * batch, 4 * hidden), states[:, :-1]
+        sums = rows.sum(1)
+        result: list[Tensor | None] = [None]
+        for i, (x, w_ih) in enumerate(zip(inputs[::2], inputs[1::2])):
+            facing_state, facing_input = rows[i, :, : 3 * hidden], rows[i, :, hidden:]
+            d_w_hh = facing_state.t() @ before[i].reshape(-1, hidden)
+            d_x = (facing_input @ w_ih).view_as(x) if ctx.needs_input_grad[1 + 5 * i] else None
+            d_w_ih = facing_input.t() @ x.reshape(frames * batch, -1)
+            d_b_hh = sums[i, : 3 * hidden]
+            result += [d_x, d_w_ih, d_w_hh.roll(-hidden, 0), sums[i, hidden:].clone(), d_b_hh.roll(-hidden, 0)]
+        return tuple(result)
 
 
-def _forth(
-    keep: bool, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """r, z = σ(·), n = tanh(x_n + r·(W_hn h + b_hn)), h ← n + z·(h − n), gates in torch's order r, z, n.
+def _through_time(gates: Tensor, states: Tensor, back: Tensor, given: Tensor) -> None:
+    """Turn the gates into the gradients of their pre-activations; `given` `(GRU, T, B, H)` are those of the states."""
+    grus, frames, batch, hidden = given.shape
+    length = max(1, CHUNK // (grus * batch * hidden))
+    keeps = gates.new_empty(grus, length, batch, hidden)
+    parts, facing_state = gates.unflatten(3, (4, hidden)).unbind(1), gates[..., : 3 * hidden].unbind(1)
+    given_at, kept_at = given.unbind(1), keeps.unbind(1)
+    carried, spare = given_at[-1].clone(), torch.empty_like(given_at[-1], memory_format=torch.contiguous_format)
+    for end in range(frames, 0, -length):
+        first = max(0, end - length)
+        _derivatives(gates[:, first:end], states[:, first:end], keeps[:, : end - first])
+        for t in reversed(range(first, end)):
+            parts[t].mul_(carried.unsqueeze(2))
+            if t:
+                torch.mul(carried, kept_at[t - first], out=spare)  # the part that goes straight to the state before
+                spare.baddbmm_(facing_state[t], back).add_(given_at[t - 1])
+                carried, spare = spare, carried
 
-    Returns the gates, the inner products W_hn h + b_hn (of the last frame only, unless `keep`), and states `(T + 1, B, H)`.
+
+def _derivatives(gates: Tensor, states: Tensor, kept: Tensor) -> None:
+    """Replace gates by the derivatives of the state that follows, by the gates before σ and tanh; keep z.
+
+    n: (1 − z)(1 − n²), m: that times r, r: that times (1 − r)·m, z: z(1 − z)(h − n).
     """
-    frames, batch, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
-    # the reset and update gates add both biases; that of the new state stands inside, beside its product
-    bias = torch.cat([b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
-    gates = torch.addmm(bias, x.reshape(frames * batch, -1), w_ih.t()).view(frames, batch, 3 * hidden)
-    # read once a frame, and in this order faster
-    w_gates, w_inner = w_hh[: 2 * hidden].t().contiguous(), w_hh[2 * hidden :].t().contiguous()
-    states = x.new_empty(frames + 1, batch, hidden)
-    states[0] = 0
-    inners = x.new_empty(frames if keep else 1, batch, hidden)
-    kept, state = inners.unbind() if keep else (inners[0],) * frames, states.unbind()
-    reset, update, new = (part.unbind() for part in gates.split(hidden, 2))
-    reset_update = gates[:, :, : 2 * hidden].unbind()
-    for t in range(frames):
-        reset_update[t].addmm_(state[t], w_gates).sigmoid_()
-        torch.addmm(b_hh[2 * hidden :], state[t], w_inner, out=kept[t])
-        new[t].addcmul_(reset[t], kept[t]).tanh_()
-        torch.lerp(new[t], state[t], update[t], out=state[t + 1])
-    return gates, inners, states
-
-
-def _back(
-    grad: Tensor, x: Tensor, gates: Tensor, inners: Tensor, states: Tensor, w_ih: Tensor, w_hh: Tensor, *, inputs: bool
-) -> tuple[Tensor | None, ...]:
-    """Gradients of x (if `inputs`), W_ih, W_hh, b_ih, b_hh; gates and inner products are overwritten."""
-    frames, batch, hidden = inners.shape
-    carried = x.new_zeros(batch, hidden)  # gradient of the state after frame t
-    through, fresh, spare = (x.new_empty(batch, hidden) for _ in range(3))
-    whole, kept, state, given = gates.unbind(), inners.unbind(), states.unbind(), grad.unbind()
-    reset, update, new = (part.unbind() for part in gates.split(hidden, 2))
-    for t in reversed(range(frames)):
-        r, z, n, inner = reset[t], update[t], new[t], kept[t]
-        carried.add_(given[t])
-        torch.mul(carried, z, out=through)  # the part that goes straight to the state before
-        torch.sub(carried, through, out=fresh)
-        torch.mul(fresh, n, out=spare)
-        fresh.addcmul_(spare, n, value=-1)  # ∂ of n before tanh: (1 − z)(1 − n²)
-        torch.sub(state[t], n, out=spare).mul_(through)
-        torch.addcmul(spare, spare, z, value=-1, out=z)  # ∂ of z before σ: z(1 − z)(h − n)
-        torch.mul(fresh, r, out=n)  # ∂ of W_hn h + b_hn
-        torch.addcmul(n, n, r, value=-1, out=r).mul_(inner)  # ∂ of r before σ: r(1 − r)·inner
-        inner.copy_(fresh)
-        carried, through = through.addmm_(whole[t], w_hh), carried
-    rows = gates.view(frames * batch, 3 * hidden)
-    d_w_hh = (states[:-1].view(frames * batch, hidden).t() @ rows).t()
-    d_b_hh = rows.sum(0)
-    rows[:, 2 * hidden :] = inners.view(frames * batch, hidden)
-    d_w_ih = (x.reshape(frames * batch, -1).t() @ rows).t()
-    d_b_ih = torch.cat([d_b_hh[: 2 * hidden], rows[:, 2 * hidden :].sum(0)])
-    d_x = (rows @ w_ih).view_as(x) if inputs else None
-    return d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh
+    m, r, z, n = gates.chunk(4, 3)
+    kept.copy_(z)
+    fresh = 1 - z
+    spare = torch.sub(states, n).mul_(z)
+    torch.mul(spare, fresh, out=z)
+    torch.mul(n, n, out=spare)
+    torch.addcmul(fresh, fresh, spare, value=-1, out=n)
+    torch.mul(n, m, out=spare)
+    torch.mul(n, r, out=m)
+    spare.mul_(r)
+    torch.addcmul(spare, spare, r, value=-1, out=r)

@@ -30,7 +30,7 @@ from halp.training.checkpoint import (
     save_checkpoint,
     scaler_state,
 )
-from halp.training.devices import launch, make_pool
+from halp.training.devices import launch, make_pool, reuse_memory
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
 from halp.training.run import Run, build_model, check_same, create_run, find_checkpoint, open_run, peak_memory
@@ -68,6 +68,7 @@ def pretrain(
     returns go to `online.jsonl`. On several `devices` the batch is split and the result is that of one.
     In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is no number ends a run.
     """
+    reuse_memory()
     clips = torch.from_numpy(_training_clips(recipe, store))
     steps = steps_in_epoch(len(clips), recipe.batch_size)
     fabric = launch(accelerator, devices, nodes, strategy, precision)
