@@ -1,10 +1,12 @@
-"""`python -m benchmarks.real_data [--seeds 5] [--sets …] [--select]`: untrained, MoCo and HaLP on three public Kinect sets.
+"""`python -m benchmarks.real_data [--streams] [--alone] [--select …]`: MoCo and HaLP on public Kinect sets.
 
-Stores are prepared from `HALP_SHARED/data` (default `../shared/data`), every set is trained by the recipes `cpu-moco` and
-`cpu-halp`, HaLP and MoCo of a seed from one warm-up, and evaluated by kNN and a linear classifier. What is finished is
-found again, so the same command goes on after a stop. `--select` compares candidates on validation splits of the training
-subjects and views instead; the test clips take no part in that. `--set` tries other settings, whose figures stay in the
-folder of the runs.
+One encoder a method and seed is trained without labels on the training parts of NW-UCLA, UTD-MHAD and MSR-Action3D and on
+UTKinect together (`--alone`: one a set, on that set), by the recipes `cpu-moco` and `cpu-halp`; HaLP and MoCo of a seed
+share their warm-up. It is evaluated on each of the three sets by kNN and a linear classifier. `--streams` adds CMD and
+HaLP + CMD and fuses joint, motion and bone. What is finished is found again, so the same command goes on after a stop, and
+several of them may train different `--seeds` at once. `--select` compares candidates on validation splits of the training
+subjects and views instead; the test clips take no part in that. Data is looked for in `HALP_SHARED/data` (default
+`../shared/data`).
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,23 @@ import torch
 from rich.console import Console
 
 from benchmarks.floors import DATA, RESULTS
+from halp.clips.merge import merge
 from halp.clips.prepare import prepare
 from halp.clips.splits import Split
-from halp.clips.store import Store, open_store
+from halp.clips.store import Store, add_split, open_store
 from halp.errors import InputError
+from halp.evaluation import RawCoordinates
+from halp.evaluation.ensemble import EncoderGroup
 from halp.evaluation.results import mean_and_std, versions
-from halp.reproduce.plan import Source, make_plan
+from halp.evaluation.saved import evaluate_saved
+from halp.evaluation.table import settings_for
+from halp.reproduce.plan import Cell, Source, make_plan
 from halp.reproduce.scales import SMALL
 from halp.reproduce.statistics import Difference, paired_difference
+from halp.reproduce.streams import CMD, HALP_CMD, THREE
 from halp.reproduce.sweep import Sweep
 from halp.reproduce.tables import Column, PaperTable, Row
+from halp.training import open_run
 from halp.training.loop import Interrupted
 
 NORMALISATION = ("drop-empty", "centre", "rotate-mean")
@@ -42,98 +51,201 @@ SETS: dict[str, tuple[str, Split]] = {
     "utd-mhad": ("xsub", Split("xsub-validation", "subject", (1, 5), (3, 7))),
     "msr-action3d": ("xsub", Split("xsub-validation", "subject", (1, 5, 9), (3, 7))),
 }
-PROTOCOLS = ("knn", "linear")
-# from the validation splits, untrained and after four epochs (docs/results.md); --select shows others for trained encoders
-PENALTY = 0.01
-PENALTIES = (0.001, 0.01, 0.1, 1.0)
-SCALE = dataclasses.replace(SMALL, options={**SMALL.options, "linear": {"solver": "exact", "penalty": PENALTY}})
-TABLE = PaperTable(
-    "real-data",
-    "Public Kinect sets",
-    "–",
-    "Untrained, MoCo and HaLP, paired by seed and warm-up.",
-    tuple(Column(protocol, protocol=protocol) for protocol in PROTOCOLS),
-    (Row("MoCo", "moco", baseline=True), Row("HaLP")),
-)
-SELECTION = dataclasses.replace(
-    TABLE,
-    columns=(
-        Column("knn", protocol="knn"),
-        *(Column(f"linear, penalty {penalty:g}", settings={"penalty": penalty}) for penalty in PENALTIES),
-    ),
-)
+UNLABELLED = "utkinect"  # learned from, not tested on
+POOLED = ("pooled", "pooled-validation")
+PENALTY = 0.01  # of the linear classifier, chosen on the validation splits (docs/results.md)
+PENALTIES = (0.001, 0.01, 0.1)
+SHARE_OF_QUEUE = {"cmd.share": 0.5}  # as in the recipe `cpu-cmd`: the queue is short
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "recipe": (),
-    "causal": ("encoder.direction=causal",),
-    "last-state": ("encoder.pooling=last",),
-    "wider": ("encoder.hidden=160",),
-    "temperature-0.15": ("contrast.temperature=0.15",),
-    "weaker-views": ("views.shear=0.2", "views.corrupt_joints=0.2", "views.rotation=0.2"),
-    "stronger-views": ("views.shear=0.5", "views.corrupt_joints=0.5"),
-    "frames-48": ("views.frames=48",),
+    "mean": ("encoder.pooling=mean",),
+    "weaker-views": ("views.shear=0.3", "views.corrupt_joints=0.3", "views.rotation=0.3"),
+    "stronger-views": ("views.shear=1.0", "views.corrupt_joints=0.6", "views.rotation=0.8"),
+    "wider": ("encoder.hidden=128",),
+    "queue-1024": ("contrast.queue=1024",),
+    "queue-256": ("contrast.queue=256",),
+    "temperature-0.1": ("contrast.temperature=0.1",),
+    "half-as-long": ("epochs=100", "halp.start_epoch=40", "optimiser.milestones=[80]"),
 }
-Figures = dict[str, dict[str, list[float]]]  # row → column → one figure a seed
+Figures = dict[str, dict[str, list[float]]]  # row → measure → one figure a seed
+Sets = Mapping[str, Figures]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How an encoder is judged: a protocol with its settings, on the joint stream or on all of them fused."""
+
+    name: str
+    protocol: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def fused(self) -> bool:
+        """Whether all streams take part."""
+        return self.protocol == "ensemble"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Methods that are compared, pairs of them whose difference is taken, and how they are judged."""
+
+    name: str
+    rows: tuple[Row, ...]
+    pairs: tuple[tuple[str, str], ...]
+    measures: tuple[Measure, ...]
+
+
+def _linear(penalty: float) -> dict[str, Any]:
+    return {"solver": "exact", "penalty": penalty}
+
+
+SINGLE = Experiment(
+    "real_data",
+    (Row("MoCo", "moco", baseline=True), Row("HaLP")),
+    (("HaLP", "MoCo"),),
+    (Measure("knn", "knn"), Measure("linear", "linear", _linear(PENALTY))),
+)
+STREAMS = Experiment(
+    "real_data_streams",
+    (
+        Row("MoCo", "moco", {"streams": THREE, "terms": ["infonce"]}, baseline=True),
+        Row("HaLP", "halp", {"streams": THREE, "terms": ["infonce", "halp"]}),
+        Row("CMD", "moco", {**CMD, **SHARE_OF_QUEUE}),
+        Row("HaLP + CMD", "halp", {**HALP_CMD, **SHARE_OF_QUEUE}),
+    ),
+    (("HaLP", "MoCo"), ("HaLP + CMD", "CMD")),
+    (
+        *SINGLE.measures,
+        Measure("three streams, knn", "ensemble", {"base": "knn"}),
+        Measure("three streams, linear", "ensemble", _linear(PENALTY)),
+    ),
+)
+SELECTION = dataclasses.replace(
+    SINGLE,
+    measures=(
+        Measure("knn", "knn"),
+        *(Measure(f"linear, penalty {penalty:g}", "linear", _linear(penalty)) for penalty in PENALTIES),
+    ),
+)
 
 
 def prepared_store(name: str, folder: Path) -> Store:
-    """The store of a set, made once, with full rotation and the validation split."""
-    path = folder / "stores" / name
+    """The store of a set, made once, with full rotation and its validation split."""
+    path = folder / name
     if not (path / "store.json").exists():
-        source = DATA / f"{name}.npz"
-        prepare("interchange", source, path, normalisation=NORMALISATION, splits=(SETS[name][1],), progress=False)
+        splits = (SETS[name][1],) if name in SETS else ()
+        prepare("interchange", DATA / f"{name}.npz", path, normalisation=NORMALISATION, splits=splits, progress=False)
     return open_store(path)
 
 
+def pooled_store(folder: Path) -> Store:
+    """All four sets in one store; both its splits leave out of training what the sets test or validate on."""
+    path = folder / "pooled"
+    if not (path / "store.json").exists():
+        names = [*SETS, UNLABELLED]
+        stores = [prepared_store(name, folder) for name in names]
+        pooled = merge([store.path for store in stores], path, progress=False)
+        everywhere = [f"{UNLABELLED}/{clip}" for clip in stores[-1].names]
+        for number, split in enumerate(POOLED):
+            parts: list[list[str]] = [everywhere.copy(), []]
+            for name, store in zip(SETS, stores):
+                for part, clips in zip(parts, store.split(_split(name, validation=bool(number)))):
+                    part += [f"{name}/{store.names[clip]}" for clip in clips]
+            add_split(pooled.path, Split(split, "name", tuple(parts[0]), tuple(parts[1])))
+    return open_store(path)
+
+
+def _split(name: str, *, validation: bool) -> str:
+    test, other = SETS[name]
+    return other.name if validation else test
+
+
+def sources(alone: bool, validation: bool, folder: Path) -> Iterator[tuple[Source, str, list[str]]]:
+    """What is trained on: a store, its split, and the sets that the encoder is for."""
+    if not alone:
+        yield Source("pooled", pooled_store(folder)), POOLED[validation], list(SETS)
+        return
+    for name in SETS:
+        yield Source(name, prepared_store(name, folder)), _split(name, validation=validation), [name]
+
+
 def measure(
-    name: str, table: PaperTable, split: str, seeds: int, settings: Sequence[str], stores: Path, folder: Path
-) -> Figures:
-    """Train what is missing of one set and read its figures."""
-    source = Source(name, prepared_store(name, stores))
-    plan = make_plan(table, SCALE, [source], splits=[split], seeds=range(seeds), settings=settings)
+    experiment: Experiment,
+    seeds: Sequence[int],
+    settings: Sequence[str],
+    folder: Path,
+    *,
+    alone: bool,
+    validation: bool,
+) -> dict[str, Figures]:
+    """Train what is missing and read the figures of every set."""
     sweep = Sweep(folder)
-    sweep.train(plan.jobs.values())
-    found: Figures = {}
-    for (row, column, _), values in sweep.figures(plan).items():
-        found.setdefault(row, {})[table.columns[column].title] = values
+    found: dict[str, Figures] = {name: {} for name in SETS}
+    for source, split, targets in sources(alone, validation, folder.parent / "stores"):
+        table = PaperTable("real-data", "", "", "", (Column("", protocol="knn"),), experiment.rows)
+        plan = make_plan(table, SMALL, [source], splits=[split], seeds=seeds, settings=settings)
+        sweep.train(plan.jobs.values())
+        for name in targets:
+            store = prepared_store(name, folder.parent / "stores")
+            for cell in plan.cells:
+                row = found[name].setdefault(cell.row.name, {})
+                for one in experiment.measures:
+                    value = figure(sweep, cell, store, _split(name, validation=validation), one)
+                    if value is not None:
+                        row.setdefault(one.name, []).append(value)
     return found
 
 
-def averaged(sets: Mapping[str, Figures], row: str, column: str) -> list[float]:
+def figure(sweep: Sweep, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
+    """Accuracy of one encoder, from its file or measured now; None where it means nothing."""
+    if cell.run is None:
+        encoder: Any = RawCoordinates(store.topology, persons=store.persons)
+        home = sweep.folder / "raw" / store.path.name
+    else:
+        run, trained = open_run(sweep.path(cell.run)), cell.row.method != "untrained"
+        members = {stream: run.encoder(stream, trained=trained) for stream in run.recipe.streams}
+        encoder, home = EncoderGroup(members) if how.fused else members["joint"], run.path
+    settings = settings_for(encoder, how.protocol, {how.protocol: dict(how.settings)})
+    if settings is None:
+        return None
+    return evaluate_saved(
+        home, encoder, store, how.protocol, split, seeds=[cell.seed], settings=settings, progress=False
+    ).accuracy
+
+
+def averaged(sets: Sets, row: str, column: str) -> list[float]:
     """Mean over the sets, one a seed."""
     return [float(value) for value in np.mean([figures[row][column] for figures in sets.values()], axis=0)]
 
 
-def columns_of(sets: Mapping[str, Figures]) -> list[str]:
-    """What was measured of every set."""
-    return list(next(iter(sets.values()))["HaLP"])
-
-
-def differences(sets: Mapping[str, Figures]) -> dict[str, dict[str, Difference]]:
-    """HaLP − MoCo by set and column, paired by seed; `all sets` pairs the means over the sets."""
-    columns = columns_of(sets)
+def differences(sets: Sets, ours: str, theirs: str) -> dict[str, dict[str, Difference]]:
+    """Ours − theirs by set and measure, paired by seed; `all sets` pairs the means over the sets."""
+    measures = list(next(iter(sets.values()))[ours])
     result = {
-        name: {column: paired_difference(figures["HaLP"][column], figures["MoCo"][column]) for column in columns}
+        name: {one: paired_difference(figures[ours][one], figures[theirs][one]) for one in measures}
         for name, figures in sets.items()
     }
     result["all sets"] = {
-        column: paired_difference(averaged(sets, "HaLP", column), averaged(sets, "MoCo", column)) for column in columns
+        one: paired_difference(averaged(sets, ours, one), averaged(sets, theirs, one)) for one in measures
     }
     return result
 
 
-def markdown(sets: Mapping[str, Figures], command: str) -> str:
-    """A table a column, with paired differences and their 95 % intervals."""
-    gaps = differences(sets)
+def markdown(sets: Sets, pairs: Sequence[tuple[str, str]], command: str) -> str:
+    """A table a measure, with paired differences and their 95 % intervals."""
+    gaps = {pair: differences(sets, *pair) for pair in pairs}
     lines = ["# Public Kinect sets", "", "Top-1 in per cent, mean ± standard deviation over the seeds.", ""]
-    for protocol in columns_of(sets):
-        rows = list(next(iter(sets.values())))
-        lines += [f"## {protocol}", "", f"| set | {' | '.join(rows)} | HaLP − MoCo, 95 % interval | pairs |"]
-        lines.append("| --- |" + " --- |" * (len(rows) + 2))
+    for one in next(iter(gaps.values()))["all sets"]:
+        rows = [row for row, figures in next(iter(sets.values())).items() if one in figures]
+        titles = [*rows, *(f"{ours} − {theirs}, 95 % interval" for ours, theirs in pairs)]
+        lines += [f"## {one}", "", f"| set | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
         for name, figures in sets.items():
-            cells = [_shown(figures[row][protocol]) for row in rows]
-            lines.append(f"| {name} | {' | '.join(cells)} | {gaps[name][protocol]} | {gaps[name][protocol].pairs} |")
-        gap = gaps["all sets"][protocol]
-        lines += [f"| all sets |{' |' * len(rows)} {gap} | {gap.pairs} |", ""]
+            cells = [_shown(figures[row][one]) for row in rows] + [str(gaps[pair][name][one]) for pair in pairs]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        cells = [_shown(averaged(sets, row, one)) for row in rows] + [
+            str(gaps[pair]["all sets"][one]) for pair in pairs
+        ]
+        lines += [f"| mean of the sets | {' | '.join(cells)} |", ""]
     return "\n".join([*lines, f"`{command}`", ""])
 
 
@@ -144,57 +256,48 @@ def _shown(values: Sequence[float]) -> str:
     return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
 
 
-def write(sets: Mapping[str, Figures], path: Path, facts: Mapping[str, Any], command: str) -> None:
+def write(sets: Sets, experiment: Experiment, path: Path, facts: Mapping[str, Any], command: str) -> None:
     """The figures as JSON, and as Markdown beside it."""
-    data = {
-        **facts,
-        "command": command,
-        "versions": versions(),
-        "figures": sets,
-        "differences": {
-            name: {protocol: dataclasses.asdict(gap) for protocol, gap in entry.items()}
-            for name, entry in differences(sets).items()
-        },
+    gaps = {
+        f"{ours} − {theirs}": {
+            name: {one: dataclasses.asdict(gap) for one, gap in entry.items()}
+            for name, entry in differences(sets, ours, theirs).items()
+        }
+        for ours, theirs in experiment.pairs
     }
+    data = {**facts, "command": command, "versions": versions(), "figures": sets, "differences": gaps}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(markdown(sets, command), encoding="utf-8")
+    path.with_suffix(".md").write_text(markdown(sets, experiment.pairs, command), encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, or select; exit code 3 where it was stopped and can be gone on with."""
-    parser = argparse.ArgumentParser(description="Untrained, MoCo and HaLP on three public Kinect sets.")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds; HaLP and MoCo of one share their warm-up")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser = argparse.ArgumentParser(description="MoCo and HaLP on public Kinect sets.")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=list(range(5)), help="HaLP and MoCo share their warm-up"
+    )
+    parser.add_argument("--streams", action="store_true", help="three streams, with CMD and HaLP + CMD")
+    parser.add_argument("--alone", action="store_true", help="train on each set by itself, not on all together")
     parser.add_argument("--select", nargs="*", choices=list(CANDIDATES), help="compare candidates on validation splits")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="override settings of both recipes")
+    parser.add_argument("--train-only", action="store_true", help="write no table: another process has the other seeds")
     parser.add_argument("--out", type=Path, default=Path("runs/real_data"), help="where stores and runs go")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # at this size a second thread costs more than it does
     command = " ".join(["python -m benchmarks.real_data", *arguments])
-    facts = {"seeds": list(range(options.seeds)), "settings": options.set, "normalisation": list(NORMALISATION)}
-    tried = re.sub(r"[^\w.=-]", "_", "+".join(options.set))
-    home = options.out / tried if tried else options.out
-    results = home if tried else RESULTS
+    experiment = STREAMS if options.streams else SELECTION if options.select is not None else SINGLE
+    suffix = "_alone" if options.alone else ""
     try:
-        if options.select is None:
-            sets = {
-                name: measure(name, TABLE, SETS[name][0], options.seeds, options.set, options.out, home)
-                for name in options.sets
-            }
-            write(sets, results / "real_data.json", facts, command)
-            Console().print(markdown(sets, command))
-            return 0
-        for candidate in options.select or CANDIDATES:
-            settings = [*options.set, *CANDIDATES[candidate]]
-            folder = home / "select" / candidate
-            sets = {
-                name: measure(name, SELECTION, SETS[name][1].name, options.seeds, settings, options.out, folder)
-                for name in options.sets
-            }
-            path = results / "real_data_selection" / f"{candidate}.json"
-            write(sets, path, {**facts, "settings": settings, "split": "validation"}, command)
-            Console().print(f"{candidate}\n{markdown(sets, command)}")
+        for candidate in [None] if options.select is None else options.select or CANDIDATES:
+            settings = [] if candidate is None else list(CANDIDATES[candidate])
+            how = {"alone": options.alone, "validation": candidate is not None}
+            folder = options.out / f"{candidate or 'measured'}{suffix}"
+            sets = measure(experiment, options.seeds, settings, folder, **how)
+            Console().print(f"{candidate or ''}\n{markdown(sets, experiment.pairs, command)}")
+            if not options.train_only:
+                name = f"{experiment.name}{suffix}" if candidate is None else f"real_data_selection/{candidate}{suffix}"
+                facts = {"seeds": options.seeds, "settings": settings, "normalisation": list(NORMALISATION)}
+                write(sets, experiment, RESULTS / f"{name}.json", facts, command)
     except InputError as error:
         Console(stderr=True).print(f"{error}")
         return 2

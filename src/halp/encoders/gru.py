@@ -11,16 +11,17 @@ from halp.encoders.recurrence import run_grus
 from halp.errors import InputError, choose
 
 DIRECTIONS = ("bidirectional", "causal")
-POOLINGS = ("last", "mean")
+POOLINGS = ("last", "mean", "thirds")
+THIRDS = 3
 
 
 class GRUEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`.
+    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, three times as many with the pooling `thirds`.
 
     Every layer has two GRUs whose outputs are concatenated. `bidirectional`: the second reads the sequence backwards.
     `causal`: both read forwards, which is what the authors' frame-by-frame calls of a bidirectional GRU amount to.
     `last` pooling takes each GRU's final state (for a backward GRU that is the one at the first frame), `mean` averages
-    over time.
+    over time, `thirds` over the beginning, the middle and the end of the clip, side by side.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class GRUEncoder(nn.Module):
             raise InputError(f"encoder: hidden = {hidden} and layers = {layers} have to be at least 1")
         self.direction = choose("direction", direction, DIRECTIONS)
         self.pooling = choose("pooling", pooling, POOLINGS)
-        self.inputs, self.output_size = inputs, 2 * hidden
+        self.inputs, self.output_size = inputs, 2 * hidden * (THIRDS if pooling == "thirds" else 1)
         self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
         widths = [inputs] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(
@@ -72,7 +73,9 @@ class GRUEncoder(nn.Module):
         """Reduce a feature map over time."""
         if self.pooling == "mean":
             return x.mean(1)
+        if self.pooling == "thirds":
+            return nn.functional.adaptive_avg_pool1d(x.transpose(1, 2), THIRDS).transpose(1, 2).flatten(1)
         if self.direction == "causal":
             return x[:, -1]
-        half = self.output_size // 2
+        half = x.shape[2] // 2
         return torch.cat([x[:, -1, :half], x[:, 0, half:]], dim=1)

@@ -77,9 +77,10 @@ class EnsembleSettings:
     base: str = "linear"
     weights: tuple[float, ...] = ()  # one a member, in their order; all equal where none is given
     fusion: str = "sum"
-    solver: str = "sgd"  # of the linear base
+    solver: str = "sgd"  # of the linear base, as are the following
     crops: int = 4
     epochs: int = 80
+    penalty: float = 1e-2
 
     def __post_init__(self) -> None:
         choose("base", self.base, BASES)

@@ -177,6 +177,6 @@ def member_scores(task: Task, settings: EnsembleSettings) -> Scores:
         train, test = task.features[task.train], task.features[task.test]
         values: Any = class_similarities(train, task.train_labels, test, classes=task.classes)
     else:
-        linear = LinearSettings(solver=settings.solver, crops=settings.crops, epochs=settings.epochs)
-        values = _linear_logits(task, linear)
+        shared = {key: getattr(settings, key) for key in ("solver", "crops", "epochs", "penalty")}
+        values = _linear_logits(task, LinearSettings(**shared))
     return Scores(task.store.names[task.test], values)
