@@ -7,12 +7,13 @@ stream is a grouping in every other: clips that move alike (motion) may then def
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.contrast.parallel import same
+from halp.contrast.parallel import once
 from halp.sphere import exp_map, kmeans, log_map, precise, unit
 
 GUIDES = ("own", "cross")
@@ -34,17 +35,21 @@ def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: t
     """Prototypes `(N, D)` of a stream's recent keys `(n, D)` by the clusters of another stream's keys `(n, E)`.
 
     Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to its centre.
+    Where several processes train together, the first finds them for all.
     """
     keys, guide = precise(keys.detach()), precise(guide.detach())
+    room = keys.new_empty(prototypes, keys.shape[1])
+    return once(partial(_by_clusters, keys, guide, prototypes, generator), room, generator)
+
+
+def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None) -> Tensor:
     centres = kmeans(guide, prototypes, generator=generator)
     with torch.autocast(keys.device.type, enabled=False):
         similarity = guide @ centres.T
         member = F.one_hot(similarity.argmax(1), prototypes).to(keys)
         empty = member.sum(0) == 0
         member[similarity.argmax(0)[empty], empty.nonzero()[:, 0]] = 1
-        means = group_means(keys, member.T / member.sum(0)[:, None])
-    # a rank whose processor rounds otherwise must not walk between other prototypes
-    return same(means.contiguous())
+        return group_means(keys, member.T / member.sum(0)[:, None])
 
 
 def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: float = 1e-4) -> Tensor:
