@@ -101,7 +101,7 @@ def reproduce(
         table: which one (see `halp reproduce`), or all (transfer only where there is a target).
         data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
         target: for transfer, the store to fine-tune on.
-        scale: tiny (does it run?), small (a CPU) or paper.
+        scale: tiny (does it run?), quick (a CPU, minutes a table), small (a CPU, hours) or paper.
         seeds: how many seeds; HaLP and the baseline of a seed share their warm-up.
         split: splits of the store, for data of your own.
         set: override settings of all runs, such as epochs=100.

@@ -1,4 +1,4 @@
-"""Scales: the same sweep as a test of the machinery (tiny), on a CPU (small), or as published (paper)."""
+"""Scales: the same sweep as a test of the machinery (tiny), on a CPU (quick, small), or as published (paper)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,20 @@ SMALL = Scale(
     options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
     clips=1440,
 )
+QUICK = Scale(
+    "quick",
+    {"": "cpu-halp"},
+    settings=(
+        *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
+        *("saving.every=30", "saving.watch=5"),
+    ),
+    ratios={
+        **{"halp.start_epoch": 60 / 450, "mining.start_epoch": 60 / 450, "halp.recent": 512 / 3072},
+        "encoders.stgcn.hidden": 64 / 256,
+    },
+    options={"finetune": {"epochs": 20, "milestones": (12, 17)}},
+    clips=720,
+)
 TINY = Scale(
     "tiny",
     {"": "cpu-halp"},
@@ -93,7 +107,7 @@ TINY = Scale(
     draws=2,
     clips=192,
 )
-SCALES = {scale.name: scale for scale in (TINY, SMALL, PAPER)}
+SCALES = {scale.name: scale for scale in (TINY, QUICK, SMALL, PAPER)}
 
 
 def get_scale(name: str) -> Scale:
