@@ -59,9 +59,9 @@ PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": 
 SMALL = Scale(
     "small",
     {"": "cpu-halp"},
-    # 360 epochs stand for the 450 of the paper, a queue of 512 for one of 16384: the largest number of keys is all of them
+    # 160 epochs stand for the 450 of the paper, a queue of 512 for one of 16384: the largest number of keys is all of them
     ratios={
-        **{"halp.start_epoch": 360 / 450, "mining.start_epoch": 360 / 450, "halp.recent": 512 / 3072},
+        **{"halp.start_epoch": 160 / 450, "mining.start_epoch": 160 / 450, "halp.recent": 512 / 3072},
         "encoders.stgcn.hidden": 128 / 256,
     },
     options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
