@@ -1,7 +1,7 @@
 """GRUs over whole sequences for the CPU: what torch's own kernel computes, with fewer and larger operations.
 
 GRUs that do not depend on each other (the two of a layer) go through time together, as one batched product a frame. A
-frame does only what depends on its neighbour: the inputs' share of the gates is one product over all frames beforehand,
+frame does only what depends on its neighbour: the inputs' share of the gates is a product over many frames beforehand,
 weight gradients are one at the end (torch adds them up frame by frame), and the derivatives of the gates are taken for
 several frames at once, in the memory of the gates. On a GPU cuDNN does the like, and it is left alone.
 """
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16
+ROWS = 512  # of the inputs that are multiplied at once, at least
 
 
 @torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
@@ -52,22 +53,32 @@ class Recurrences(torch.autograd.Function):
         frames, batch, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
         back = torch.stack([torch.cat([w[2 * hidden :], w[: 2 * hidden]]) for _, _, w, _, _ in groups])
         forth = back.transpose(1, 2).contiguous()  # read once a frame, and in this order faster
-        gates = x.new_empty(len(groups), frames, batch, 4 * hidden)
-        for rows, (x, w_ih, _, b_ih, b_hh) in zip(gates.view(len(groups), -1, 4 * hidden), groups):
-            # the reset and update gates add both biases; that of the new state stands inside, beside its product
-            bias = torch.cat([b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
-            rows[:, :hidden] = b_hh[2 * hidden :]
-            torch.addmm(bias, x.reshape(frames * batch, -1), w_ih.t(), out=rows[:, hidden:])
+        # the reset and update gates add both biases; that of the new state stands inside, beside its product
+        biases = [torch.cat([b[: 2 * hidden] + c[: 2 * hidden], b[2 * hidden :]]) for _, _, _, b, c in groups]
+        inner_bias = torch.stack([b_hh[2 * hidden :] for *_, b_hh in groups])[:, None]
+        product = x.new_empty(len(groups), batch, 3 * hidden)
+        to_inner, to_switches = product.split((hidden, 2 * hidden), 2)
         states = x.new_empty(len(groups), frames + 1, batch, hidden)
         states[:, 0] = 0
-        facing_state, switches = gates[..., : 3 * hidden].unbind(1), gates[..., hidden : 3 * hidden].unbind(1)
-        inner, reset, update, new = (part.unbind(1) for part in gates.split(hidden, 3))
-        state, product = states.unbind(1), x.new_empty(len(groups), batch, 3 * hidden)
-        for t in range(frames):
-            facing_state[t].add_(torch.bmm(state[t], forth, out=product))
-            switches[t].sigmoid_()
-            new[t].addcmul_(reset[t], inner[t]).tanh_()
-            torch.lerp(new[t], state[t], update[t], out=state[t + 1])
+        state = states.unbind(1)
+        # some frames at a time, whose gates are still in the cache when their turn comes
+        length = min(frames, max(1, max(ROWS, 2 * hidden) // batch))
+        gates = x.new_empty(len(groups), frames if keep else length, batch, 4 * hidden)
+        for first in range(0, frames, length):
+            last = min(frames, first + length)
+            chunk = gates[:, first:last] if keep else gates[:, : last - first]
+            for part, (x, w_ih, *_), bias in zip(chunk, groups, biases):
+                rows = x[first:last].reshape(-1, x.shape[2])
+                torch.addmm(bias, rows, w_ih.t(), out=part.view(-1, 4 * hidden)[:, hidden:])
+            inner, reset, update, new = (part.unbind(1) for part in chunk.split(hidden, 3))
+            switches = chunk[..., hidden : 3 * hidden].unbind(1)
+            for t in range(last - first):
+                before, after = state[first + t], state[first + t + 1]
+                torch.bmm(before, forth, out=product)
+                torch.add(to_inner, inner_bias, out=inner[t])
+                switches[t].add_(to_switches).sigmoid_()
+                new[t].addcmul_(reset[t], inner[t]).tanh_()
+                torch.lerp(new[t], before, update[t], out=after)
         if keep:
             ctx.save_for_backward(gates, states, back, *(tensor for group in groups for tensor in group[:2]))
             ctx.spent = False
