@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
-from halp.encoders.gru import GRUEncoder
+from halp.encoders.gru import GRUEncoder, encode_together
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2
 
@@ -111,3 +111,40 @@ def test_unknown_names_and_sizes_are_refused() -> None:
         GRUEncoder(3, 2, direction="forwards")
     with pytest.raises(InputError, match="at least 1"):
         GRUEncoder(3, 0)
+
+
+@pytest.mark.parametrize("directions", [("bidirectional",) * 3, ("causal", "bidirectional", "causal")])
+def test_encoders_together_give_what_they_give_alone(directions: tuple[str, ...]) -> None:
+    torch.manual_seed(0)
+    encoders = [GRUEncoder(12, 5, 2, direction=way, pooling="mean") for way in directions]
+    clips = [torch.randn(3, 7, 1, 4, 3) for _ in encoders]
+    alone = [encoder(x) for encoder, x in zip(encoders, clips)]
+    expected = [torch.autograd.grad(x.square().sum(), [*encoder.parameters()]) for encoder, x in zip(encoders, alone)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    together = encode_together(encoders, clips)
+    torch.set_num_threads(threads)
+    wanted = [parameter for encoder in encoders for parameter in encoder.parameters()]
+    gradients = iter(torch.autograd.grad(torch.stack(together).square().sum(), wanted))
+    for one, other, theirs in zip(together, alone, expected):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+        for gradient in theirs:
+            torch.testing.assert_close(next(gradients), gradient, atol=1e-5, rtol=1e-5)
+
+
+def test_unlike_encoders_go_one_after_the_other() -> None:
+    encoders = [GRUEncoder(12, 5, 2), GRUEncoder(12, 6, 2)]
+    clips = [torch.randn(3, 7, 1, 4, 3) for _ in encoders]
+    for one, encoder, x in zip(encode_together(encoders, clips), encoders, clips):
+        assert torch.equal(one, encoder(x))
+
+
+def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:
+    torch.manual_seed(0)
+    encoder = GRUEncoder(12, 5, 1, pooling="thirds").eval()
+    clips = torch.randn(2, 9, 1, 4, 3)
+    states = encoder.sequence(clips)
+    expected = torch.cat([states[:, :3].mean(1), states[:, 3:6].mean(1), states[:, 6:].mean(1)], dim=1)
+    assert encoder.output_size == 30
+    torch.testing.assert_close(encoder(clips), expected)
+    assert encoder(clips[:, :1]).isfinite().all()

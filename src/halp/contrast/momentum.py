@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from halp.encoders import initialise
+from halp.encoders.gru import encode_together
 
 
 class Branch(nn.Module):
@@ -25,14 +26,23 @@ class Branch(nn.Module):
         self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
 
     def forward(self, clips: Tensor) -> Tensor:
-        # float32 on the sphere, whatever precision the encoder runs in
-        return F.normalize(self.projector(self.encoder(clips)).float(), dim=1)
+        return self.project(self.encoder(clips))
+
+    def project(self, features: Tensor) -> Tensor:
+        """Features `(B, F)` to the sphere, in float32 whatever precision the encoder runs in."""
+        return F.normalize(self.projector(features).float(), dim=1)
+
+
+def encode_streams(branches: Sequence[Branch], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
+    """Unit vectors of every stream in one forward pass, or in `parts` pieces, one stream after the other."""
+    if parts > 1:
+        return [encode_in_parts(branch, x, parts) for branch, x in zip(branches, clips)]
+    features = encode_together([branch.encoder for branch in branches], clips)
+    return [branch.project(x) for branch, x in zip(branches, features)]
 
 
 def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
     """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
-    if parts == 1:
-        return branch(clips)
     if not torch.is_grad_enabled():
         return torch.cat([branch(piece) for piece in clips.chunk(parts)])
     return torch.cat(

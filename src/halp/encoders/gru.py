@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -38,7 +39,7 @@ class GRUEncoder(nn.Module):
             raise InputError(f"encoder: hidden = {hidden} and layers = {layers} have to be at least 1")
         self.direction = choose("direction", direction, DIRECTIONS)
         self.pooling = choose("pooling", pooling, POOLINGS)
-        self.inputs, self.output_size = inputs, 2 * hidden * (THIRDS if pooling == "thirds" else 1)
+        self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * (THIRDS if pooling == "thirds" else 1)
         self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
         widths = [inputs] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(
@@ -51,23 +52,17 @@ class GRUEncoder(nn.Module):
 
     def sequence(self, clips: Tensor) -> Tensor:
         """The feature map before pooling, `(B, T, 2·hidden)`."""
-        # time first; joints, coordinates, persons: the order of the authors' weights
+        return sequences([self], [clips])[0]
+
+    def frames_first(self, clips: Tensor) -> Tensor:
+        """What the first layer reads, `(T, B, inputs)`: joints, coordinates, persons, the order of the authors' weights."""
         x = clips.permute(1, 0, 3, 4, 2).flatten(2)
         if x.shape[2] != self.inputs:
             raise InputError(
                 f"the encoder reads {self.inputs} numbers a frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
                 "(persons × joints × coordinates); was it trained on another topology?"
             )
-        if self.input_norm is not None:
-            x = self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
-        for layer in self.layers:
-            pair = [cast(nn.GRU, gru) for gru in cast(nn.ModuleList, layer)]
-            if self.direction == "causal":
-                x = torch.cat(run_grus(pair, [x, x]), dim=2)
-            else:
-                forward, backward = run_grus(pair, [x, x.flip(0)])
-                x = torch.cat([forward, backward.flip(0)], dim=2)
-        return x.transpose(0, 1)
+        return x if self.input_norm is None else self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
 
     def pool(self, x: Tensor) -> Tensor:
         """Reduce a feature map over time."""
@@ -79,3 +74,29 @@ class GRUEncoder(nn.Module):
             return x[:, -1]
         half = x.shape[2] // 2
         return torch.cat([x[:, -1, :half], x[:, 0, half:]], dim=1)
+
+
+def sequences(encoders: Sequence[GRUEncoder], clips: Sequence[Tensor]) -> list[Tensor]:
+    """Feature maps `(B, T, 2·hidden)` of encoders of one shape, each for its own clips; layer by layer they go together."""
+    maps = [encoder.frames_first(x) for encoder, x in zip(encoders, clips)]
+    backwards = [encoder.direction == "bidirectional" for encoder in encoders]
+    for layers in zip(*(cast(Iterable[Iterable[nn.GRU]], encoder.layers) for encoder in encoders)):
+        inputs = [one for x, flip in zip(maps, backwards) for one in (x, x.flip(0) if flip else x)]
+        states = run_grus([gru for pair in layers for gru in pair], inputs)
+        maps = [
+            torch.cat([first, second.flip(0) if flip else second], dim=2)
+            for first, second, flip in zip(states[::2], states[1::2], backwards)
+        ]
+    return [x.transpose(0, 1) for x in maps]
+
+
+def encode_together(encoders: Sequence[nn.Module], clips: Sequence[Tensor]) -> list[Tensor]:
+    """Features of several encoders, each for its own clips; with cores to spare, GRUs of one shape go through time at once.
+
+    The two GRUs of a layer keep two cores busy; on so few, encoders one after the other make better use of the cache.
+    """
+    grus = [encoder for encoder in encoders if isinstance(encoder, GRUEncoder)]
+    shapes = {(len(encoder.layers), encoder.hidden) for encoder in grus}
+    if len(grus) < len(encoders) or len(shapes) > 1 or torch.get_num_threads() < 3:
+        return [encoder(x) for encoder, x in zip(encoders, clips)]
+    return [encoder.pool(x) for encoder, x in zip(grus, sequences(grus, clips))]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16
-ROWS = 512  # of the inputs that are multiplied at once, at least
+ROWS = 1024  # of the inputs of all GRUs that are multiplied at once, at least
 
 
 @torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
@@ -62,7 +62,7 @@ class Recurrences(torch.autograd.Function):
         states[:, 0] = 0
         state = states.unbind(1)
         # some frames at a time, whose gates are still in the cache when their turn comes
-        length = min(frames, max(1, max(ROWS, 2 * hidden) // batch))
+        length = min(frames, max(1, max(ROWS // len(groups), 2 * hidden) // batch))
         gates = x.new_empty(len(groups), frames if keep else length, batch, 4 * hidden)
         for first in range(0, frames, length):
             last = min(frames, first + length)

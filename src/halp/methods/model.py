@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.contrast.momentum import Branch, MomentumPair, encode_in_parts
+from halp.contrast.momentum import Branch, MomentumPair, encode_streams
 from halp.contrast.parallel import gather
 from halp.contrast.queue import KeyQueue
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
@@ -77,18 +77,19 @@ class ContrastiveModel(nn.Module):
 
     def forward(self, first: Tensor, second: Tensor, moment: Moment) -> tuple[Tensor, Metrics]:
         """Loss of one step for two joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
-        batches: dict[str, StreamBatch] = {}
         total = moment.batch or len(first)
-        for stream, module in self.pairs.items():
-            pair = cast(MomentumPair, module)
-            with record_function("halp: query forward"):
-                query = gather(encode_in_parts(pair.query, derive(first, stream, self.topology), self.parts), total)
-            with torch.no_grad():
-                with record_function("halp: momentum"):
+        pairs = [cast(MomentumPair, pair) for pair in self.pairs.values()]
+        with record_function("halp: query forward"):
+            queries = encode_streams([pair.query for pair in pairs], self._streams(first), self.parts)
+            queries = [gather(query, total) for query in queries]
+        with torch.no_grad():
+            with record_function("halp: momentum"):
+                for pair in pairs:
                     pair.follow()
-                with record_function("halp: key forward"):
-                    key = gather(encode_in_parts(pair.key, derive(second, stream, self.topology), self.parts), total)
-            batches[stream] = StreamBatch(query, key)
+            with record_function("halp: key forward"):
+                keys = encode_streams([pair.key for pair in pairs], self._streams(second), self.parts)
+                keys = [gather(key, total) for key in keys]
+        batches = {stream: StreamBatch(*found) for stream, *found in zip(self.pairs, queries, keys)}
         # half precision would blur angles and logits: the loss is computed in full
         with torch.autocast(first.device.type, enabled=False):
             loss, metrics = self.loss(batches, moment)
@@ -96,6 +97,9 @@ class ContrastiveModel(nn.Module):
             with record_function("halp: queue"):
                 self.queue.push({stream: batch.key for stream, batch in batches.items()})
         return loss, metrics
+
+    def _streams(self, clips: Tensor) -> list[Tensor]:
+        return [derive(clips, stream, self.topology) for stream in self.pairs]
 
     def loss(self, batches: Mapping[str, StreamBatch], moment: Moment) -> tuple[Tensor, Metrics]:
         """Sum of the terms; `metrics` is empty on steps that are not watched."""
