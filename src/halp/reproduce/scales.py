@@ -56,14 +56,18 @@ class Scale:
 
 
 PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": "pku2-halp", "": "ntu60-halp"})
+
+
+def _ratios(epochs: int, stgcn: int) -> dict[str, float]:
+    """These epochs stand for the 450 of the paper, a queue of 512 for 16384: the largest number of keys is all of them."""
+    halp = {"halp.start_epoch": epochs / 450, "mining.start_epoch": epochs / 450, "halp.recent": 512 / 3072}
+    return {**halp, "encoders.stgcn.hidden": stgcn / 256}
+
+
 SMALL = Scale(
     "small",
     {"": "cpu-halp"},
-    # 160 epochs stand for the 450 of the paper, a queue of 512 for one of 16384: the largest number of keys is all of them
-    ratios={
-        **{"halp.start_epoch": 160 / 450, "mining.start_epoch": 160 / 450, "halp.recent": 512 / 3072},
-        "encoders.stgcn.hidden": 128 / 256,
-    },
+    ratios=_ratios(160, stgcn=128),
     options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
     clips=1440,
 )
@@ -74,10 +78,7 @@ QUICK = Scale(
         *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
         *("saving.every=30", "saving.watch=5"),
     ),
-    ratios={
-        **{"halp.start_epoch": 60 / 450, "mining.start_epoch": 60 / 450, "halp.recent": 512 / 3072},
-        "encoders.stgcn.hidden": 64 / 256,
-    },
+    ratios=_ratios(60, stgcn=64),
     options={"finetune": {"epochs": 20, "milestones": (12, 17)}},
     clips=720,
 )
