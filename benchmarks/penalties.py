@@ -42,7 +42,7 @@ def main() -> int:
     found: dict[str, dict[str, list[float]]] = {}
     try:
         for name, (_, validation) in SETS.items():
-            store = prepared_store(name, Path("runs/real_data"))
+            store = prepared_store(name, Path("runs/real_data/stores"))
             for kind, (encoder, crops) in encoders(store).items():
                 options = {"solver": "exact", "crops": crops, "progress": False}
                 found.setdefault(kind, {})[name] = [
