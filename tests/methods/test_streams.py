@@ -93,6 +93,22 @@ def test_halp_forked_from_a_cmd_warm_up_equals_one_run_of_both(
     assert final_files(forked.path)["model.safetensors"] == final_files(straight.path)["model.safetensors"]
 
 
+def test_streams_side_by_side_give_the_loss_and_gradients_of_streams_in_turn() -> None:
+    threads, found = torch.get_num_threads(), []
+    for number in (4, 1):  # with cores to spare the GRUs of all streams go through time at once
+        try:
+            torch.set_num_threads(number)
+            made = model(terms=("infonce", "cmd"))
+            loss, _ = made(*views(0), moment(seed=0))
+            loss.backward()
+        finally:
+            torch.set_num_threads(threads)
+        found.append([loss.detach(), *(p.grad for p in made.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(found[1]) > 10
+    for together, alone in zip(*found):
+        torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
 def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
     made = model(terms=("infonce", "cmd"))
     seen: dict[str, list[Tensor]] = {stream: [] for stream in THREE}

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from halp.encoders import initialise
-from halp.encoders.gru import encode_together
+from halp.encoders.gru import encode_together, go_together
 
 
 class Branch(nn.Module):
@@ -34,15 +34,17 @@ class Branch(nn.Module):
 
 
 def encode_streams(branches: Sequence[Branch], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
-    """Unit vectors of every stream in one forward pass, or in `parts` pieces, one stream after the other."""
-    if parts > 1:
-        return [encode_in_parts(branch, x, parts) for branch, x in zip(branches, clips)]
-    features = encode_together([branch.encoder for branch in branches], clips)
-    return [branch.project(x) for branch, x in zip(branches, features)]
+    """Unit vectors of every stream: side by side where there are cores for it, and in `parts` pieces if there is not room."""
+    encoders = [branch.encoder for branch in branches]
+    if parts == 1 and go_together(encoders):
+        return [branch.project(x) for branch, x in zip(branches, encode_together(encoders, clips))]
+    return [encode_in_parts(branch, x, parts) for branch, x in zip(branches, clips)]
 
 
 def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
     """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
+    if parts == 1:
+        return branch(clips)
     if not torch.is_grad_enabled():
         return torch.cat([branch(piece) for piece in clips.chunk(parts)])
     return torch.cat(

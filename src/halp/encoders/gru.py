@@ -90,13 +90,16 @@ def sequences(encoders: Sequence[GRUEncoder], clips: Sequence[Tensor]) -> list[T
     return [x.transpose(0, 1) for x in maps]
 
 
-def encode_together(encoders: Sequence[nn.Module], clips: Sequence[Tensor]) -> list[Tensor]:
-    """Features of several encoders, each for its own clips; with cores to spare, GRUs of one shape go through time at once.
+def go_together(encoders: Sequence[nn.Module]) -> bool:
+    """Whether encoders are GRUs of one shape and there are cores to take them through time at once.
 
     The two GRUs of a layer keep two cores busy; on so few, encoders one after the other make better use of the cache.
     """
     grus = [encoder for encoder in encoders if isinstance(encoder, GRUEncoder)]
     shapes = {(len(encoder.layers), encoder.hidden) for encoder in grus}
-    if len(grus) < len(encoders) or len(shapes) > 1 or torch.get_num_threads() < 3:
-        return [encoder(x) for encoder, x in zip(encoders, clips)]
-    return [encoder.pool(x) for encoder, x in zip(grus, sequences(grus, clips))]
+    return 1 < len(grus) == len(encoders) and len(shapes) == 1 and torch.get_num_threads() > 2
+
+
+def encode_together(encoders: Sequence[GRUEncoder], clips: Sequence[Tensor]) -> list[Tensor]:
+    """Features of several encoders of one shape, each for its own clips."""
+    return [encoder.pool(x) for encoder, x in zip(encoders, sequences(encoders, clips))]
