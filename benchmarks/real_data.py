@@ -65,7 +65,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "queue-1024": ("contrast.queue=1024",),
     "queue-256": ("contrast.queue=256",),
     "temperature-0.1": ("contrast.temperature=0.1",),
-    "half-as-long": ("epochs=100", "halp.start_epoch=40", "optimiser.milestones=[80]"),
+    "half-as-long": ("epochs=80", "halp.start_epoch=32", "optimiser.milestones=[64]"),
 }
 Figures = dict[str, dict[str, list[float]]]  # row → measure → one figure a seed
 Sets = Mapping[str, Figures]
