@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import resource
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 
 from benchmarks.bench_encoder import FrameByFrame
 from benchmarks.engine_plot import plot
-from benchmarks.harness import RESULTS, Row, interleaved, milliseconds, taking_turns
+from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
@@ -46,16 +45,16 @@ def rows() -> list[Row]:
 
 def step_row(hidden: int, target: float | None, repeats: int) -> Row:
     """One whole refresh cycle of steps each, taking turns."""
-    ours, theirs = taking_turns(our_step(hidden), authors_step(hidden), stretch=REFRESH, repeats=repeats)
+    with Apart("ours", hidden) as mine, Apart("authors", hidden) as reference:
+        ours, theirs = taking_turns(mine, reference, stretch=REFRESH, repeats=repeats)
     name = f"whole training step vs the authors' way, {hidden} units"
     return Row(name, milliseconds(ours), milliseconds(theirs), theirs / ours, target)
 
 
 def peak_row(hidden: int) -> Row:
     """Products of a step over its time, as a share of what one large product reaches."""
-    x, y = torch.randn(2, 2048, 2048)
-    out = torch.empty(2048, 2048)
-    step, product = interleaved(our_step(hidden), lambda: torch.mm(x, y, out=out), repeats=5, inner=(1, 10), warm_up=2)
+    with Apart("ours", hidden) as ours, Apart("product", 2048) as large:
+        step, product = interleaved(ours, large, repeats=5, inner=(1, 10), warm_up=2)
     reached, peak = flops(hidden) / step / 1e9, 2 * 2048**3 / product / 1e9
     name = f"share of the matrix-multiply peak, whole step, {hidden} units"
     return Row(name, f"{reached:.0f} GFLOP/s", f"{peak:.0f} GFLOP/s", reached / peak, 0.75)
@@ -75,9 +74,14 @@ def flops(hidden: int, layers: int = 3) -> float:
 
 def memory_row(hidden: int) -> Row:
     """Most memory that a process taking a few steps holds beyond what it held before the first."""
-    ours, theirs = (float(_alone(kind, hidden)) for kind in ("ours", "authors"))
+    ours, theirs = (_memory(kind, hidden) for kind in ("ours", "authors"))
     name = f"memory of the training step ÷ the authors' way, {hidden} units"
     return Row(name, f"{ours / 2**20:.0f} MiB", f"{theirs / 2**20:.0f} MiB", ours / max(theirs, 1.0), 1.0, at_most=True)
+
+
+def _memory(kind: str, hidden: int) -> float:
+    with Apart(kind, hidden) as step:
+        return max(step() for _ in range(REFRESH + 1))
 
 
 def growth_rows() -> list[Row]:
@@ -166,6 +170,13 @@ def authors_step(hidden: int) -> Action:
     return action
 
 
+def large_product(size: int) -> Action:
+    """One product of square matrices, into memory that is there."""
+    x, y = torch.randn(2, size, size)
+    out = torch.empty(size, size)
+    return lambda: torch.mm(x, y, out=out)  # type: ignore[return-value]
+
+
 class _AuthorsBranch(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -203,28 +214,38 @@ def _pool(clips: int) -> ClipPool:
     return ClipPool(frames, offsets, lengths, torch.device("cpu"))
 
 
-def _alone(kind: str, hidden: int) -> str:
-    command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+class Apart:
+    """An action in a process of its own: ours with the settings that the `halp` command makes, others with torch's."""
+
+    def __init__(self, kind: str, hidden: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]
+        settings = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"} if kind == "ours" else {}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process: Any = subprocess.Popen(command, env={**os.environ, **settings}, **pipes)
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate("")
+
+    def __call__(self) -> int:
+        """Take a step; most memory held so far beyond what was there before the first, in bytes."""
+        self.process.stdin.write("step\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
 
-def _measure_memory(kind: str, hidden: int) -> int:
+def _take_steps(kind: str, size: int) -> None:
     if kind == "ours":
         reuse_memory()  # as training does
-    step = our_step(hidden) if kind == "ours" else authors_step(hidden)
-    before = _peak()
-    for _ in range(REFRESH + 1):
+    step = {"ours": our_step, "authors": authors_step, "product": large_product}[kind](size)
+    before = memory_peak()
+    for _ in sys.stdin:
         step()
-    return _peak() - before
-
-
-def _peak() -> int:
-    """Most memory this program has held, in bytes; the system's own counter would start with that of the parent."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        sys.stdout.write(f"{memory_peak() - before}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{_measure_memory(sys.argv[1], int(sys.argv[2]))}\n")
+    _take_steps(sys.argv[1], int(sys.argv[2]))

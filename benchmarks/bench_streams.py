@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from benchmarks.harness import Row, milliseconds, taking_turns
+from benchmarks.harness import Row, memory_peak, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
 from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
 from halp.methods.terms import Moment
 from halp.skeleton import get_topology
 from halp.sphere import unit
 from halp.training.devices import reuse_memory
-from halp.training.run import peak_memory
 
 BATCH, FRAMES, PERSONS, JOINTS, HIDDEN = 64, 64, 2, 25, 1024  # as in the paper
 THREE = ("joint", "motion", "bone")
@@ -105,17 +103,8 @@ def _peak(streams: tuple[str, ...], hidden: int, halp: bool, threads: int) -> in
     torch.set_num_threads(threads)
     reuse_memory()  # as training does
     torch.randn(64, 64) @ torch.randn(64, 64)  # what the libraries take once is no method's fault
-    before = high_water()
+    before = memory_peak()
     step = steps(streams, hidden)[halp]
     for _ in range(3):
         step()
-    return high_water() - before
-
-
-def high_water() -> int:
-    """Most memory of this program so far; what the system says of the process may be its parent's, from before it began."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else ():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return peak_memory()
+    return memory_peak() - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -86,6 +87,14 @@ def taking_turns(*actions: Callable[[], object], stretch: int, repeats: int, war
         for seconds, total in zip(taken, sums):
             seconds.append(total / stretch)
     return [statistics.median(seconds) for seconds in taken]
+
+
+def memory_peak() -> int:
+    """Most memory this program has held, in bytes; the system's own counter would start with that of the parent."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def milliseconds(seconds: float) -> str:

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "halp"
 
 # Lower layers first; a module may import from its own layer and from those before it.
 LAYERS = [
-    {"_version", "errors", "files", "progress", "topologies"},
+    {"_version", "cores", "errors", "files", "progress", "topologies"},
     {"skeleton"},
     {"clips"},
     {"views", "sampling"},

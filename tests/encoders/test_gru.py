@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
-from halp.encoders.gru import GRUEncoder, encode_together, go_together
+from halp.encoders.gru import GRUEncoder
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2
 
@@ -111,37 +111,6 @@ def test_unknown_names_and_sizes_are_refused() -> None:
         GRUEncoder(3, 2, direction="forwards")
     with pytest.raises(InputError, match="at least 1"):
         GRUEncoder(3, 0)
-
-
-@pytest.mark.parametrize("directions", [("bidirectional",) * 3, ("causal", "bidirectional", "causal")])
-def test_encoders_together_give_what_they_give_alone(directions: tuple[str, ...]) -> None:
-    torch.manual_seed(0)
-    encoders = [GRUEncoder(12, 5, 2, direction=way, pooling="mean") for way in directions]
-    clips = [torch.randn(3, 7, 1, 4, 3) for _ in encoders]
-    alone = [encoder(x) for encoder, x in zip(encoders, clips)]
-    expected = [torch.autograd.grad(x.square().sum(), [*encoder.parameters()]) for encoder, x in zip(encoders, alone)]
-    together = encode_together(encoders, clips)
-    wanted = [parameter for encoder in encoders for parameter in encoder.parameters()]
-    gradients = iter(torch.autograd.grad(torch.stack(together).square().sum(), wanted))
-    for one, other, theirs in zip(together, alone, expected):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-        for gradient in theirs:
-            torch.testing.assert_close(next(gradients), gradient, atol=1e-5, rtol=1e-5)
-
-
-def test_only_encoders_of_one_shape_go_together_and_only_with_cores_to_spare() -> None:
-    like, wider = [GRUEncoder(12, 5, 2), GRUEncoder(9, 5, 2)], GRUEncoder(12, 6, 2)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(4)
-        assert go_together(like)
-        assert not go_together(like[:1])
-        assert not go_together([*like, wider])
-        assert not go_together([*like, nn.Linear(2, 2)])
-        torch.set_num_threads(2)
-        assert not go_together(like)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:

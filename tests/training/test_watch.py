@@ -158,8 +158,7 @@ def test_profile_says_where_the_step_goes_and_leaves_no_run(
     parts = json.loads(capsys.readouterr().out)
     expected = {
         "views",
-        "query forward",
-        "key forward",
+        "query and key forward",
         "momentum",
         "infonce loss",
         "halp loss",

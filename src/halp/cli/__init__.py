@@ -23,8 +23,9 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"halp {__version__}\n")
         return
-    # idle threads that spin cost a busy machine dearly; this has to be said before torch is loaded
+    # idle threads that spin for long cost a busy machine dearly; this has to be said before torch is loaded
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # some microseconds, where the library is GNU's
     try:
         app.cli(
             prog="halp",

@@ -39,11 +39,12 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, negatives: Tensor, temperature: float) -> Tensor:
         similarity = (query / temperature) @ negatives.T
-        total = torch.logsumexp(similarity, dim=1)
+        largest = similarity.amax(1, keepdim=True)
+        weights = similarity.sub_(largest).exp_()
+        total = weights.sum(1, keepdim=True)
         if ctx.needs_input_grad[0]:
-            share = similarity.sub_(total[:, None]).exp_()
-            ctx.save_for_backward((share @ negatives).div_(temperature))
-        return total
+            ctx.save_for_backward((weights @ negatives).div_(temperature * total))
+        return (largest + total.log())[:, 0]
 
     @staticmethod
     @torch.autograd.function.once_differentiable

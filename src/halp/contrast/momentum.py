@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from halp.contrast.parallel import world
+from halp.cores import side_by_side
 from halp.encoders import initialise
-from halp.encoders.gru import encode_together, go_together
 
 
 class Branch(nn.Module):
@@ -33,19 +35,19 @@ class Branch(nn.Module):
         return F.normalize(self.projector(features).float(), dim=1)
 
 
-def encode_streams(branches: Sequence[Branch], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
-    """Unit vectors of every stream: side by side where there are cores for it, and in `parts` pieces if there is not room."""
-    encoders = [branch.encoder for branch in branches]
-    if parts == 1 and go_together(encoders):
-        return [branch.project(x) for branch, x in zip(branches, encode_together(encoders, clips))]
-    return [encode_in_parts(branch, x, parts) for branch, x in zip(branches, clips)]
+def encode_all(branches: Sequence[nn.Module], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
+    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help."""
+    tasks = [partial(encode_in_parts, branch, x, parts) for branch, x in zip(branches, clips)]
+    if clips[0].device.type == "cpu" and world() == 1 and not torch.is_autocast_enabled("cpu"):
+        return side_by_side(tasks)
+    return [task() for task in tasks]
 
 
 def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
     """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
     if parts == 1:
         return branch(clips)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in branch.parameters()):
         return torch.cat([branch(piece) for piece in clips.chunk(parts)])
     return torch.cat(
         [

@@ -52,7 +52,11 @@ class GRUEncoder(nn.Module):
 
     def sequence(self, clips: Tensor) -> Tensor:
         """The feature map before pooling, `(B, T, 2·hidden)`."""
-        return sequences([self], [clips])[0]
+        x, backwards = self.frames_first(clips), self.direction == "bidirectional"
+        for layer in cast(Iterable[Sequence[nn.GRU]], self.layers):
+            first, second = run_grus(layer, [x, x.flip(0) if backwards else x])
+            x = torch.cat([first, second.flip(0) if backwards else second], dim=2)
+        return x.transpose(0, 1)
 
     def frames_first(self, clips: Tensor) -> Tensor:
         """What the first layer reads, `(T, B, inputs)`: joints, coordinates, persons, the order of the authors' weights."""
@@ -74,32 +78,3 @@ class GRUEncoder(nn.Module):
             return x[:, -1]
         half = x.shape[2] // 2
         return torch.cat([x[:, -1, :half], x[:, 0, half:]], dim=1)
-
-
-def sequences(encoders: Sequence[GRUEncoder], clips: Sequence[Tensor]) -> list[Tensor]:
-    """Feature maps `(B, T, 2·hidden)` of encoders of one shape, each for its own clips; layer by layer they go together."""
-    maps = [encoder.frames_first(x) for encoder, x in zip(encoders, clips)]
-    backwards = [encoder.direction == "bidirectional" for encoder in encoders]
-    for layers in zip(*(cast(Iterable[Iterable[nn.GRU]], encoder.layers) for encoder in encoders)):
-        inputs = [one for x, flip in zip(maps, backwards) for one in (x, x.flip(0) if flip else x)]
-        states = run_grus([gru for pair in layers for gru in pair], inputs)
-        maps = [
-            torch.cat([first, second.flip(0) if flip else second], dim=2)
-            for first, second, flip in zip(states[::2], states[1::2], backwards)
-        ]
-    return [x.transpose(0, 1) for x in maps]
-
-
-def go_together(encoders: Sequence[nn.Module]) -> bool:
-    """Whether encoders are GRUs of one shape and there are cores to take them through time at once.
-
-    The two GRUs of a layer keep two cores busy; on so few, encoders one after the other make better use of the cache.
-    """
-    grus = [encoder for encoder in encoders if isinstance(encoder, GRUEncoder)]
-    shapes = {(len(encoder.layers), encoder.hidden) for encoder in grus}
-    return 1 < len(grus) == len(encoders) and len(shapes) == 1 and torch.get_num_threads() > 2
-
-
-def encode_together(encoders: Sequence[GRUEncoder], clips: Sequence[Tensor]) -> list[Tensor]:
-    """Features of several encoders of one shape, each for its own clips."""
-    return [encoder.pool(x) for encoder, x in zip(encoders, sequences(encoders, clips))]

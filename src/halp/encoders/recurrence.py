@@ -1,27 +1,34 @@
 """GRUs over whole sequences for the CPU: what torch's own kernel computes, with fewer and larger operations.
 
-GRUs that do not depend on each other (the two of a layer) go through time together, as one batched product a frame. A
-frame does only what depends on its neighbour: the inputs' share of the gates is a product over many frames beforehand,
-weight gradients are one at the end (torch adds them up frame by frame), and the derivatives of the gates are taken for
-several frames at once, in the memory of the gates. On a GPU cuDNN does the like, and it is left alone.
+GRUs that do not depend on each other (the two of a layer) go through time side by side, each on a thread and share of the
+cores of its own, so that no small operation waits for another core. A frame does only what depends on its neighbour: the
+inputs' share of the gates is a product over many frames beforehand, weight gradients are one at the end (torch adds them
+up frame by frame), and the derivatives of the gates are taken for several frames at once, in the memory of the gates. On
+a GPU cuDNN does the like, and it is left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from halp.cores import side_by_side
+
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16
-ROWS = 1024  # of the inputs of all GRUs that are multiplied at once, at least
+ROWS = 1024  # of the inputs that are multiplied at once, at least
+SPACE = (
+    16  # between rows of gates, whose length is often a power of two: such rows would compete for places in the cache
+)
 
 
 @torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
-    """States `(T, B, H)` of one-layer GRUs of one width, each for its own sequence `(T, B, I)`; equal to them to rounding."""
+    """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to rounding."""
     x = sequences[0]
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
         return [_as_torch_does(gru, sequence) for gru, sequence in zip(grus, sequences)]
@@ -39,50 +46,20 @@ def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:
 
 
 class Recurrences(torch.autograd.Function):
-    """r, z = σ(·), n = tanh(x_n + r·m) with m = W_hn h + b_hn, h ← n + z·(h − n), for all GRUs at once.
+    """r, z = σ(·), n = tanh(x_n + r·m) with m = W_hn h + b_hn, h ← n + z·(h − n), for several GRUs.
 
     Takes whether to keep what a backward pass needs, then x, W_ih, W_hh, b_ih, b_hh of each. A row of the gates
-    `(GRU, T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order in the
+    `(T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order in the
     weights is r, z, n.
     """
 
     @staticmethod
     def forward(ctx: Any, keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        groups = list(zip(*(tensors[i::5] for i in range(5))))
-        x, _, w_hh, *_ = groups[0]
-        frames, batch, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
-        back = torch.stack([torch.cat([w[2 * hidden :], w[: 2 * hidden]]) for _, _, w, _, _ in groups])
-        forth = back.transpose(1, 2).contiguous()  # read once a frame, and in this order faster
-        # the reset and update gates add both biases; that of the new state stands inside, beside its product
-        biases = [torch.cat([b[: 2 * hidden] + c[: 2 * hidden], b[2 * hidden :]]) for _, _, _, b, c in groups]
-        inner_bias = torch.stack([b_hh[2 * hidden :] for *_, b_hh in groups])[:, None]
-        product = x.new_empty(len(groups), batch, 3 * hidden)
-        to_inner, to_switches = product.split((hidden, 2 * hidden), 2)
-        states = x.new_empty(len(groups), frames + 1, batch, hidden)
-        states[:, 0] = 0
-        state = states.unbind(1)
-        # some frames at a time, whose gates are still in the cache when their turn comes
-        length = min(frames, max(1, max(ROWS // len(groups), 2 * hidden) // batch))
-        gates = x.new_empty(len(groups), frames if keep else length, batch, 4 * hidden)
-        for first in range(0, frames, length):
-            last = min(frames, first + length)
-            chunk = gates[:, first:last] if keep else gates[:, : last - first]
-            for part, (x, w_ih, *_), bias in zip(chunk, groups, biases):
-                rows = x[first:last].reshape(-1, x.shape[2])
-                torch.addmm(bias, rows, w_ih.t(), out=part.view(-1, 4 * hidden)[:, hidden:])
-            inner, reset, update, new = (part.unbind(1) for part in chunk.split(hidden, 3))
-            switches = chunk[..., hidden : 3 * hidden].unbind(1)
-            for t in range(last - first):
-                before, after = state[first + t], state[first + t + 1]
-                torch.bmm(before, forth, out=product)
-                torch.add(to_inner, inner_bias, out=inner[t])
-                switches[t].add_(to_switches).sigmoid_()
-                new[t].addcmul_(reset[t], inner[t]).tanh_()
-                torch.lerp(new[t], before, update[t], out=after)
+        found = side_by_side([partial(_forth, *group, keep=keep) for group in _fives(tensors)])
         if keep:
-            ctx.save_for_backward(gates, states, back, *(tensor for group in groups for tensor in group[:2]))
+            ctx.save_for_backward(*(tensor for kept in found for tensor in kept))
             ctx.spent = False
-        return tuple(states[:, 1:].unbind())
+        return tuple(states[1:] for states, *_ in found)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -90,38 +67,75 @@ class Recurrences(torch.autograd.Function):
         if ctx.spent:
             raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
         ctx.spent = True
-        gates, states, back, *inputs = ctx.saved_tensors
-        grus, frames, batch, hidden = gates.shape[0], gates.shape[1], gates.shape[2], back.shape[2]
-        _through_time(gates, states, back, torch.stack(grads))
-        rows, before = gates.view(grus, frames * batch, 4 * hidden), states[:, :-1]
-        sums = rows.sum(1)
-        result: list[Tensor | None] = [None]
-        for i, (x, w_ih) in enumerate(zip(inputs[::2], inputs[1::2])):
-            facing_state, facing_input = rows[i, :, : 3 * hidden], rows[i, :, hidden:]
-            d_w_hh = facing_state.t() @ before[i].reshape(-1, hidden)
-            d_x = (facing_input @ w_ih).view_as(x) if ctx.needs_input_grad[1 + 5 * i] else None
-            d_w_ih = facing_input.t() @ x.reshape(frames * batch, -1)
-            d_b_hh = sums[i, : 3 * hidden]
-            result += [d_x, d_w_ih, d_w_hh.roll(-hidden, 0), sums[i, hidden:].clone(), d_b_hh.roll(-hidden, 0)]
-        return tuple(result)
+        tasks = zip(grads, ctx.needs_input_grad[1::5], _fives(ctx.saved_tensors))
+        found = side_by_side([partial(_back, given, to_input, *kept) for given, to_input, kept in tasks])
+        return None, *(grad for group in found for grad in group)
+
+
+def _fives(tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    return [tensors[i : i + 5] for i in range(0, len(tensors), 5)]
+
+
+def _forth(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool) -> Sequence[Tensor]:
+    """All states, beginning with zero, and what the way back needs; without `keep` only the last frames' gates."""
+    (frames, batch, _), hidden = x.shape, w_hh.shape[1]
+    back = torch.cat([w_hh[2 * hidden :], w_hh[: 2 * hidden]])
+    forth = back.t().contiguous()  # read once a frame, and in this order faster
+    # the reset and update gates add both biases; that of the new state stands inside, beside its product
+    bias = torch.cat([b_hh[2 * hidden :], b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
+    states = x.new_empty(frames + 1, batch, hidden)
+    states[0] = 0
+    state = states.unbind()
+    # some frames at a time, whose gates are still in the cache when their turn comes
+    length = min(frames, max(1, max(ROWS, 2 * hidden) // batch))
+    gates = x.new_empty(frames if keep else length, batch, 4 * hidden + SPACE)[..., : 4 * hidden]
+    for first in range(0, frames, length):
+        last = min(frames, first + length)
+        chunk = gates[first:last] if keep else gates[: last - first]
+        rows = chunk.view(-1, 4 * hidden)
+        rows.copy_(bias)
+        rows[:, hidden:].addmm_(x[first:last].reshape(len(rows), -1), w_ih.t())
+        facing_state, switches = chunk[..., : 3 * hidden].unbind(), chunk[..., hidden : 3 * hidden].unbind()
+        inner, reset, update, new = (part.unbind() for part in chunk.split(hidden, 2))
+        for t in range(last - first):
+            before = state[first + t]
+            facing_state[t].addmm_(before, forth)
+            switches[t].sigmoid_()
+            new[t].addcmul_(reset[t], inner[t]).mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh, in half its time
+            torch.lerp(new[t], before, update[t], out=state[first + t + 1])
+    return states, gates, back, x, w_ih
+
+
+def _back(
+    given: Tensor, to_input: bool, states: Tensor, gates: Tensor, back: Tensor, x: Tensor, w_ih: Tensor
+) -> Sequence[Tensor | None]:
+    """Gradients of x (where asked for), W_ih, W_hh, b_ih and b_hh; `given` is that of the states."""
+    hidden = back.shape[1]
+    _through_time(gates, states, back, given)
+    rows = gates.view(-1, 4 * hidden)
+    facing_state, facing_input, sums = rows[:, : 3 * hidden], rows[:, hidden:], rows.sum(0)
+    d_w_hh = facing_state.t() @ states[:-1].view(-1, hidden)
+    d_x = (facing_input @ w_ih).view_as(x) if to_input else None
+    d_w_ih = facing_input.t() @ x.reshape(len(rows), -1)
+    return d_x, d_w_ih, d_w_hh.roll(-hidden, 0), sums[hidden:].clone(), sums[: 3 * hidden].roll(-hidden, 0)
 
 
 def _through_time(gates: Tensor, states: Tensor, back: Tensor, given: Tensor) -> None:
-    """Turn the gates into the gradients of their pre-activations; `given` `(GRU, T, B, H)` are those of the states."""
-    grus, frames, batch, hidden = given.shape
-    length = max(1, CHUNK // (grus * batch * hidden))
-    keeps = gates.new_empty(grus, length, batch, hidden)
-    parts, facing_state = gates.unflatten(3, (4, hidden)).unbind(1), gates[..., : 3 * hidden].unbind(1)
-    given_at, kept_at = given.unbind(1), keeps.unbind(1)
-    carried, spare = given_at[-1].clone(), torch.empty_like(given_at[-1], memory_format=torch.contiguous_format)
+    """Turn the gates into the gradients of their pre-activations; `given` `(T, B, H)` are those of the states."""
+    frames, batch, hidden = given.shape
+    length = max(1, CHUNK // (batch * hidden))
+    keeps = gates.new_empty(length, batch, hidden)
+    parts, facing_state = gates.unflatten(2, (4, hidden)).unbind(), gates[..., : 3 * hidden].unbind()
+    given_at, kept_at = given.unbind(), keeps.unbind()
+    carried, spare = given_at[-1].clone(), gates.new_empty(batch, hidden)
     for end in range(frames, 0, -length):
         first = max(0, end - length)
-        _derivatives(gates[:, first:end], states[:, first:end], keeps[:, : end - first])
+        _derivatives(gates[first:end], states[first:end], keeps[: end - first])
         for t in reversed(range(first, end)):
-            parts[t].mul_(carried.unsqueeze(2))
-            if t:
-                torch.mul(carried, kept_at[t - first], out=spare)  # the part that goes straight to the state before
-                spare.baddbmm_(facing_state[t], back).add_(given_at[t - 1])
+            parts[t].mul_(carried.unsqueeze(1))
+            if t:  # what goes straight to the state before, and what goes there through the gates
+                torch.addcmul(given_at[t - 1], carried, kept_at[t - first], out=spare)
+                spare.addmm_(facing_state[t], back)
                 carried, spare = spare, carried
 
 
@@ -130,7 +144,7 @@ def _derivatives(gates: Tensor, states: Tensor, kept: Tensor) -> None:
 
     n: (1 − z)(1 − n²), m: that times r, r: that times (1 − r)·m, z: z(1 − z)(h − n).
     """
-    m, r, z, n = gates.chunk(4, 3)
+    m, r, z, n = gates.chunk(4, 2)
     kept.copy_(z)
     fresh = 1 - z
     spare = torch.sub(states, n).mul_(z)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.contrast.momentum import Branch, MomentumPair, encode_streams
+from halp.contrast.momentum import Branch, MomentumPair, encode_all
 from halp.contrast.parallel import gather
 from halp.contrast.queue import KeyQueue
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
@@ -79,16 +79,14 @@ class ContrastiveModel(nn.Module):
         """Loss of one step for two joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
         total = moment.batch or len(first)
         pairs = [cast(MomentumPair, pair) for pair in self.pairs.values()]
-        with record_function("halp: query forward"):
-            queries = encode_streams([pair.query for pair in pairs], self._streams(first), self.parts)
-            queries = [gather(query, total) for query in queries]
-        with torch.no_grad():
-            with record_function("halp: momentum"):
-                for pair in pairs:
-                    pair.follow()
-            with record_function("halp: key forward"):
-                keys = encode_streams([pair.key for pair in pairs], self._streams(second), self.parts)
-                keys = [gather(key, total) for key in keys]
+        with record_function("halp: momentum"):
+            for pair in pairs:
+                pair.follow()
+        with record_function("halp: query and key forward"):
+            branches = [pair.query for pair in pairs] + [pair.key for pair in pairs]
+            vectors = encode_all(branches, self._streams(first) + self._streams(second), self.parts)
+            vectors = [gather(vector, total) for vector in vectors]
+            queries, keys = vectors[: len(pairs)], vectors[len(pairs) :]
         batches = {stream: StreamBatch(*found) for stream, *found in zip(self.pairs, queries, keys)}
         # half precision would blur angles and logits: the loss is computed in full
         with torch.autocast(first.device.type, enabled=False):

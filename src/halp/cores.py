@@ -1,0 +1,44 @@
+"""Independent pieces of work on the cores of one machine, each on a thread and a share of the cores of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+RESULT = TypeVar("RESULT")
+
+
+def side_by_side(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
+    """The results of the tasks, which share the cores that torch may use; one after the other where there is one core.
+
+    A task that divides its own work finds its share of the cores there. What it computes has to be the same on whatever
+    thread it runs: nothing drawn from torch's own generator, no messages to other processes.
+    """
+    cores = torch.get_num_threads()
+    if min(cores, len(tasks)) < 2 or torch.compiler.is_compiling():
+        return [task() for task in tasks]
+    wanted = torch.is_grad_enabled()
+
+    def run(task: Callable[[], RESULT]) -> RESULT:
+        with torch.set_grad_enabled(wanted):  # which every thread decides for itself
+            return task()
+
+    workers = _workers(os.getpid(), threading.get_ident(), min(cores, len(tasks)), max(1, cores // len(tasks)))
+    try:
+        return list(workers.map(run, tasks))
+    finally:
+        torch.set_num_threads(
+            cores
+        )  # what a new worker sets for itself is also the default of threads that others start
+
+
+@functools.cache
+def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExecutor:
+    """Threads of one caller: those of another may be waiting for it."""
+    return ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(cores,))
