@@ -30,15 +30,20 @@ def side_by_side(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
             return task()
 
     workers = _workers(os.getpid(), threading.get_ident(), min(cores, len(tasks)), max(1, cores // len(tasks)))
-    try:
-        return list(workers.map(run, tasks))
-    finally:
-        torch.set_num_threads(
-            cores
-        )  # what a new worker sets for itself is also the default of threads that others start
+    return list(workers.map(run, tasks))
 
 
 @functools.cache
 def _workers(process: int, caller: int, count: int, cores: int) -> ThreadPoolExecutor:
-    """Threads of one caller: those of another may be waiting for it."""
-    return ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(cores,))
+    """Threads of one caller (those of another may be waiting for it), all of them running and with their share of cores."""
+    before, all_there = torch.get_num_threads(), threading.Barrier(count)
+
+    def take_share(_: int) -> None:
+        torch.get_num_threads()  # a new thread takes the default when torch is first asked something, and would later
+        torch.set_num_threads(cores)
+        all_there.wait()
+
+    workers = ThreadPoolExecutor(count)
+    list(workers.map(take_share, range(count)))
+    torch.set_num_threads(before)  # what a thread sets for itself is also the default of those that others start
+    return workers
