@@ -39,7 +39,7 @@ Action = Callable[[], None]
 
 def rows() -> list[Row]:
     """Steps at 128, 256 and 1024 units, the share of the peak, memory, growth."""
-    found = [step_row(128, 2.5, repeats=5), step_row(256, 2.0, repeats=3), step_row(1024, None, repeats=1)]
+    found = [step_row(128, 2.5, repeats=9), step_row(256, 2.0, repeats=7), step_row(1024, None, repeats=1)]
     return [*found, peak_row(1024), memory_row(256), *growth_rows()]
 
 

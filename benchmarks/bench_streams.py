@@ -105,6 +105,6 @@ def _peak(streams: tuple[str, ...], hidden: int, halp: bool, threads: int) -> in
     torch.randn(64, 64) @ torch.randn(64, 64)  # what the libraries take once is no method's fault
     before = memory_peak()
     step = steps(streams, hidden)[halp]
-    for _ in range(3):
+    for _ in range(2):
         step()
     return memory_peak() - before
