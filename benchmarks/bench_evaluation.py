@@ -22,8 +22,9 @@ from halp.evaluation.cache import FeatureCache
 TRAIN, TEST, WIDTH = 40_000, 16_000, 2048
 CLIPS, HIDDEN, REPEATS = 120, 128, 3
 _KNN = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np
+from benchmarks.harness import memory_peak
 from halp.evaluation.knn import knn_predict
 train, test, width = map(int, sys.argv[1:])
 draw = np.random.default_rng(0)
@@ -33,8 +34,7 @@ labels = np.arange(train) % 60
 began, used = time.monotonic(), time.process_time()
 knn_predict(bank, labels, rows)
 taken, used = time.monotonic() - began, time.process_time() - used
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-print(json.dumps({"seconds": taken, "processor": used, "gib": peak}))
+print(json.dumps({"seconds": taken, "processor": used, "gib": memory_peak() / 2**30}))
 """
 
 
