@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks.harness import RESULTS, Row, measure_cpu_time, report
+from benchmarks.harness import RESULTS, Row, measure_cpu_time, save, table
 from halp.training.devices import reuse_memory
 
 
 def main(names: list[str]) -> int:
-    """Collect the rows of the modules, print one table, write `results/bench.json`."""
+    """Write the rows of every module to `results/bench-NAME.json` and print them all in one table."""
     if "--cpu-time" in names:
         names = [name for name in names if name != "--cpu-time"]
         measure_cpu_time()
@@ -31,8 +31,10 @@ def main(names: list[str]) -> int:
     for name in names or known:
         Console(stderr=True).print(f"measuring {name} …")
         torch.manual_seed(0)
-        rows += importlib.import_module(f"benchmarks.bench_{name}").rows()
-    report(rows, RESULTS / ("bench.json" if not names else f"bench-{'-'.join(names)}.json"))
+        found = importlib.import_module(f"benchmarks.bench_{name}").rows()
+        save(found, RESULTS / f"bench-{name}.json")
+        rows += found
+    Console().print(table(rows))
     return 0
 
 

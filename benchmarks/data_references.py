@@ -38,8 +38,8 @@ def coordinates(frames: list[list[dict]], most: int = 4, persons: int = 2) -> Ar
                 for joint, place in enumerate(body["joints"]):
                     data[person, time, joint] = [place["x"], place["y"], place["z"]]
     energies = []
-    for person in data:
-        seen = person[person.sum(-1).sum(-1) != 0]
+    for body_frames in data:
+        seen = body_frames[body_frames.sum(-1).sum(-1) != 0]
         energies.append(sum(seen[..., axis].std() for axis in range(3)) if len(seen) else 0.0)
     return data[np.argsort(energies)[::-1][:persons]]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
@@ -134,9 +133,8 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def report(rows: Sequence[Row], path: Path) -> None:
-    """Print the table and write the figures with the machine they belong to."""
-    Console().print(table(rows))
+def save(rows: Sequence[Row], path: Path) -> None:
+    """The figures with the machine they belong to."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = [{**asdict(row), "met": row.met} for row in rows]
     path.write_text(json.dumps({"machine": machine(), "rows": figures}, indent=2, ensure_ascii=False) + "\n")

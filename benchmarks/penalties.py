@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ def main() -> int:
         for name, (_, validation) in SETS.items():
             store = prepared_store(name, Path("runs/real_data/stores"))
             for kind, (encoder, crops) in encoders(store).items():
-                options = {"solver": "exact", "crops": crops, "progress": False}
+                options: dict[str, Any] = {"solver": "exact", "crops": crops, "progress": False}
                 found.setdefault(kind, {})[name] = [
                     evaluate(encoder, store, "linear", validation.name, penalty=penalty, **options).accuracy
                     for penalty in PENALTIES
