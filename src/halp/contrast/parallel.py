@@ -7,6 +7,7 @@ gradient of one process. Without a process group every function here hands its i
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,18 @@ def world() -> int:
 def rank() -> int:
     """Which of them this is."""
     return distributed.get_rank() if world() > 1 else 0
+
+
+def leave_in_order() -> None:
+    """Have the process group closed when the program ends; threads of it that are cut off then may abort the program."""
+    if world() > 1:
+        atexit.unregister(_close)
+        atexit.register(_close)
+
+
+def _close() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def share(total: int, number: int | None = None, of: int | None = None) -> slice:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.clips.store import Store
-from halp.contrast.parallel import anywhere, noticing_loss, rank, share, synchronised, wait, world
+from halp.contrast.parallel import anywhere, leave_in_order, noticing_loss, rank, share, synchronised, wait, world
 from halp.errors import InputError
 from halp.methods import ContrastiveModel
 from halp.methods.terms import Metrics, Moment
@@ -135,6 +135,7 @@ def pretrain(
                     profile.step()
                 if anywhere(stopping(), fabric.device):
                     save()
+                    leave_in_order()
                     if not first_rank:
                         raise SystemExit(0)  # a launcher takes any other code of a helper for a crash
                     raise Interrupted(f"stopped at step {step} as asked; go on with `halp pretrain … --resume`")
@@ -146,6 +147,7 @@ def pretrain(
                 wrapped.train()
             if (epoch + 1) % recipe.saving.every == 0 or epoch + 1 == last_epoch:
                 save()
+    leave_in_order()
     if first_rank:
         seconds = round(time.monotonic() - started, 3)
         run.add_info(finished={"step": step, "seconds": seconds, "peak_memory": peak_memory(), "processes": world()})
