@@ -22,6 +22,7 @@ from benchmarks.bench_encoder import FrameByFrame
 from benchmarks.engine_plot import plot
 from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
+from halp.cli import WAITING
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
 from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
@@ -219,7 +220,7 @@ class Apart:
 
     def __init__(self, kind: str, hidden: int) -> None:
         command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]
-        settings = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"} if kind == "ours" else {}
+        settings = WAITING if kind == "ours" else {}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process: Any = subprocess.Popen(command, env={**os.environ, **settings}, **pipes)
 

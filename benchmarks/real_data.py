@@ -289,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--train-only", action="store_true", help="write no table: another process has the other seeds")
     parser.add_argument("--out", type=Path, default=Path("runs/real_data"), help="where stores and runs go")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # at this size a second thread costs more than it does
+    torch.set_num_threads(1)  # a core a process: others may train other seeds
     command = " ".join(["python -m benchmarks.real_data", *arguments])
     experiment = STREAMS if options.streams else SELECTION if options.select is not None else SINGLE
     suffix = "_alone" if options.alone else ""

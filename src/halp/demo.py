@@ -47,7 +47,7 @@ def run_demo(
 ) -> Demo:
     """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
     started = time.monotonic()
-    torch.set_num_threads(1)  # at this size a second thread costs more than it does
+    torch.set_num_threads(1)  # a core a run: the two train at once
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))

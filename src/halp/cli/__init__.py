@@ -16,6 +16,10 @@ from halp.cli import start, data, training, results  # noqa: F401  (registers th
 from halp.cli.app import app, first_process
 from halp.errors import InputError
 
+# idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
+# The second is some microseconds, where the library is GNU's.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `halp` command."""
@@ -23,9 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"halp {__version__}\n")
         return
-    # idle threads that spin for long cost a busy machine dearly; this has to be said before torch is loaded
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # some microseconds, where the library is GNU's
+    for name, value in WAITING.items():
+        os.environ.setdefault(name, value)
     try:
         app.cli(
             prog="halp",

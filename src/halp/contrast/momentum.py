@@ -19,7 +19,10 @@ from halp.encoders import initialise
 
 
 class Branch(nn.Module):
-    """Encoder and projector: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`."""
+    """Encoder and projector: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`.
+
+    They are float32, whatever precision the encoder runs in.
+    """
 
     def __init__(self, encoder: Any, dimension: int = 128) -> None:
         super().__init__()
@@ -28,11 +31,7 @@ class Branch(nn.Module):
         self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
 
     def forward(self, clips: Tensor) -> Tensor:
-        return self.project(self.encoder(clips))
-
-    def project(self, features: Tensor) -> Tensor:
-        """Features `(B, F)` to the sphere, in float32 whatever precision the encoder runs in."""
-        return F.normalize(self.projector(features).float(), dim=1)
+        return F.normalize(self.projector(self.encoder(clips)).float(), dim=1)
 
 
 def encode_all(branches: Sequence[nn.Module], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:

@@ -107,11 +107,9 @@ def reuse_memory() -> None:
         return
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's have none
     if set_option is not None:
-        never_map, never_trim, one_arena = (
+        for option in (
             (-4, 0),
             (-1, 2**31 - 1),
             (-8, 1),
-        )  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
-        set_option(*never_map)
-        set_option(*never_trim)
-        set_option(*one_arena)  # what one thread frees another may need
+        ):  # map nothing, trim nothing, one arena: threads share what is freed
+            set_option(*option)

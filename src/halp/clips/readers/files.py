@@ -155,7 +155,7 @@ def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[st
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
     except (
         zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
-        NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError, struct.error, IndexError, AttributeError,
+        RuntimeError, zlib.error, lzma.LZMAError, struct.error, IndexError, AttributeError,
         tokenize.TokenError,
     ) as error:  # fmt: skip
         if isinstance(error, InputError):
