@@ -25,6 +25,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.floors import DATA, RESULTS
+from halp.analysis.paired_difference import Difference, paired_difference
 from halp.clips.merge import merge
 from halp.clips.prepare import prepare
 from halp.clips.splits import Split
@@ -37,7 +38,6 @@ from halp.evaluation.saved import evaluate_saved
 from halp.evaluation.table import settings_for
 from halp.reproduce.plan import Cell, Source, make_plan
 from halp.reproduce.scales import SMALL
-from halp.reproduce.statistics import Difference, paired_difference
 from halp.reproduce.streams import CMD, HALP_CMD, THREE
 from halp.reproduce.sweep import Sweep
 from halp.reproduce.tables import Column, PaperTable, Row

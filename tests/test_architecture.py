@@ -23,6 +23,7 @@ LAYERS = [
     {"methods"},
     {"training"},
     {"evaluation"},
+    {"analysis"},
     {"reports"},
     {"demo", "reproduce"},
     {"cli"},

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from halp.analysis.kept_positives import kept_share
 from halp.clips.store import Store, open_store
 from halp.clips.synthetic import make_synthetic_store
 from halp.encoders.packaged import PackagedEncoder
@@ -26,7 +27,6 @@ from halp.reports.run_report import (
     add_embedding,
     add_prototypes,
     add_provenance,
-    kept_share,
 )
 from halp.training import Recipe, Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
@@ -73,7 +73,8 @@ def run_demo(
     add_embedding(report, runs["HaLP"], store, rows[-1].results[-1], split=split)
     add_provenance(report, runs)
     path = report.save(folder / "report.html")
-    console.print(f"positives kept by the rank filter at the end: {kept_share(runs['HaLP']):.1%} (the paper: 91 %)")
+    if (kept := kept_share(runs["HaLP"])) is not None:
+        console.print(f"positives kept by the rank filter at the end: {kept:.1%} (the paper: 91 %)")
     return Demo(rows, runs, path, time.monotonic() - started)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from halp.analysis.paired_difference import paired_difference
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.reproduce import (
@@ -23,7 +24,6 @@ from halp.reproduce import (
 )
 from halp.reproduce.plan import Source, make_plan
 from halp.reproduce.scales import PAPER, SCALES, TINY
-from halp.reproduce.statistics import paired_difference
 
 EXPECTED = {
     *("linear", "knn", "transfer", "cost", "hardness", "prototypes", "interpolation", "hardest", "anchor", "semi"),

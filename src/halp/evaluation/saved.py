@@ -16,6 +16,7 @@ from halp.evaluation.evaluator import evaluate
 from halp.evaluation.features import fingerprint
 from halp.evaluation.results import Result
 from halp.evaluation.task import protocol_settings
+from halp.training.run_folder import RunFolder
 
 
 def result_path(folder: Path, result: Result, home_hash: str | None = None) -> Path:
@@ -29,7 +30,7 @@ def result_path(folder: Path, result: Result, home_hash: str | None = None) -> P
         trained=result.encoder.get("trained", True),
         other_data="" if home_hash in (None, result.data["hash"]) else result.data["hash"],
     )
-    return folder / "results" / name
+    return RunFolder(folder).results / name
 
 
 def result_name(
@@ -68,12 +69,12 @@ def evaluate_saved(
     trained = encoder.origin.get("trained", True)
     # data is always named here: a sweep evaluates one encoder on several stores
     options: dict[str, Any] = {"trained": trained, "other_data": store.hash}
-    path = folder / "results" / result_name(protocol, split, encoder.stream, list(seeds), settings, **options)
+    path = RunFolder(folder).results / result_name(protocol, split, encoder.stream, list(seeds), settings, **options)
     if path.exists():
         found = Result.load(path)
         if found.backbone["before"] == fingerprint(encoder) and found.data["hash"] == store.hash:
             return found
-    cache = FeatureCache(folder / "features")
+    cache = FeatureCache(RunFolder(folder).features)
     result = evaluate(encoder, store, protocol, split, seeds=seeds, cache=cache, progress=progress, **dict(settings))
     result.save(path)
     return result

@@ -60,7 +60,7 @@ def evaluate_row(
     progress: bool = True,
 ) -> Row:
     """Evaluate one encoder by several protocols on features that are computed once; results are saved in the run."""
-    cache = FeatureCache(None if run is None else run.path / "features")
+    cache = FeatureCache(None if run is None else run.features)
     results = []
     for split in splits:
         for protocol in protocols:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halp.analysis.prototypes import prototype_table
+from halp.analysis.similarities import evenly_chosen, similarities_by_epoch
 from halp.clips.store import open_store
 from halp.clips.synthetic import make_synthetic_store
 from halp.errors import InputError
 from halp.progress import console
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
-from halp.reproduce import analysis
 from halp.reproduce.cost import measured_step, seconds_a_step
 from halp.reproduce.outcome import Outcome, assemble
 from halp.reproduce.plan import Plan, Source, make_plan
@@ -107,9 +108,9 @@ def reproduce(table: str, *, out: Path = Path("reproduced"), progress: bool = Tr
     points: list[list[object]] = []
     runs = {cell.seed: open_run(sweep.path(cell.run)) for cell in plan.cells if cell.run is not None}
     if plan.table.kind == "similarities":
-        columns, points = analysis.similarities(list(runs.values()))
+        columns, points = similarities_by_epoch(list(runs.values()))
     elif plan.table.kind == "prototypes":
-        columns, points = analysis.prototypes(runs[plan.seeds[0]], _store(plan))
+        columns, points = prototype_table(runs[plan.seeds[0]], _store(plan))
     outcome = Outcome(
         id=plan.table.id,
         title=plan.table.title,
@@ -135,7 +136,7 @@ def _report(outcome: Outcome, plan: Plan, runs: dict[int, Run]) -> Report:
     report = Report(f"{outcome.title} ({outcome.source})", outcome.caption)
     report.section("Table" if plan.table.kind == "table" else "Numbers", outcome.note())
     heads, rows = outcome.table()
-    report.table(heads, analysis.thinned(rows) if outcome.columns else rows, caption=outcome.caption)
+    report.table(heads, evenly_chosen(rows) if outcome.columns else rows, caption=outcome.caption)
     first = {f"HaLP, seed {seed}": run for seed, run in runs.items()}
     if plan.table.kind == "similarities":
         add_curves(report, first)

@@ -18,13 +18,15 @@ from halp.files import read_json, write_json
 from halp.reproduce.plan import Job
 from halp.training import pretrain
 from halp.training.recipe import Recipe
+from halp.training.run import read_lines
+from halp.training.run_folder import RunFolder
 
 _EPOCHS = 2  # the second is measured, when everything is warm
 
 
 def measure_training(recipe: Recipe, store: Path, folder: Path, warm: Path | None, first: int) -> dict[str, float]:
     """Seconds of an epoch and peak memory in bytes, two epochs after the fork; kept in `cost.json` of the run folder."""
-    kept = folder / "cost.json"
+    kept = RunFolder(folder).cost_file
     if kept.exists():
         return read_json(kept)
     # peak memory is that of a whole process, so every measurement gets a fresh one
@@ -40,7 +42,7 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads
     with tempfile.TemporaryDirectory() as folder:
         until = min(recipe.epochs, first + _EPOCHS)
         run = pretrain(recipe, open_store(store), Path(folder) / "run", fork=warm, until=until, progress=False)
-        lines = run.metrics("timing.jsonl")
+        lines = run.timing()
     if not lines:
         raise InputError(f"recipe '{recipe.name}' has no epoch left after its start epoch to measure")
     on_gpu = torch.cuda.is_available()
@@ -71,10 +73,8 @@ def seconds_a_step(recipe: Recipe, inputs: int) -> float:
 
 def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
     """Median seconds of a step in runs that were made already; None where there is none."""
-    from halp.training.run import read_lines
-
     found = []
     for job, path in zip(jobs, paths):
-        lines = read_lines(path / "timing.jsonl")
+        lines = read_lines(RunFolder(path).timing_file)
         found += [line["seconds"] / job.steps_an_epoch for line in lines]
     return statistics.median(found) if found else None

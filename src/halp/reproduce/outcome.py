@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halp.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.results import mean_and_std
 from halp.files import write_json, write_text
 from halp.reproduce.plan import Plan
-from halp.reproduce.statistics import Difference, paired_difference
 from halp.reproduce.tables import Row
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from halp.analysis.similarities import evenly_chosen
 from halp.progress import console
-from halp.reproduce.analysis import thinned
 from halp.reproduce.outcome import Outcome
 from halp.reproduce.tables import list_tables
 
@@ -37,7 +37,7 @@ def print_outcome(outcome: Outcome) -> None:
     """The table as it is saved."""
     heads, rows = outcome.table()
     shown = Table(*heads, title=f"{outcome.title} ({outcome.source})")
-    for row in thinned(rows) if outcome.columns else rows:
+    for row in evenly_chosen(rows) if outcome.columns else rows:
         shown.add_row(*("–" if cell is None else str(cell) for cell in row))
     console.print(shown)
     console.print(outcome.note())

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from halp.analysis.kept_positives import kept_share
 from halp.clips.store import Store
 from halp.evaluation import RawCoordinates
 from halp.evaluation.ensemble import EncoderGroup
@@ -22,6 +21,7 @@ from halp.reproduce.scales import Scale
 from halp.reproduce.tables import Column
 from halp.training import Run, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
+from halp.training.run_folder import RunFolder
 
 
 class Sweep:
@@ -38,7 +38,7 @@ class Sweep:
     def state(self, job: Job) -> str:
         """`done`, `started` or `to do`."""
         path = self.path(job.name)
-        if not (path / "run.json").exists():
+        if not RunFolder(path).holds_run():
             return "to do"
         done = open_run(path).info.get("finished", {}).get("step", -1)
         return "done" if done >= job.last * job.steps_an_epoch else "started"
@@ -53,7 +53,7 @@ class Sweep:
 
     def _train(self, job: Job) -> Run:
         path = self.path(job.name)
-        resume = bool(list_checkpoints(path / "checkpoints"))
+        resume = bool(list_checkpoints(RunFolder(path).checkpoints))
         if not resume and path.exists():
             shutil.rmtree(path)  # it was stopped before anything was saved
         fork = None if resume or job.parent is None else self.path(job.parent)
@@ -84,9 +84,9 @@ class Sweep:
             return None if result is None else result.accuracy
         if cell.row.method == "untrained" or cell.run is None:
             return None
-        job = plan.jobs[cell.run]
         if column.figure == "kept":
-            return kept_share(open_run(self.path(cell.run)), job)
+            share = kept_share(open_run(self.path(cell.run)))
+            return None if share is None else round(100 * share, 4)
         return self._relative_cost(plan, cell, column.figure)
 
     def _relative_cost(self, plan: Plan, cell: Cell, figure: str) -> float | None:
@@ -136,16 +136,6 @@ def _store(store: Store | None) -> Store:
     if store is None:
         raise RuntimeError("a plan without data cannot be carried out")
     return store
-
-
-def kept_share(run: Run, job: Job) -> float | None:
-    """Mean share of positives that the filter kept in the last tenth of training, in per cent; None without positives."""
-    stream = run.recipe.streams[0]
-    late = job.last - max(1, (job.last - job.first) // 10)
-    shares: list[float] = [
-        line[f"{stream}/kept"] for line in run.metrics() if f"{stream}/kept" in line and line["epoch"] >= late
-    ]
-    return round(100 * float(np.mean(shares)), 4) if shares else None
 
 
 def describe(plan: Plan, sweep: Sweep) -> list[Mapping[str, Any]]:

@@ -1,8 +1,4 @@
-"""The run folder: everything one training produced, and how to read an encoder back out of it.
-
-`recipe.toml` every setting · `run.json` what, where and with which versions · `metrics.jsonl` what was watched ·
-`timing.jsonl` how long it took · `checkpoints/` · `results/` of evaluations.
-"""
+"""A run: everything one training produced, and how to read an encoder back out of it (layout: `run_folder.py`)."""
 
 from __future__ import annotations
 
@@ -33,19 +29,15 @@ from halp.sampling import generator
 from halp.skeleton import Topology
 from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.recipe import Recipe, load_recipe
+from halp.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(RunFolder):
     """A run folder that exists."""
 
-    path: Path
     recipe: Recipe
     info: dict[str, Any]
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
 
     @property
     def topology(self) -> Topology:
@@ -55,10 +47,14 @@ class Run:
         """Lines of metrics in order."""
         return read_lines(self.path / file)
 
+    def timing(self) -> list[dict[str, Any]]:
+        """Seconds and peak memory of every epoch in order."""
+        return read_lines(self.timing_file)
+
     def add_info(self, **entries: Any) -> None:
         """Record further facts about the run."""
         self.info.update(entries)
-        write_json(self.path / "run.json", self.info)
+        write_json(self.info_file, self.info)
 
     def model(self) -> ContrastiveModel:
         """The whole model with queue and prototypes as last saved."""

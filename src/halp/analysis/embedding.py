@@ -1,13 +1,44 @@
-"""The map of an embedding: feature vectors laid out on a plane for `figures.scatter`."""
+"""What an encoder sees: its features of test clips laid out on a plane, and the training clips nearest to some of them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.store import Store
+from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
+from halp.evaluation.features import embed
+from halp.evaluation.knn import neighbours
 
 _PRINCIPAL = 50
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """Test clips on a plane, and the nearest training clips of one test clip per class."""
+
+    clips: Indices  # (N,) test clips on the map
+    places: npt.NDArray[np.float64]  # (N, 2)
+    queries: Indices  # (Q,) test clips
+    neighbours: Indices  # (Q, k) training clips, nearest first
+    similarity: npt.NDArray[np.float32]  # (Q, k) cosine
+
+
+def embed_split(
+    encoder: PackagedEncoder, store: Store, split: str, *, most: int = 900, queries: int = 12, k: int = 3
+) -> EmbeddedSplit:
+    """Embed a store and map at most `most` of the test clips of a split, with the k nearest training clips of `queries`."""
+    features = embed(encoder, store, progress=False)
+    train, test = store.split(split)
+    shown = np.sort(np.random.default_rng(0).permutation(test)[:most])
+    _, first = np.unique(store.labels[test], return_index=True)
+    asked = test[first][:queries]
+    nearest, similarity = neighbours(features[train], features[asked], k=min(k, len(train)))
+    return EmbeddedSplit(shown, embedding_map(features[shown]), asked, train[nearest], similarity)
 
 
 def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0) -> npt.NDArray[np.float64]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from halp.analysis.embedding import embedding_map
 from halp.errors import InputError
-from halp.reports.embedding import embedding_map
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])

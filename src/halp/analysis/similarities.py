@@ -1,4 +1,4 @@
-"""The analysis figures of the supplement as series of numbers: similarities over training, and to every prototype."""
+"""How similarities evolve over training (the supplement's figures 4 and 5), read from the metrics of runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halp.clips.store import Store
-from halp.reports.run_report import prototype_similarities
+from halp.analysis.kept_positives import logged
 from halp.training.run import Run
 
 SIMILARITIES = {
@@ -16,11 +15,20 @@ SIMILARITIES = {
     "key – queue": "similarity_key_queue",
     "positive – queue": "similarity_positive_queue",
 }
-Series = tuple[list[str], list[list[object]]]
+Table = tuple[list[str], list[list[object]]]  # columns, rows
 
 
-def similarities(runs: Sequence[Run]) -> Series:
-    """Columns and one row an epoch: mean cosine of keys and positives to query and queue, over the runs' seeds."""
+def smooth_curve(run: Run, metric: str, window: int = 5) -> tuple[list[float], list[float]]:
+    """Steps and the running mean of a metric over a few logged steps; batches are noisy."""
+    steps, values = logged(run, metric)
+    if len(values) <= window:
+        return steps, values
+    padded = np.pad(np.asarray(values), (window // 2, window - 1 - window // 2), mode="edge")
+    return steps, np.convolve(padded, np.ones(window) / window, mode="valid").tolist()
+
+
+def similarities_by_epoch(runs: Sequence[Run]) -> Table:
+    """Columns and one row per epoch: mean cosine of keys and positives to query and queue, over the runs' seeds."""
     by_epoch: dict[int, dict[str, list[float]]] = {}
     for run in runs:
         stream = run.recipe.streams[0]
@@ -38,17 +46,7 @@ def similarities(runs: Sequence[Run]) -> Series:
     return ["epoch", *SIMILARITIES], rows
 
 
-def prototypes(run: Run, store: Store) -> Series:
-    """Columns and one row a prototype, closest to the key first."""
-    series = prototype_similarities(run, store)
-    ranks = next(iter(series.values()))[0] if series else []
-    rows: list[list[object]] = [
-        [rank, *(round(values[place], 4) for _, values in series.values())] for place, rank in enumerate(ranks)
-    ]
-    return ["prototype", *series], rows
-
-
-def thinned(rows: Sequence[list[object]], most: int = 12) -> list[list[object]]:
+def evenly_chosen(rows: Sequence[list[object]], most: int = 12) -> list[list[object]]:
     """Evenly chosen rows for a page, the first and the last among them."""
     if len(rows) <= most:
         return list(rows)
