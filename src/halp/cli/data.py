@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json
+from halp.cli.app import Settings, app, flat, print_json, print_table
 from halp.errors import InputError
 
 
@@ -21,6 +21,9 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     limit: int | None = None,
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
     option: Settings = (),
     overwrite: bool = False,
     json: bool = False,
@@ -41,6 +44,9 @@ def prepare(
         strict: stop at the first clip that cannot be used instead of leaving it out.
         workers: processes (default: all cores).
         limit: read only so many items.
+        window: cut recordings into windows of so many seconds.
+        stride: seconds from the start of one window to the next (default: the window).
+        fps: frames per second, where the files do not say or are wrong.
         option: settings of the format as name=number, such as min_score=0.3; `halp formats` lists them.
         overwrite: replace a store that is there already.
         json: print the manifest as JSON.
@@ -60,6 +66,9 @@ def prepare(
         strict=strict,
         workers=workers,
         limit=limit,
+        window=window,
+        stride=stride,
+        fps=fps,
         options=_numbers(flat(option)),
         overwrite=overwrite,
     )
@@ -101,7 +110,6 @@ def formats(*, json: bool = False) -> None:
     from rich.table import Table
 
     from halp.clips.readers import get_reader, list_readers, reader_options
-    from halp.progress import console
 
     known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
     if json:
@@ -111,7 +119,7 @@ def formats(*, json: bool = False) -> None:
     for name, description in known.items():
         options = {} if name == "synthetic" else reader_options(get_reader(name))
         table.add_row(name, description, "\n".join(f"{key}={value:g}" for key, value in options.items()))
-    console.print(table)
+    print_table(table)
 
 
 @app.command
@@ -134,7 +142,7 @@ def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = F
     if json:
         print_json(found.to_json())
     else:
-        console.print(found.table())
+        print_table(found.table())
     if html is not None:
         from halp.reports.store_page import store_page
 
@@ -160,3 +168,50 @@ def merge(
 
     made = pool(stores, out, topology=topology, overwrite=overwrite)
     console.print(f"written: [bold]{out}[/] with {len(made)} clips; look at it with: halp inspect {out}")
+
+
+@app.command
+def split(
+    store: Positional[Path],
+    *,
+    by: str = "subject",
+    folds: int | None = None,
+    hold_out: tuple[str, ...] = (),
+    name: str | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Make named train/test splits and save them in a store.
+
+    Examples:
+        halp split stores/mine --by subject --folds 5
+        halp split stores/mine --by stratified --folds 5
+        halp split stores/mine --by subject --hold-out 3 7 --name xsub
+
+    Args:
+        store: the store.
+        by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal every class out.
+        folds: make so many folds, called NAME-1, NAME-2, …
+        hold_out: values of the column to test on; all others are for training.
+        name: what to call the split (default: the column).
+        seed: another seed draws other folds.
+        overwrite: replace splits of the same name.
+        json: print as JSON.
+    """
+    from rich.table import Table
+
+    from halp.clips.new_splits import make_splits
+    from halp.clips.splits import split_sizes
+    from halp.clips.store import open_store
+
+    made = make_splits(store, by, folds=folds, hold_out=hold_out, name=name, seed=seed, overwrite=overwrite)
+    sizes = split_sizes(made, open_store(store).columns)
+    if json:
+        print_json({rule.name: {**(sizes[rule.name] or {}), "hash": rule.hash} for rule in made})
+        return
+    table = Table("split", "train", "test")
+    for rule in made:
+        size = sizes[rule.name] or {}
+        table.add_row(rule.name, str(size.get("train")), str(size.get("test")))
+    print_table(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,14 +11,17 @@ import numpy.typing as npt
 from halp.errors import InputError
 
 Frames = npt.NDArray[np.float32]
+Value = int | float | str
 
 
 @dataclass
 class Clip:
     """Frames `(T, P, V, C)` in float32 (an absent person is all zeros) and labels; -1 stands for "not known".
 
-    `extra` holds further whole numbers a data set has for its clips, such as `setup` or `repetition`; splits may use them.
+    `extra` holds further values a data set has for its clips, such as `setup` or `repetition`; splits may use them.
     `repairs` says in words what a reader had to mend; the manifest of a store names them.
+    `fps` are frames per second. A clip cut from a longer one names that `recording` and where it starts in it, in seconds
+    (in frames where `fps` is not known). `source` is the file below the source folder, where a reader's item is a file.
     """
 
     frames: Frames
@@ -25,8 +29,12 @@ class Clip:
     label: int = -1
     subject: int = -1
     camera: int = -1
-    extra: dict[str, int] = field(default_factory=dict)
+    extra: Mapping[str, Value] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
+    fps: float = -1.0
+    recording: str = ""
+    start: float = 0.0
+    source: str = ""
 
     def __post_init__(self) -> None:
         self.frames = np.ascontiguousarray(self.frames, dtype=np.float32)

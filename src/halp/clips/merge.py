@@ -62,7 +62,7 @@ def merge(
                         label=position.get(table.get(int(store.labels[index]), ""), -1),
                         subject=int(store.subjects[index]),
                         camera=int(store.cameras[index]),
-                        extra={**{key: int(values[index]) for key, values in extra.items()}, "source": source},
+                        extra={**{key: values[index].item() for key, values in extra.items()}, "source": source},
                     )
                 )
                 bar.advance()

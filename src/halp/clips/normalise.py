@@ -16,6 +16,8 @@ Step = Callable[[Frames, Topology], Frames]
 STEPS: dict[str, Step] = {}
 Vector = npt.NDArray[np.float64]
 
+#: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
+CLEANING = frozenset({"interpolate-gaps"})
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -35,8 +37,11 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
     return tuple(choose("normalisation step", name, STEPS) for name in steps)
 
 
-def normalise(frames: Frames, topology: Topology, steps: Sequence[str]) -> Frames:
-    """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros."""
+def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: float = -1.0) -> Frames:
+    """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros.
+
+    `fps` is the frame rate where it is known (-1 otherwise).
+    """
     for name in check_steps(steps):
         frames = STEPS[name](frames, topology)
     return frames

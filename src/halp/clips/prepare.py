@@ -12,70 +12,28 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.manifest import Manifest
-from halp.clips.normalise import check_steps, keep_most_moving, normalise
-from halp.clips.readers import Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
+from halp.clips.pipeline import Outcome, Pipeline
+from halp.clips.readers import Dropped, Info, Item
+from halp.clips.recordings import nothing_usable, open_source
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
+from halp.clips.windows import Cutting
 from halp.errors import InputError
 from halp.progress import Bar
-from halp.skeleton import Topology, get_topology, map_joints
+from halp.skeleton import Topology, get_topology
 
-Outcome = Clip | Dropped
 _CHUNK = 32
 # Below this many items starting other processes costs more than it saves.
 _FEW = 200
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a process needs to turn items into clips of the store."""
-
-    reader: Reader
-    info: Info
-    target: Topology
-    steps: tuple[str, ...]
-
-    def work(self, items: Sequence[Item]) -> list[Outcome]:
-        """Clips and drops of these items, in order."""
-        return [outcome for item in items for outcome in self._read(item)]
-
-    def _read(self, item: Item) -> list[Outcome]:
-        try:
-            outcomes = self.reader.read(item)
-        except InputError as error:
-            return [Dropped(item.path.name, str(error))]
-        except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
-            what = f"'{item}': the reader of '{self.reader.name}' stumbled ({type(error).__name__}: {error})"
-            return [Dropped(item.path.name, f"{what}; leave this file out")]
-        return [self._finish(outcome) if isinstance(outcome, Clip) else outcome for outcome in outcomes]
-
-    def _finish(self, clip: Clip) -> Outcome:
-        """Map, normalise and check one clip."""
-        names = self.info.class_names
-        if names and not -1 <= clip.label < len(names):
-            return Dropped(clip.name, f"its class {clip.label} is none of the {len(names)} known ones")
-        if not clip.frames.any():
-            return Dropped(clip.name, "nobody is seen in any frame")
-        try:
-            frames, repairs = clip.frames, clip.repairs
-            if frames.shape[1] > self.info.persons:
-                frames, more = keep_most_moving(frames, self.info.persons)
-                repairs += more
-            if self.target != self.info.topology:
-                frames = map_joints(frames, self.info.topology, self.target)
-            with np.errstate(over="ignore", invalid="ignore"):
-                frames = normalise(frames, self.target, self.steps)
-            return replace(clip, frames=frames, repairs=repairs)
-        except InputError as error:
-            return Dropped(clip.name, str(error))
 
 
 def prepare(
@@ -89,7 +47,10 @@ def prepare(
     limit: int | None = None,
     topology: str | Topology | None = None,
     splits: Sequence[Rule] = (),
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
@@ -98,29 +59,33 @@ def prepare(
     `format` is a reader's name or `auto`; `normalisation` replaces the format's own steps (`()` for none); `topology` maps
     the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise);
     `options` change settings of the reader, such as `min_score`, below which a joint counts as missing.
+    `window` and `stride` cut recordings into windows of so many seconds; `fps` is the frame rate where files tell none.
     A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
     """
     began = time.monotonic()
     source = Path(source)
-    if not source.exists():
-        raise InputError(f"there is nothing at '{source}'; check the path of the source")
-    reader = with_options(sniff_reader(source) if format == "auto" else get_reader(format), options or {})
-    info = reader.info(source)
-    target = get_topology(topology) if isinstance(topology, str) else topology or info.topology
-    steps = check_steps(info.normalisation if normalisation is None else normalisation)
-    plan = Plan(reader, info, target, steps)
-    _rehearse(plan)
-    items = list(reader.items(source))[:limit]
-    recorded = [*info.applied, *steps]
-    manifest = Manifest(reader.name, source.name, recorded)
+    if limit is not None and limit < 1:
+        raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
+    cutting = Cutting(window, stride, fps)
+    target = get_topology(topology) if isinstance(topology, str) else topology
+    plan, items = open_source(source, format, cutting, normalisation, target, options=options)
+    items, info = items[:limit], plan.info
+    recorded = [*info.applied, *plan.steps]
+    manifest = Manifest(plan.reader.name, source.name, recorded)
     writer = StoreWriter(
         store,
-        target,
+        plan.target,
         persons=info.persons,
         class_names=info.class_names,
         splits=(*info.splits, *splits),
         normalisation=recorded,
-        origin={"format": reader.name, "source": source.name, "options": dict(options or {}), **info.origin},
+        origin={
+            "format": plan.reader.name,
+            "source": source.name,
+            "options": dict(options or {}),
+            **({} if cutting == Cutting() else {"windows": asdict(cutting)}),
+            **info.origin,
+        },
         overwrite=overwrite,
     )
     with writer, Bar("prepare", len(items), shown=progress) as bar:
@@ -131,11 +96,7 @@ def prepare(
                     _take(outcome, names, info, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
-            first = manifest.dropped[0]
-            raise InputError(
-                f"not one clip of '{source}' can be used, nothing was written; the first one, '{first['name']}': "
-                f"{first['reason']}"
-            )
+            raise nothing_usable(source, [Dropped(**one) for one in manifest.dropped[:1]])
         manifest.splits = writer.split_sizes()
         manifest.seconds = round(time.monotonic() - began, 3)
         writer.manifest = manifest.to_json()
@@ -157,17 +118,8 @@ def _take(outcome: Outcome, names: set[str], info: Info, writer: StoreWriter, ma
     manifest.keep(outcome, info.class_names[outcome.label] if known else str(outcome.label))
 
 
-def _rehearse(plan: Plan) -> None:
-    """Find out on one invented frame whether the mapping and the steps fit the topology, before anything is read."""
-    shape = (1, plan.info.persons, len(plan.info.topology), plan.info.topology.dimensions)
-    frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
-    if plan.target != plan.info.topology:
-        frames = map_joints(frames, plan.info.topology, plan.target)
-    normalise(frames, plan.target, plan.steps)
-
-
 def _outcomes(
-    plan: Plan, items: Sequence[Item], workers: int | None
+    plan: Pipeline, items: Sequence[Item], workers: int | None
 ) -> Generator[tuple[int, list[Outcome]], None, None]:
     """Pairs of how many items were done and what came of them, in the order of the items."""
     workers = _cores() if workers is None else workers
@@ -215,10 +167,10 @@ def keep_memory() -> None:
     del block
 
 
-_plan: Plan
+_plan: Pipeline
 
 
-def _start(plan: Plan) -> None:
+def _start(plan: Pipeline) -> None:
     """Set up a reading process: it leaves the keyboard to its parent and ends with it."""
     global _plan
     _plan = plan

@@ -11,12 +11,16 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    from halp.clips.store import Store
 
 Indices = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -99,7 +103,7 @@ class Split(Rule):
 class Fold(Rule):
     """Part `fold` of `folds` is for testing, the others for training; clips equal in `column` stay together.
 
-    Without a column single clips are drawn; `stratified` then deals the clips of every class out evenly.
+    Without a column single clips are drawn; `stratified` then deals the clips (or recordings) of every class out evenly.
     """
 
     name: str
@@ -124,7 +128,7 @@ class Fold(Rule):
         values = self._column(columns, self.column)
         groups, member = np.unique(values, return_inverse=True)
         order = ranking(groups, self.seed)
-        if self.stratified and self.column == "name":
+        if self.stratified and self.column in ("name", "recording"):
             labels = self._column(columns, "label")[np.unique(values, return_index=True)[1]]
             order = order[np.argsort(labels[order], kind="stable")]
         place = np.empty(len(groups), dtype=np.int64)
@@ -261,3 +265,57 @@ def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
             f"split '{name}' was changed after it was saved (fingerprint {recorded}); add it under a new name"
         )
     return rule
+
+
+#: The name that stands for "every clip, with no split".
+ALL = "all"
+
+
+def training_clips(store: Store, split: str) -> tuple[Indices, str]:
+    """Indices of the clips to learn from, and a sentence where they are not those of the split that was asked for.
+
+    A store without any split is learned from whole; a store that has others is an error that lists them.
+    """
+    if split == ALL:
+        return np.arange(len(store)), ""
+    if split in store.splits:
+        return store.split(split)[0], ""
+    if not store.splits:
+        return np.arange(len(store)), (
+            f"store '{store.path}' has no splits: learning from all {len(store)} clips (make splits with "
+            f"`halp split {quote(str(store.path))} --by subject`)"
+        )
+    raise InputError(
+        f"store '{store.path}' has no split '{split}'; it has {', '.join(sorted(store.splits))}: choose one with --set "
+        f"split=NAME, learn from all clips with --set split={ALL}, or make one with `halp split {quote(str(store.path))}`"
+    )
+
+
+def default_split(store: Store, folds: int = 5) -> tuple[list[Rule], str]:
+    """Rules to evaluate with where a store has no splits, and a sentence that says which they are and why.
+
+    Folds over subjects where at least two are known, otherwise folds in which every class has its share; windows of one
+    recording stay together, so that no test clip overlaps a training clip.
+    """
+    labelled = store.labels >= 0
+    subjects = np.unique(store.subjects[labelled & (store.subjects >= 0)])
+    if len(subjects) > 1 and (store.subjects[labelled] >= 0).all():
+        number = min(folds, len(subjects))
+        rules: list[Rule] = [*k_fold("subjects", number, column="subject")]
+        return rules, f"store '{store.path}' has no splits: {number} folds over its {len(subjects)} subjects"
+    if len(np.unique(store.labels[labelled])) < 2:
+        raise InputError(
+            f"store '{store.path}' has no splits and fewer than two classes; give labels with "
+            "`halp prepare … --labels TABLE`, or folders named after the classes"
+        )
+    recordings = store.columns.get("recording")
+    column = "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
+    groups = store.columns[column][labelled]
+    sizes = [len(np.unique(groups[store.labels[labelled] == label])) for label in np.unique(store.labels[labelled])]
+    number = max(2, min(folds, *sizes))
+    rules = [*k_fold("folds", number, column=column, stratified=True)]
+    kind = "recordings" if column == "recording" else "clips"
+    return rules, (
+        f"store '{store.path}' has no splits and does not know all subjects: {number} stratified folds over {kind}, so that "
+        "a person may be in the training and in the test part"
+    )

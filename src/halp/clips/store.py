@@ -225,9 +225,12 @@ class StoreWriter:
             "camera": clip.camera,
         }
         for column in clip.extra.keys() - self._columns.keys():
-            self._columns[column] = [-1] * len(self._columns["name"])
+            self._columns[column] = [unknown(clip.extra[column])] * len(self._columns["name"])
         for column, values in self._columns.items():
-            values.append(row[column] if column in row else clip.extra.get(column, -1))
+            if column in row:
+                values.append(row[column])
+            else:
+                values.append(clip.extra[column] if column in clip.extra else unknown(values[0] if values else -1))
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
         """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
@@ -297,6 +300,11 @@ def _write_text(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def unknown(like: Any) -> int | str:
+    """What stands in a column where a clip has no value: an empty text among texts, -1 among numbers."""
+    return "" if isinstance(like, str) else -1
 
 
 def topology_from_json(data: Mapping[str, Any]) -> Topology:

@@ -23,6 +23,7 @@ from halp.skeleton import KINECT_V2
 _NAME = re.compile(r"A(\d{2})N(\d{2})-([LMR])\.txt", re.ASCII | re.IGNORECASE)
 _CAMERAS = {"L": 1, "M": 2, "R": 3}
 _NUMBERS = 2 * 25 * 3
+_FPS = 30.0
 _LARGEST_FILE = 128 * MIB
 # The published lists hold all recordings but these; they follow the performer (N) and the camera (L, M, R).
 UNLISTED = frozenset({"A05N04-M", "A07N12-M", "A08N12-M", "A14N12-M", "A20N01-M"})
@@ -99,8 +100,11 @@ class PkuReader:
                         label=label,
                         subject=int(match[2]),
                         camera=_CAMERAS[match[3].upper()],
-                        extra={"recording": int(match[1]), "start": start},
+                        extra={"sequence": int(match[1])},
                         repairs=repairs,
+                        fps=_FPS,
+                        recording=name,
+                        start=start / _FPS,
                     )
                     outcomes.append(unless_empty(clip))
                 except InputError as error:
