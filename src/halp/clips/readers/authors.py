@@ -21,7 +21,7 @@ from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, load_npy
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
-from halp.clips.readers.text import coordinates, problem, safe_name, unless_empty, whole_number
+from halp.clips.readers.text import class_count, coordinates, problem, safe_name, unless_empty, whole_number
 from halp.clips.splits import Rule, Split
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
@@ -69,12 +69,13 @@ class AuthorsReader:
     def info(self, path: Path) -> Info:
         files = _files(path)
         parts = [_load(file) for file in files]
-        largest = max(label for part in parts for label in map(_as_label, part.labels))
-        samples = [parse_name(str(name)) for part in parts for name in part.names[:1000]]
+        labels = [label for part in parts for label in part.labels]
+        classes = class_count(labels, len(labels))
+        samples = [isinstance(name, str) and parse_name(name) for part in parts for name in part.names[:1000]]
         splits: list[Rule] = []
-        names: tuple[str, ...] = tuple(map(str, range(largest + 1)))
+        names: tuple[str, ...] = tuple(map(str, range(classes)))
         if samples and all(samples):
-            small = largest < 60
+            small = classes <= 60
             splits += SPLITS_60 if small else SPLITS_120
             names = class_names()[: 60 if small else 120]
         if len(files) > 1:
@@ -95,7 +96,8 @@ class AuthorsReader:
             try:
                 outcomes.append(_clip(item.path, part, row))
             except InputError as error:
-                outcomes.append(Dropped(str(part.names[row])[:200], str(error)))
+                name = part.names[row]
+                outcomes.append(Dropped(name[:200] if isinstance(name, str) else f"row {row}", str(error)))
         return outcomes
 
 
@@ -114,10 +116,6 @@ def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
         extra |= {"setup": sample.setup, "repetition": sample.repetition}
     subject, camera = (sample.performer, sample.camera) if sample is not None else (-1, -1)
     return unless_empty(Clip(frames, name, label, subject, camera, extra))
-
-
-def _as_label(label: object) -> int:
-    return int(label) if isinstance(label, int | np.integer) else -1
 
 
 def _files(path: Path) -> list[Path]:

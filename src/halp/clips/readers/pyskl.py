@@ -20,7 +20,15 @@ from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, head
 from halp.clips.readers.ntu import class_names, parse_name
-from halp.clips.readers.text import coordinates, forget_unsure, problem, safe_name, unless_empty, whole_number
+from halp.clips.readers.text import (
+    class_count,
+    coordinates,
+    forget_unsure,
+    problem,
+    safe_name,
+    unless_empty,
+    whole_number,
+)
 from halp.clips.splits import Split
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
@@ -58,10 +66,11 @@ class PysklReader:
 
     def info(self, path: Path) -> Info:
         data = _load(_only_file(path))
-        labels = [clip.get("label", -1) for clip in data.clips]
-        largest = max((label for label in labels if isinstance(label, int | np.integer)), default=-1)
-        of_ntu = all(parse_name(str(clip.get("frame_dir"))) for clip in data.clips[:10])
-        names = class_names()[: 60 if largest < 60 else 120] if of_ntu else tuple(map(str, range(int(largest) + 1)))
+        labels = [clip.get("label", -1) for clip in data.clips if isinstance(clip, dict)]
+        classes = class_count(labels, len(data.clips))
+        first = [clip.get("frame_dir") for clip in data.clips[:10] if isinstance(clip, dict)]
+        of_ntu = all(isinstance(name, str) and parse_name(name) for name in first)
+        names = class_names()[: 60 if classes <= 60 else 120] if of_ntu else tuple(map(str, range(classes)))
         return Info(
             data.topology,
             persons=data.persons,
@@ -84,7 +93,7 @@ class PysklReader:
                 outcomes.append(_clip(data, data.clips[row], where))
             except InputError as error:
                 name = data.clips[row].get("frame_dir") if isinstance(data.clips[row], dict) else None
-                outcomes.append(Dropped(str(name or where)[:200], str(error)))
+                outcomes.append(Dropped(name[:200] if isinstance(name, str) and name else where, str(error)))
         return outcomes
 
 
@@ -171,7 +180,7 @@ def _parts(split: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
     """{split: {clip name: 0 for training, 1 for testing}} from lists such as `xsub_train` and `xsub_val`."""
     lists: dict[str, dict[str, Any]] = {}
     for key, names in split.items():
-        match = _PART.fullmatch(str(key))
+        match = _PART.fullmatch(key) if isinstance(key, str) else None
         if match and isinstance(names, list | tuple | set):
             name = f"{match['before']}{match['after']}" or "default"
             lists.setdefault(name, {})[match["part"].lower()] = names
@@ -179,7 +188,10 @@ def _parts(split: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
     for name, parts in lists.items():
         test = parts.get("test", parts.get("val"))
         if "train" in parts and test is not None:
-            result[name] = {**{str(one): 1 for one in test}, **{str(one): 0 for one in parts["train"]}}
+            result[name] = {
+                **{str(one): 1 for one in test if isinstance(one, str | int)},
+                **{str(one): 0 for one in parts["train"] if isinstance(one, str | int)},
+            }
     return result
 
 

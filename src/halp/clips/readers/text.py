@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 LARGEST = 1e7
 LONGEST_NAME = 200
 MOST_CELLS = 2**28
+# Labels beyond this number and beyond the number of clips are not class numbers.
+MOST_CLASSES = 10_000
 
 
 def problem(path: Path, where: str, what: str, remedy: str) -> InputError:
@@ -32,7 +34,7 @@ def problem(path: Path, where: str, what: str, remedy: str) -> InputError:
 
 def shown(value: object) -> str:
     """A value as it may stand in a message: short and on one line."""
-    text = repr(value)
+    text = repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -58,6 +60,17 @@ def whole_number(value: object, path: Path, where: str) -> int:
     if abs(result) >= 2**53:
         raise problem(path, where, f"{shown(value)} is too large", "correct it or leave this clip out")
     return int(result)
+
+
+def class_count(labels: Iterable[object], clips: int) -> int:
+    """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do not count.
+
+    >>> class_count([0, 4, "walk", 2_000_000_000], clips=4)
+    5
+    """
+    limit = max(clips, MOST_CLASSES)
+    whole = (int(label) for label in labels if isinstance(label, int | np.integer))
+    return 1 + max((label for label in whole if 0 <= label < limit), default=-1)
 
 
 def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
@@ -125,10 +138,10 @@ def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floa
 
 def safe_name(name: object, path: Path, where: str) -> str:
     """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
-    text = str(name).strip()
+    text = str(name).strip() if isinstance(name, str | int) else ""
     parts = text.replace("\\", "/").split("/")
     if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:
-        raise problem(path, where, f"{shown(text)} cannot name a clip", "use a short plain name without '..'")
+        raise problem(path, where, f"{shown(text or name)} cannot name a clip", "use a short plain name without '..'")
     return text
 
 
