@@ -102,7 +102,7 @@ def test_wrong_recipes_are_refused(store: Store, tmp_path: Path, setting: str, w
 
 def test_missing_and_damaged_stores_are_refused(store: Store, tmp_path: Path) -> None:
     refused(halp("pretrain", "small", "--data", tmp_path / "none"), "there is no store", "halp prepare")
-    refused(halp("inspect", tmp_path), "no store", "store.json")
+    refused(halp("inspect", tmp_path), "not a store", "store.json")
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("store.json", "index.json", "frames.npy"):

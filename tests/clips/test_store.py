@@ -63,12 +63,12 @@ def test_overwriting_replaces_the_old_store_in_one_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("store.json", None, "is no store"),
+        ("store.json", None, "is not a store"),
         ("store.json", "{", "cannot be read"),
         ("store.json", "[]", "no part of a store"),
         ("store.json", '{"format": 99}', "format 99"),
         ("store.json", '{"format": 1}', "damaged"),
-        ("index.json", None, "is no store"),
+        ("index.json", None, "is not a store"),
         ("index.json", '{"length": [1]}', "damaged"),
         ("index.json", '{"length": "x"}', "damaged"),
         ("frames.npy", None, "damaged"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from tyro.conf import Positional
 
@@ -24,6 +25,8 @@ def prepare(
     window: float | None = None,
     stride: float | None = None,
     fps: float | None = None,
+    labels: Path | None = None,
+    path: str | None = None,
     option: Settings = (),
     overwrite: bool = False,
     json: bool = False,
@@ -47,15 +50,31 @@ def prepare(
         window: cut recordings into windows of so many seconds.
         stride: seconds from the start of one window to the next (default: the window).
         fps: frames per second, where the files do not say or are wrong.
-        option: settings of the format as name=number, such as min_score=0.3; `halp formats` lists them.
+        labels: a CSV table with a column name or path, and label, subject, camera or any others.
+        path: a pattern of the paths below the source that names columns, such as "{subject}/{label}/*.bvh".
+        option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.
         overwrite: replace a store that is there already.
         json: print the manifest as JSON.
     """
+    from rich.markup import escape
+
     from halp.clips.prepare import prepare as make
     from halp.progress import console
 
     if format == "synthetic":
-        _prepare_synthetic(source, store, overwrite)
+        given = {
+            "normalise": normalise,
+            "topology": topology,
+            "limit": limit,
+            "window": window,
+            "stride": stride,
+            "fps": fps,
+            "labels": labels,
+            "path": path,
+            "option": option or None,
+            "workers": workers,
+        }
+        _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
     manifest = make(
         format,
@@ -69,35 +88,51 @@ def prepare(
         window=window,
         stride=stride,
         fps=fps,
-        options=_numbers(flat(option)),
+        labels=labels,
+        path=path,
+        options=_options(flat(option)),
         overwrite=overwrite,
     )
     if json:
         print_json(manifest.to_json())
     else:
+        for note in manifest.notes:
+            console.print(f"[yellow]warning:[/] {escape(note)}", soft_wrap=True)
         console.print(manifest.summary())
-        console.print(f"written: [bold]{store}[/]; look at it with: halp inspect {store}")
+        _written(store)
 
 
-def _numbers(options: tuple[str, ...]) -> dict[str, float]:
-    numbers = {}
-    for option in options:
-        name, _, value = option.partition("=")
-        try:
-            numbers[name.strip()] = float(value)
-        except ValueError:
-            raise InputError(f"--option takes name=number, for example min_score=0.3, not '{option}'") from None
-    return numbers
+def _written(store: Path, clips: int | None = None) -> None:
+    """Say what was made and the command that comes next, fit to be pasted into a shell."""
+    from rich.markup import escape
 
-
-def _prepare_synthetic(count: Path, store: Path, overwrite: bool) -> None:
-    from halp.clips.synthetic import make_synthetic_store
     from halp.progress import console
 
+    count = "" if clips is None else f" with {clips} clips"
+    line = f"written: [bold]{escape(str(store))}[/]{count}; look at it with: halp inspect {escape(quote(str(store)))}"
+    console.print(line, soft_wrap=True, highlight=False)
+
+
+def _options(options: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise InputError(f"--option takes name=value, for example min_score=0.3, not '{option}'")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[str]) -> None:
+    from halp.clips.synthetic import make_synthetic_store
+
+    if given:
+        names = ", ".join(f"--{name}" for name in given)
+        raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
     if not str(count).isdigit():
         raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
     made = make_synthetic_store(store, count=int(str(count)), overwrite=overwrite)
-    console.print(f"written: [bold]{store}[/] with {len(made)} clips; look at it with: halp inspect {store}")
+    _written(store, len(made))
 
 
 @app.command
@@ -118,7 +153,7 @@ def formats(*, json: bool = False) -> None:
     table = Table("format", "what it reads", "options")
     for name, description in known.items():
         options = {} if name == "synthetic" else reader_options(get_reader(name))
-        table.add_row(name, description, "\n".join(f"{key}={value:g}" for key, value in options.items()))
+        table.add_row(name, description, "\n".join(f"{key}={value}" for key, value in options.items()))
     print_table(table)
 
 
@@ -164,10 +199,9 @@ def merge(
         overwrite: replace a store that is there already.
     """
     from halp.clips.merge import merge as pool
-    from halp.progress import console
 
     made = pool(stores, out, topology=topology, overwrite=overwrite)
-    console.print(f"written: [bold]{out}[/] with {len(made)} clips; look at it with: halp inspect {out}")
+    _written(out, len(made))
 
 
 @app.command

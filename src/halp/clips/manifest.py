@@ -14,7 +14,8 @@ from halp.clips.readers import Dropped
 class Manifest:
     """Filled while a store is made and saved in it as `manifest.json`.
 
-    `dropped` holds the clips left out, `repaired` those that were mended; counts are by class, subject and camera number.
+    `dropped` holds the clips left out, `repaired` those that were mended, `notes` what else a user should know; counts are
+    by class, subject and camera number.
     """
 
     format: str
@@ -28,6 +29,7 @@ class Manifest:
     subjects: Counter[int] = field(default_factory=Counter)
     cameras: Counter[int] = field(default_factory=Counter)
     splits: dict[str, dict[str, int] | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property

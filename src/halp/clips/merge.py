@@ -33,6 +33,7 @@ def merge(
     if len(stores) < 2:
         raise InputError(f"merging takes at least two stores, not {len(stores)}")
     opened = [open_store(one) for one in stores]
+    _refuse_twins(opened)
     target = get_topology(topology) if isinstance(topology, str) else topology or opened[0].topology
     _check_alike(opened)
     labels = _labels(opened)
@@ -68,6 +69,18 @@ def merge(
                 bar.advance()
         writer.manifest = _manifest(opened, names)
     return open_store(path)
+
+
+def _refuse_twins(stores: Sequence[Store]) -> None:
+    """Raise where two stores hold the same clips: copies of a clip would end up in the training and the test part."""
+    seen: dict[str, Store] = {}
+    for store in stores:
+        twin = seen.setdefault(store.hash, store)
+        if twin is not store:
+            raise InputError(
+                f"stores '{twin.path}' and '{store.path}' hold the same clips; merged, copies of a clip could be trained "
+                "and tested on: leave one of the two out"
+            )
 
 
 def _check_alike(stores: Sequence[Store]) -> None:

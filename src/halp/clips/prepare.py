@@ -22,10 +22,11 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.manifest import Manifest
 from halp.clips.pipeline import Outcome, Pipeline
-from halp.clips.readers import Dropped, Info, Item
+from halp.clips.readers import Dropped, Item
 from halp.clips.recordings import nothing_usable, open_source
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
+from halp.clips.tags import make_tagger
 from halp.clips.windows import Cutting
 from halp.errors import InputError
 from halp.progress import Bar
@@ -51,6 +52,8 @@ def prepare(
     window: float | None = None,
     stride: float | None = None,
     fps: float | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    path: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
@@ -59,6 +62,8 @@ def prepare(
     `format` is a reader's name or `auto`; `normalisation` replaces the format's own steps (`()` for none); `topology` maps
     the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise);
     `options` change settings of the reader, such as `min_score`, below which a joint counts as missing.
+    `labels` is a table with a column `name` or `path` and others (`label`, `subject`, `camera`, …), `path` a pattern such as
+    `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
     `window` and `stride` cut recordings into windows of so many seconds; `fps` is the frame rate where files tell none.
     A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
     """
@@ -70,13 +75,15 @@ def prepare(
     target = get_topology(topology) if isinstance(topology, str) else topology
     plan, items = open_source(source, format, cutting, normalisation, target, options=options)
     items, info = items[:limit], plan.info
+    tagger = make_tagger(source, None if labels is None else Path(labels), path)
+    class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
     manifest = Manifest(plan.reader.name, source.name, recorded)
     writer = StoreWriter(
         store,
         plan.target,
         persons=info.persons,
-        class_names=info.class_names,
+        class_names=class_names,
         splits=(*info.splits, *splits),
         normalisation=recorded,
         origin={
@@ -93,17 +100,27 @@ def prepare(
         with closing(_outcomes(plan, items, workers)) as results:
             for number, outcomes in results:
                 for outcome in outcomes:
-                    _take(outcome, names, info, writer, manifest, strict)
+                    tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
+                    _take(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
             raise nothing_usable(source, [Dropped(**one) for one in manifest.dropped[:1]])
+        if tagger is not None and (note := tagger.check()):
+            manifest.notes.append(note)
         manifest.splits = writer.split_sizes()
         manifest.seconds = round(time.monotonic() - began, 3)
         writer.manifest = manifest.to_json()
     return manifest
 
 
-def _take(outcome: Outcome, names: set[str], info: Info, writer: StoreWriter, manifest: Manifest, strict: bool) -> None:
+def _take(
+    outcome: Outcome,
+    names: set[str],
+    class_names: Sequence[str],
+    writer: StoreWriter,
+    manifest: Manifest,
+    strict: bool,
+) -> None:
     """Write a clip or note why it is left out."""
     if isinstance(outcome, Clip) and outcome.name in names:
         outcome = Dropped(outcome.name, "a clip of this name was read before; give every clip a name of its own")
@@ -114,8 +131,8 @@ def _take(outcome: Outcome, names: set[str], info: Info, writer: StoreWriter, ma
         return
     names.add(outcome.name)
     writer.add(outcome)
-    known = 0 <= outcome.label < len(info.class_names)
-    manifest.keep(outcome, info.class_names[outcome.label] if known else str(outcome.label))
+    known = 0 <= outcome.label < len(class_names)
+    manifest.keep(outcome, class_names[outcome.label] if known else str(outcome.label))
 
 
 def _outcomes(

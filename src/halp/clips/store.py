@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any
 
@@ -107,7 +108,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     """Open a store; frames stay on disk until they are used."""
     path = Path(path)
     if not path.exists():
-        raise InputError(f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {path}`")
+        raise InputError(
+            f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
+        )
     header = _read_json(path / "store.json")
     if header.get("format") != FORMAT:
         raise InputError(
@@ -135,7 +138,11 @@ def _read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"'{path.parent}' is no store: '{path.name}' is missing; make one with `halp prepare`"
+            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
+        ) from None
+    except NotADirectoryError:
+        raise InputError(
+            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read ({error}); prepare the store again") from error
@@ -164,8 +171,9 @@ class StoreWriter:
     ) -> None:
         self.path = Path(path)
         if self.path.exists() and not (overwrite and (self.path / "store.json").exists()):
-            what = "exists already" if not overwrite else "is no store, and only a store is overwritten"
-            raise InputError(f"'{self.path}' {what}; remove it or choose another place for the store")
+            is_store = (self.path / "store.json").exists()
+            what = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
+            raise InputError(f"'{self.path}' exists already; {what}, or choose another place for the store")
         self._topology, self._persons, self._splits = topology, persons, list(splits)
         self._header = {
             "format": FORMAT,

@@ -81,5 +81,5 @@ def test_the_registry_names_its_formats_and_the_nearest_spelling(tmp_path: Path)
     assert all(list_readers().values())
     with pytest.raises(InputError, match="did you mean 'pyskl'"):
         get_reader("pyskel")
-    with pytest.raises(InputError, match="no known format"):
+    with pytest.raises(InputError, match="is empty"):
         sniff_reader(tmp_path)

@@ -28,9 +28,29 @@ def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes
     assert not [name for name in ours if get_reader(name).sniff(path)]
 
 
-def test_an_empty_folder_is_of_no_known_format(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is of no known format; name one of"):
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "is empty; put recordings into it"),
+        (["a.mp4", "b.MOV"], "2 files .* are video, not poses; run a pose estimator first"),
+        (["a/1.jpg"], "are pictures, not poses"),
+        (["a.fbx"], "export the animation as BVH"),
+        (["a.slp", "notes.md"], "analysis file"),
+        (["readme.md"], "1 files \\(1 .md\\).*`halp formats` lists"),
+    ],
+)
+def test_a_source_that_nobody_reads_says_what_was_found_and_what_to_do(files, message: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=message):
         sniff_reader(tmp_path)
+
+
+def test_a_single_video_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"a.mp4' is video, not poses"):
+        sniff_reader(tmp_path / "a.mp4")
 
 
 def test_a_missing_path_says_so(tmp_path: Path) -> None:

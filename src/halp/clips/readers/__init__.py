@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -109,36 +110,68 @@ def get_reader(name: str) -> Reader:
     return _READERS[choose("format", name, _READERS)]
 
 
-def reader_options(reader: Reader) -> dict[str, float]:
+Option = int | float | str
+# Options that several readers have, what they have to be, and in words.
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "persons": (lambda value: 1 <= value <= 20, "a whole number from 1 to 20"),
+    "min_score": (lambda value: value >= 0, "0 or more"),
+    "aspect": (lambda value: value > 0, "width / height of the picture, above 0"),
+    "scale": (lambda value: value > 0, "above 0"),
+}
+
+
+def reader_options(reader: Reader) -> dict[str, Option]:
     """Settings of a reader that may be changed, such as `min_score`, with their values."""
     if not dataclasses.is_dataclass(reader) or isinstance(reader, type):
         return {}
     values = {field.name: getattr(reader, field.name) for field in dataclasses.fields(reader)}
-    return {name: value for name, value in values.items() if type(value) in (int, float)}
+    fixed = ("name", "description")
+    return {name: value for name, value in values.items() if type(value) in (int, float, str) and name not in fixed}
 
 
-def with_options(reader: Reader, options: Mapping[str, float]) -> Reader:
-    """The reader with some of its settings changed; a setting it does not have is named."""
+def with_options(reader: Reader, options: Mapping[str, Option]) -> Reader:
+    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is named."""
     known = reader_options(reader)
+    changed: dict[str, Option] = {}
     for name, value in options.items():
         if not known:
             raise InputError(f"format '{reader.name}' has no options; leave out {name}={value}")
         choose(f"option of format '{reader.name}'", name, known)
-        if type(known[name]) is int and not float(value).is_integer():
-            raise InputError(f"option {name} of format '{reader.name}' is a whole number, not {value}")
-    if not options:
-        return reader
-    return dataclasses.replace(reader, **{name: type(known[name])(value) for name, value in options.items()})  # type: ignore[type-var]
+        changed[name] = _option(reader.name, name, value, type(known[name]))
+    return dataclasses.replace(reader, **changed) if changed else reader  # type: ignore[type-var]
+
+
+def _option(format: str, name: str, value: Option, kind: type) -> Option:
+    """A value of an option as its kind, checked."""
+    what = f"option {name} of format '{format}'"
+    if kind is str:
+        return str(value)
+    try:
+        number = float(value)
+    except ValueError:
+        raise InputError(f"{what} is a number, not '{value}'") from None
+    if kind is int and not number.is_integer():
+        raise InputError(f"{what} is a whole number, not {value}")
+    allowed, words = _RULES.get(name, (lambda value: True, "a finite number"))
+    if not math.isfinite(number) or not allowed(number):
+        raise InputError(f"{what} cannot be {value}; it is {words}")
+    return int(number) if kind is int else number
 
 
 def sniff_reader(path: Path) -> Reader:
-    """The one reader that recognises `path`; an error lists the candidates or the known formats."""
+    """The one reader that recognises `path`; an error lists the candidates, or what was found instead of pose files."""
+    from halp.clips.readers.unknown import describe_unknown
+
     _load_all()
     if not path.exists():
         raise InputError(f"there is nothing at '{path}'; check the path of the source")
     found = [reader for _, reader in sorted(_READERS.items()) if reader.sniff(path)]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(reader.name for reader in found) or ", ".join(sorted(_READERS))
-    problem = "could be of several formats" if found else "is of no known format"
-    raise InputError(f"'{path}' {problem}; name one of: {names}")
+    if found:
+        names = " or ".join(reader.name for reader in found)
+        raise InputError(
+            f"'{path}' could be of several formats; name one of them in place of auto ({names}), or prepare the files of "
+            "each format from a folder of its own"
+        )
+    raise InputError(describe_unknown(path))

@@ -110,9 +110,11 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
 
 
 def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
-    """The content of a JSON file; NaN and infinities, which JSON does not have, are refused."""
+    """The content of a JSON file; NaN, as Python writes it, is null, and infinities are refused."""
 
     def refuse(constant: str) -> Any:
+        if constant == "NaN":
+            return None
         raise InputError(f"'{path}': {constant} is no JSON; write null for what is missing")
 
     try:

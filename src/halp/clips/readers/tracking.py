@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 
 from halp.clips.clip import Frames
 
@@ -72,6 +71,8 @@ def _match(people: Sequence[Detection], tracks: Sequence[_Track]) -> dict[int, _
     # Tracks that ended long ago are not asked again, or a long video of passers-by would take forever.
     open_tracks = [track for track in tracks if track.identity < 0][-4 * CROWD :]
     if loose and open_tracks:
+        from scipy.optimize import linear_sum_assignment  # slow to import, and listing formats does not need it
+
         costs = _costs(loose, open_tracks)
         for row, column in zip(*linear_sum_assignment(np.minimum(costs, 10 * FARTHEST))):
             if costs[row, column] <= FARTHEST:

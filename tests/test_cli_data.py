@@ -1,0 +1,74 @@
+"""The data commands as a person meets them: results on standard output, mistakes in one sentence that can be acted on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reader_samples import BVH, write_mediapipe
+from test_cli import halp, refused
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "my recordings"
+    folder.mkdir()
+    write_mediapipe(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--option", "persons=0"], ("persons", "from 1 to 20")),
+        (["--option", "persons=-1"], ("persons", "from 1 to 20")),
+        (["--option", "persons=1.5"], ("whole number",)),
+        (["--option", "aspect=0"], ("aspect", "above 0")),
+        (["--option", "aspect=nan"], ("aspect", "above 0")),
+        (["--option", "min_score=x"], ("a number, not 'x'",)),
+        (["--option", "persons"], ("name=value",)),
+        (["--limit", "-1"], ("limit of -1",)),
+        (["--limit", "0"], ("limit of 0",)),
+        (["--window", "0", "--fps", "30"], ("window", "above 0")),
+        (["--fps", "-3"], ("fps", "above 0")),
+        (["--stride", "1"], ("without a window",)),
+        (["--normalise", "wobble"], ("normalisation step 'wobble'",)),
+    ],
+)
+def test_settings_of_prepare_that_cannot_be_are_refused(arguments: list[str], words: tuple, source: Path) -> None:
+    refused(halp("prepare", "mediapipe", source, source.parent / "store", *arguments), *words)
+    assert not (source.parent / "store").exists()
+
+
+def test_synthetic_clips_take_no_settings_of_readers(tmp_path: Path) -> None:
+    refused(halp("prepare", "synthetic", 10, tmp_path / "store", "--normalise", "wobble"), "take no --normalise")
+    assert not (tmp_path / "store").exists()
+
+
+def test_tables_go_to_standard_output_and_hints_can_be_pasted(source: Path) -> None:
+    assert "bvh" in halp("formats").stdout
+    store = source.parent / "my store"
+    answer = halp("prepare", "auto", source, store)
+    assert answer.returncode == 0
+    assert f"halp inspect '{store}'" in answer.stderr
+    shown = halp("inspect", store)
+    assert "mediapipe-33" in shown.stdout
+    assert shown.stderr == ""
+    refused(halp("prepare", "auto", source, store), "exists already", "--overwrite")
+    refused(halp("inspect", source / "wave.json"), "is a file, not a store", "halp prepare auto")
+    refused(halp("merge", store, store, "--out", source.parent / "twice"), "hold the same clips")
+
+
+def test_splits_are_made_by_command(tmp_path: Path) -> None:
+    for person in ("anna", "ben"):
+        for action in ("walk", "run"):
+            (tmp_path / "own" / person / action).mkdir(parents=True)
+            (tmp_path / "own" / person / action / "1.bvh").write_text(BVH)
+    store = tmp_path / "store"
+    assert halp("prepare", "auto", tmp_path / "own", store, "--path", "{subject}/{label}/*.bvh").returncode == 0
+    made = halp("split", store, "--by", "subject", "--folds", 2, "--json")
+    assert {name: size["test"] for name, size in json.loads(made.stdout).items()} == {"subject-1": 2, "subject-2": 2}
+    held = halp("split", store, "--by", "subject", "--hold-out", "ben", "--name", "xsub")
+    assert "xsub" in held.stdout
+    refused(halp("split", store, "--by", "label", "--folds", 9), "too few for 9 folds")
