@@ -17,7 +17,7 @@ from halp.clips.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.packaged import PackagedEncoder
 from halp.evaluation import evaluate
-from halp.evaluation.cache import FeatureCache
+from halp.evaluation.feature_cache import FeatureCache
 
 TRAIN, TEST, WIDTH = 40_000, 16_000, 2048
 CLIPS, HIDDEN, REPEATS = 120, 128, 3
@@ -25,7 +25,7 @@ _KNN = """
 import json, sys, time
 import numpy as np
 from benchmarks.harness import memory_peak
-from halp.evaluation.knn import knn_predict
+from halp.evaluation.protocols.knn import knn_predict
 train, test, width = map(int, sys.argv[1:])
 draw = np.random.default_rng(0)
 bank = draw.standard_normal((train, width), dtype=np.float32)

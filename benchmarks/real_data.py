@@ -32,10 +32,10 @@ from halp.clips.splits import Split
 from halp.clips.store import Store, add_split, open_store
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
-from halp.evaluation.ensemble import EncoderGroup
+from halp.evaluation.evaluate_run import settings_for
+from halp.evaluation.protocols.ensemble import EncoderGroup
+from halp.evaluation.result_store import evaluate_cached
 from halp.evaluation.results import mean_and_std, versions
-from halp.evaluation.saved import evaluate_saved
-from halp.evaluation.table import settings_for
 from halp.reproduce.plan import Cell, Source, make_plan
 from halp.reproduce.scales import SMALL
 from halp.reproduce.streams import CMD, HALP_CMD, THREE
@@ -43,6 +43,7 @@ from halp.reproduce.sweep import Sweep
 from halp.reproduce.tables import Column, PaperTable, Row
 from halp.training import open_run
 from halp.training.loop import Interrupted
+from halp.training.run_folder import RunFolder
 
 NORMALISATION = ("drop-empty", "centre", "rotate-mean")
 # the test split of each set, and a split of its training part for choosing settings
@@ -214,8 +215,8 @@ def figure(sweep: Sweep, cell: Cell, store: Store, split: str, how: Measure) -> 
     settings = settings_for(encoder, how.protocol, {how.protocol: dict(how.settings)})
     if settings is None:
         return None
-    return evaluate_saved(
-        home, encoder, store, how.protocol, split, seeds=[cell.seed], settings=settings, progress=False
+    return evaluate_cached(
+        RunFolder(home), encoder, store, how.protocol, split, seeds=[cell.seed], settings=settings, progress=False
     ).accuracy
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import halp
 from halp.clips.arrays import store_from_arrays
 from halp.clips.synthetic import synthetic_clips
-from halp.evaluation.knn import neighbours
+from halp.evaluation.protocols.knn import neighbours
 
 folder = Path(tempfile.mkdtemp())
 

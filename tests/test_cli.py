@@ -55,7 +55,7 @@ def test_version_is_printed() -> None:
 
 
 def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store, tmp_path: Path) -> None:
-    answer = halp("evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--json")
+    answer = halp("evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--allow-overlap", "--json")
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
     assert list(rows) == ["raw coordinates", "untrained", "tiny"]
@@ -129,7 +129,7 @@ def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
         for number in range(6):
             frames = np.random.default_rng(number).normal(size=(5, 1, 17, topology.dimensions))
             writer.add(Clip(frames.astype(np.float32), f"clip{number}", label=number % 2, subject=number % 3))
-    refused(halp("evaluate", trained, "--data", tmp_path / "flat", "--protocol", "knn", "--no-floors"), "kinect-v2")
+    refused(halp("evaluate", trained, "--data", tmp_path / "flat", "--protocol", "knn", "--no-baselines"), "kinect-v2")
 
 
 def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store: Store, tmp_path: Path) -> None:

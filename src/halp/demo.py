@@ -18,7 +18,7 @@ from halp.clips.synthetic import make_synthetic_store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
-from halp.evaluation.table import Row, evaluate_row
+from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols
 from halp.progress import console
 from halp.reports.page import Report
 from halp.reports.run_report import (
@@ -36,7 +36,7 @@ from halp.training.checkpoint import list_checkpoints
 class Demo:
     """What the demonstration made."""
 
-    rows: list[Row]
+    rows: list[EncoderResults]
     runs: dict[str, Run]
     report: Path
     seconds: float
@@ -99,8 +99,8 @@ def _resume(recipe: Recipe, store: Path, path: Path) -> None:
     pretrain(recipe, open_store(store), path, resume=True, progress=False)
 
 
-def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: int, run: Run | None) -> Row:
-    row = evaluate_row(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
+def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
+    row = evaluate_protocols(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
     console.print(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
     return row
 

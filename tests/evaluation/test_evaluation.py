@@ -20,11 +20,11 @@ from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, Result
+from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.features import embed, fingerprint
-from halp.evaluation.knn import knn_predict, neighbours
-from halp.evaluation.linear import LinearSettings, fit_linear, predict_linear
+from halp.evaluation.protocols.knn import knn_predict, neighbours
+from halp.evaluation.protocols.linear import LinearSettings, fit_linear, predict_linear
 from halp.evaluation.results import score
-from halp.evaluation.table import evaluate_run
 from halp.sampling import generator
 from halp.training import load_recipe, pretrain
 
@@ -191,7 +191,7 @@ def test_results_carry_their_provenance_and_survive_saving(store: Store, tmp_pat
     data = json.loads(path.read_text())
     del data["seed"]
     path.write_text(json.dumps(data))
-    with pytest.raises(InputError, match="no result of this version"):
+    with pytest.raises(InputError, match="not a result of this version"):
         Result.load(path)
 
 
@@ -212,11 +212,11 @@ def test_unknown_protocol_setting_or_split_is_refused(store: Store) -> None:
         halp.evaluate(encoder, store, split="xset", progress=False)
 
 
-def test_a_run_is_evaluated_beside_its_floors(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+def test_a_run_is_evaluated_beside_its_baselines(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
     run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
-    rows = evaluate_run(run, store, protocols=("knn",), splits=("xsub", "xview"))
+    rows = evaluate_run(run, store, protocols=("knn",), splits=("xsub", "xview"), allow_overlap=True)
     assert [row.name for row in rows] == ["raw coordinates", "untrained", "run"]
-    assert len(list((run.path / "results").glob("*.json"))) == 4
+    assert len(list(run.results.glob("*.json"))) == 6
     raw = RawCoordinates(store.topology, persons=store.persons)
     assert rows[0].results[0].accuracy == halp.evaluate(raw, store, "knn", progress=False).accuracy
 
@@ -233,8 +233,8 @@ def test_streams_are_derived_by_the_encoder_itself(store: Store) -> None:
     assert torch.allclose(bone(clips), joint(derived), atol=1e-6)
 
 
-def test_penalty_of_the_raw_floor_is_chosen_on_held_out_people(store: Store) -> None:
-    from halp.evaluation.linear import PENALTIES, choose_penalty
+def test_penalty_of_the_raw_baseline_is_chosen_on_held_out_people(store: Store) -> None:
+    from halp.evaluation.protocols.linear import PENALTIES, choose_penalty
 
     raw = RawCoordinates(store.topology, persons=store.persons)
     features, train = embed(raw, store, progress=False), store.split("xsub")[0]

@@ -20,20 +20,22 @@ from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation import Result
-from halp.evaluation.cache import FeatureCache, feature_key
-from halp.evaluation.ensemble import EnsembleSettings, Scores, fuse
+from halp.evaluation.context import ProtocolContext
+from halp.evaluation.feature_cache import FeatureCache, feature_key
 from halp.evaluation.features import embed, fingerprint
-from halp.evaluation.finetune import FinetuneSettings, finetune
-from halp.evaluation.knn import class_similarities, neighbours
-from halp.evaluation.linear import LinearSettings, fit_linear, predict_linear
-from halp.evaluation.protocols import member_scores
-from halp.evaluation.retrieval import retrieve
-from halp.evaluation.saved import evaluate_saved, result_path
-from halp.evaluation.schema import load_schema, violation
-from halp.evaluation.task import Task, list_protocols, protocol_settings, register_protocol
+from halp.evaluation.protocol import list_protocols, register_protocol
+from halp.evaluation.protocol_settings import protocol_settings
+from halp.evaluation.protocols.ensemble import EnsembleSettings, Scores, fuse, member_scores
+from halp.evaluation.protocols.finetune import FinetuneSettings, finetune
+from halp.evaluation.protocols.knn import class_similarities, neighbours
+from halp.evaluation.protocols.linear import LinearSettings, fit_linear, predict_linear
+from halp.evaluation.protocols.retrieval import retrieve
+from halp.evaluation.result_store import evaluate_cached, result_path
+from halp.evaluation.results import schema_violation
 from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.training import load_recipe, open_run, pretrain
+from halp.training.run_folder import RunFolder
 
 QUICK: dict[str, dict] = {
     "linear": {"epochs": 3, "crops": 1},
@@ -94,7 +96,7 @@ def test_every_protocol_leaves_the_encoder_bit_equal_and_fits_the_schema(
     assert result.std == pytest.approx(np.std(result.accuracies, ddof=1), abs=1e-3)
     assert np.sum(result.confusion) == 2 * result.clips["test"]
     path = result.save(tmp_path / "result.json")
-    assert violation(json.loads(path.read_text()), load_schema("result")) is None
+    assert schema_violation(json.loads(path.read_text())) is None
     assert Result.load(path) == Result(**json.loads(path.read_text()))
 
 
@@ -107,7 +109,7 @@ def test_semi_with_the_whole_network_leaves_the_encoder_bit_equal(store: Store) 
 
 @pytest.mark.parametrize("chunk", [7, 1024])
 def test_neighbours_across_blocks_equal_scikit_learn(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr("halp.evaluation.knn._TRAIN_BLOCK", 11)
+    monkeypatch.setattr("halp.evaluation.protocols.knn._TRAIN_BLOCK", 11)
     (train, _), (test, _) = rows(0), rows(1)
     reference = KNeighborsClassifier(5, metric="cosine", algorithm="brute").fit(train, np.zeros(len(train)))
     distance, expected = reference.kneighbors(test)
@@ -133,7 +135,7 @@ def test_retrieval_finds_at_rank_one_what_knn_finds(store: Store) -> None:
     encoder = untrained(store)
     knn = halp.evaluate(encoder, store, "knn", progress=False)
     retrieval = halp.evaluate(encoder, store, "retrieval", progress=False)
-    assert retrieval.accuracy == knn.accuracy == pytest.approx(retrieval.figures["precision@1"], abs=1e-3)
+    assert retrieval.accuracy == knn.accuracy == pytest.approx(retrieval.metrics["precision@1"], abs=1e-3)
 
 
 def test_queries_of_a_class_the_gallery_lacks_do_not_break_the_mean() -> None:
@@ -192,7 +194,7 @@ def test_fresh_crops_agree_with_cached_ones_within_noise(store: Store) -> None:
 def test_fine_tuning_starts_from_the_given_weights_and_learns(store: Store) -> None:
     encoder = untrained(store)
     train, _ = store.split("xsub")
-    task = Task(encoder, store, "xsub", train, train, progress=False)
+    task = ProtocolContext(encoder, store, "xsub", train, train, progress=False)
     settings = FinetuneSettings(epochs=12, learning_rate=0.1, milestones=(), batch_size=16)
     model = finetune(encoder, task.pool, train, store.labels[train], settings, classes=task.classes, progress=False)
     assert fingerprint(model.encoder) != fingerprint(encoder)
@@ -213,12 +215,12 @@ def test_fine_tuning_starts_from_the_given_weights_and_learns(store: Store) -> N
 def test_one_step_of_fine_tuning_equals_a_step_by_hand(store: Store) -> None:
     encoder = untrained(store)
     clips = store.split("xsub")[0][:8]
-    task = Task(encoder, store, "xsub", clips, clips, progress=False)
+    task = ProtocolContext(encoder, store, "xsub", clips, clips, progress=False)
     settings = FinetuneSettings(epochs=1, batch_size=8, learning_rate=0.05)
     model = finetune(encoder, task.pool, clips, store.labels[clips], settings, classes=task.classes, progress=False)
 
     from halp.evaluation.features import training_crops
-    from halp.evaluation.linear import build_head
+    from halp.evaluation.protocols.linear import build_head
 
     hand = untrained(store).train()
     head = build_head("linear", hand.output_size, task.classes, generator(0, "finetune head"))
@@ -267,7 +269,7 @@ def test_ensembles_join_by_name_and_not_by_row(store: Store, tmp_path: Path) -> 
     settings = EnsembleSettings(base="knn")
 
     def scores(encoder: PackagedEncoder, source: Store) -> Scores:
-        return member_scores(Task(encoder, source, "xsub", *source.split("xsub"), progress=False), settings)
+        return member_scores(ProtocolContext(encoder, source, "xsub", *source.split("xsub"), progress=False), settings)
 
     straight = fuse([scores(joint, store), scores(bone, store)])
     across = fuse([scores(joint, store), scores(bone, other)])
@@ -285,8 +287,8 @@ def test_results_do_not_depend_on_the_order_of_the_store(store: Store, tmp_path:
     encoder = encoders if protocol == "ensemble" else encoders["joint"]
     here, there = (halp.evaluate(encoder, s, protocol, progress=False, **options) for s in (store, other))
     assert here.accuracy == pytest.approx(there.accuracy, abs=1.1)  # a tie may fall the other way
-    for name, figure in here.figures.items():
-        assert figure == pytest.approx(there.figures[name], abs=1.1)
+    for name, figure in here.metrics.items():
+        assert figure == pytest.approx(there.metrics[name], abs=1.1)
 
 
 def test_an_ensemble_is_the_weighted_sum_of_its_members_logits(store: Store) -> None:
@@ -301,7 +303,7 @@ def test_an_ensemble_is_the_weighted_sum_of_its_members_logits(store: Store) -> 
         total = total + weight * fitted(torch.from_numpy(features[test])).numpy()
     predicted = np.asarray(total).argmax(1)
     assert result.accuracy == pytest.approx(100 * (predicted == store.labels[test]).mean(), abs=1e-3)
-    assert set(result.figures) == {"joint", "motion"}
+    assert set(result.metrics) == {"joint", "motion"}
     assert result.stream == "joint+motion"
 
 
@@ -376,11 +378,11 @@ def test_results_with_wrong_or_missing_fields_are_refused(store: Store, tmp_path
     path = result.save(tmp_path / "r.json")
     good = json.loads(path.read_text())
     for change, words in (
-        ({"accuracy": "high"}, "accuracy is of type str"),
-        ({"accuracy": 101}, "above 100"),
-        ({"seeds": []}, "fewer than 1"),
-        ({"surprise": 1}, "'surprise', which is not known"),
-        ({"clips": {"train": 3}}, "lacks 'test'"),
+        ({"accuracy": "high"}, "accuracy: 'high' is not of type 'number'"),
+        ({"accuracy": 101}, "greater than the maximum of 100"),
+        ({"seeds": []}, "seeds: .. should be non-empty"),
+        ({"surprise": 1}, "'surprise' was unexpected"),
+        ({"clips": {"train": 3}}, "clips: 'test' is a required property"),
     ):
         path.write_text(json.dumps({**good, **change}))
         with pytest.raises(InputError, match=words):
@@ -401,7 +403,7 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
     ]
 
     def name(result: Result) -> str:
-        return result_path(run.path, result, run.info["data"]["hash"]).name
+        return result_path(run, result, run.info["data"]["hash"]).name
 
     names = {name(halp.evaluate(encoder, store, progress=False, **option)) for option in options}
     names.add(name(halp.evaluate(encoder, other, progress=False)))
@@ -411,10 +413,10 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
 
 def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(store: Store, tmp_path: Path) -> None:
     options = {"seeds": (0,), "settings": {"k": 3}, "progress": False}
-    first = evaluate_saved(tmp_path, untrained(store), store, "knn", "xsub", **options)
+    first = evaluate_cached(RunFolder(tmp_path), untrained(store), store, "knn", "xsub", **options)
     path = next((tmp_path / "results").glob("*.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 77.0}))
-    assert evaluate_saved(tmp_path, untrained(store), store, "knn", "xsub", **options).accuracy == 77.0
-    other = evaluate_saved(tmp_path, untrained(store, seed=3), store, "knn", "xsub", **options)
+    assert evaluate_cached(RunFolder(tmp_path), untrained(store), store, "knn", "xsub", **options).accuracy == 77.0
+    other = evaluate_cached(RunFolder(tmp_path), untrained(store, seed=3), store, "knn", "xsub", **options)
     assert other.backbone != first.backbone
     assert len(list((tmp_path / "results").glob("*.json"))) == 1

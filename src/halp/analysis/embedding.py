@@ -11,7 +11,7 @@ from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
 from halp.evaluation.features import embed
-from halp.evaluation.knn import neighbours
+from halp.evaluation.protocols.knn import neighbours
 
 _PRINCIPAL = 50
 Indices = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
         return np.pad(principal[:, :2], ((0, 0), (0, max(0, 2 - principal.shape[1]))))
 
     from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(x) - 1) / 3)
     flat = principal[:, :_PRINCIPAL]

@@ -20,6 +20,8 @@ from halp.errors import InputError
 # The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
+OLD_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines"}
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `halp` command."""
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     for name, value in WAITING.items():
         os.environ.setdefault(name, value)
+    arguments = [OLD_SPELLINGS.get(argument, argument) for argument in arguments]
     try:
         app.cli(
             prog="halp",

@@ -23,13 +23,14 @@ def evaluate(
     seeds: int = 1,
     set: Settings = (),
     others: tuple[Path, ...] = (),
-    floors: bool = True,
+    baselines: bool = True,
+    allow_overlap: bool = False,
     json: bool = False,
 ) -> None:
     """Evaluate a run's encoder, beside the untrained encoder and the raw coordinates.
 
     Examples:
-        halp evaluate runs/small-seed0 --protocol knn linear retrieval --split xsub xview
+        halp evaluate runs/small-seed0 --protocol knn linear retrieval
         halp evaluate runs/small-seed0 --protocol semi --seeds 5 --set semi.share=0.05
         halp evaluate runs/ntu60-halp-seed0 --data stores/pku2 --protocol finetune
         halp evaluate runs/joint --protocol ensemble --others runs/motion runs/bone
@@ -44,14 +45,16 @@ def evaluate(
         seeds: how many seeds; several give mean and standard deviation.
         set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
         others: further runs whose streams join the ensemble.
-        floors: also evaluate the untrained encoder and the raw coordinates (--no-floors leaves them out).
+        baselines: also evaluate the untrained encoder and the raw coordinates (--no-baselines leaves them out).
+        allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
     from dataclasses import asdict
 
     from halp.clips.store import open_store
-    from halp.evaluation.options import parse_options
-    from halp.evaluation.table import evaluate_run, print_table
+    from halp.evaluation.evaluate_run import evaluate_run
+    from halp.evaluation.protocol_settings import parse_protocol_settings
+    from halp.reports.tables import print_accuracies
     from halp.training import open_run
 
     trained = open_run(run)
@@ -66,14 +69,15 @@ def evaluate(
         stream=stream,
         seed=seed,
         seeds=range(seed, seed + seeds),
-        options=parse_options(flat(set), protocol),
-        floors=floors,
+        settings=parse_protocol_settings(flat(set), protocol),
+        baselines=baselines,
         others=[open_run(other) for other in others],
+        allow_overlap=allow_overlap,
     )
     if json:
         print_json({row.name: [asdict(result) for result in row.results] for row in rows})
     else:
-        print_table(rows)
+        print_accuracies(rows)
 
 
 @app.command
@@ -162,5 +166,6 @@ def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"
     if len(opened) < len(runs):
         raise InputError("two of the runs have the same folder name; give them different ones")
     home = Path(data or next(iter(opened.values())).info["data"]["path"])
-    store = open_store(home) if home.exists() else None
+    # a store that was asked for has to be there; that of the training may have moved
+    store = open_store(home) if data is not None or home.exists() else None
     console.print(f"written: [bold]{report_runs(opened, store).save(out)}[/]")

@@ -26,14 +26,14 @@ def demo(
         json: print the accuracies as JSON.
     """
     from halp.demo import run_demo
-    from halp.evaluation.table import print_table
     from halp.progress import console
+    from halp.reports.tables import print_accuracies
 
     made = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
     if json:
         print_json({row.name: {result.protocol: result.accuracy for result in row.results} for row in made.rows})
     else:
-        print_table(made.rows)
+        print_accuracies(made.rows)
     console.print(f"done in {made.seconds:.0f} s; open [bold]{made.report}[/] in a browser")
 
 

@@ -1,4 +1,4 @@
-"""Features: what an encoder says about clips, before the projector; and the raw coordinates as a floor to compare with."""
+"""Features: what an encoder says about clips, before the projection head; and raw coordinates as a baseline."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def embed_centre(
 
 
 def training_crops(pool: ClipPool, clips: Tensor, frames: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Start and length `(B,)` of one crop a clip as the authors draw them for linear evaluation: U(0.5, 1) of the length."""
+    """Start and length `(B,)` of one crop per clip as the authors draw them for linear evaluation: U(0.5, 1) of the length."""
     rule = ViewSettings(frames=frames, crop_min=0.5, crop_frames=64)
     return draw_crops(pool.lengths[clips.to(pool.lengths.device)], rule, generator)
 

@@ -1,24 +1,27 @@
-"""Results: figures with their provenance, saved as JSON that fits `result.schema.json`."""
+"""Results: metrics with their provenance, saved as JSON that fits `result.schema.json`."""
 
 from __future__ import annotations
 
+import importlib.resources
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import numpy.typing as npt
 
 from halp._version import __version__
 from halp.errors import InputError
-from halp.evaluation.schema import load_schema, violation
 from halp.files import read_json, write_json
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,14 @@ class Result:
     seeds: list[int]
     stream: str
     accuracy: float  # top-1 in per cent, mean over the seeds
-    accuracies: list[float]  # one a seed
+    accuracies: list[float]  # one per seed
     std: float | None  # over the seeds; None where there is one
-    figures: dict[str, float]  # what a protocol finds beside top-1, such as mAP; means over the seeds
+    metrics: dict[str, float]  # what a protocol finds beside top-1, such as mAP; means over the seeds
     per_class: dict[str, float]
     confusion: list[list[int]]  # rows: true class, columns: predicted class; summed over the seeds
     classes: list[str]
     clips: dict[str, int]  # how many for training and for testing
+    test_clips_trained_on: int | None  # by the pre-training; None where it is not known
     encoder: dict[str, Any]  # run, recipe, step, whether it was trained
     data: dict[str, str]
     backbone: dict[str, str]  # fingerprint before and after
@@ -49,17 +53,43 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result whole or not at all; one that does not fit the schema is not written."""
         data = json.loads(json.dumps(asdict(self)))
-        if found := violation(data, load_schema("result"), "the result"):
-            raise ValueError(f"{found}; the result is not saved")
+        if found := schema_violation(data):
+            raise ValueError(f"the result does not fit its schema ({found}) and is not saved")
         return write_json(path, data)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read a result; a file that does not fit the schema is refused with the first difference."""
+        """Read a result, also of the format before; a file that does not fit the schema is refused with the difference."""
         data = read_json(path)
-        if found := violation(data, load_schema("result")):
-            raise InputError(f"'{path}' is no result of this version of halp: {found}; evaluate again")
+        if isinstance(data, dict) and data.get("format") == 2 and "figures" in data:
+            data = {**data, "format": FORMAT, "metrics": data["figures"], "test_clips_trained_on": None}
+            del data["figures"]
+        if found := schema_violation(data):
+            raise InputError(f"'{path}' is not a result of this version of halp: {found}; evaluate again")
         return cls(**data)
+
+
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    file = importlib.resources.files("halp.evaluation") / "result.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
+
+
+def schema_violation(data: Any) -> str | None:
+    """The most telling difference of a saved result from the schema, in words; None where it fits."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(data))
+    if error is not None:
+        return f"{error.json_path.removeprefix('$.')}: {error.message}"
+    # JSON has no NaN, but Python's reader takes it, and no bound of a schema excludes it
+    return None if _all_finite(data) else "a number is NaN or infinite"
+
+
+def _all_finite(data: Any) -> bool:
+    if isinstance(data, dict):
+        return all(map(_all_finite, data.values()))
+    if isinstance(data, list):
+        return all(map(_all_finite, data))
+    return not isinstance(data, float) or math.isfinite(data)
 
 
 def score(
@@ -89,5 +119,5 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a figure depends on."""
+    """Versions of what a result depends on."""
     return {"halp": __version__, **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}}

@@ -11,48 +11,94 @@ from halp.analysis.kept_positives import kept_curve, kept_share
 from halp.analysis.prototypes import prototype_similarities
 from halp.analysis.similarities import smooth_curve
 from halp.clips.store import Store
+from halp.evaluation.evaluate_run import EncoderResults
+from halp.evaluation.result_store import saved_results
 from halp.evaluation.results import Result
-from halp.evaluation.table import Row, accuracy_table
 from halp.reports.figures import line_chart, scatter
 from halp.reports.heat import heatmap
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
+from halp.reports.tables import accuracy_table, overlap_note, result_title
 from halp.training.run import Run
 
 
 def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
-    """A page about runs: their saved results, curves, and, where the store is at hand, what the last one's encoder sees."""
-    saved = {name: [Result.load(path) for path in sorted(run.results.glob("*.json"))] for name, run in runs.items()}
-    rows = [
-        Row(f"{name}{kind}", results)
-        for name, found in saved.items()
-        for kind, trained in ((", untrained", False), ("", True))
-        if (results := [result for result in found if result.encoder["trained"] == trained])
-    ]
+    """A page about runs: their saved results, curves, and, where the store is at hand, what the last one's encoder sees.
+
+    What is left out is named with the reason.
+    """
+    saved = {name: saved_results(run) for name, run in runs.items()}
     report = Report("Runs compared" if len(runs) > 1 else f"Run {next(iter(runs))}")
-    if rows:
+    left_out: list[str] = []
+    if rows := result_rows(saved):
         add_accuracies(report, rows)
+    else:
+        left_out.append("Accuracies: no evaluation is saved in the run; make one with `halp evaluate`.")
     add_curves(report, runs)
-    last_name, last = list(runs.items())[-1]
-    if store is not None:
-        add_prototypes(report, last, store)
-        best = [result for result in saved[last_name] if result.encoder["trained"]]
-        if last.recipe.split in store.splits:
-            add_embedding(report, last, store, best[-1] if best else None, split=last.recipe.split)
+    name, run = list(runs.items())[-1]
+    if store is None:
+        left_out.append(
+            f"Prototypes, embedding map and players: the store '{run.info['data']['path']}' that the run was trained on is "
+            "not there; give another with --data."
+        )
+    else:
+        if not add_prototypes(report, run, store):
+            left_out.append(f"Similarity to prototypes: run {name} has not hallucinated any positives.")
+        trained = [result for result in saved[name] if result.encoder.get("trained")]
+        split = _split_to_show(run, store, trained)
+        if split is None:
+            left_out.append(
+                f"Embedding map and nearest neighbours: the store '{store.path}' has no split with test clips."
+            )
+        else:
+            add_embedding(report, run, store, _last_on(split, trained), split=split)
+            if _last_on(split, trained) is None:
+                left_out.append(f"Confusion matrix: no evaluation on split '{split}' is saved in run {name}.")
     add_provenance(report, runs)
+    if left_out:
+        report.section("Left out", "\n\n".join(left_out))
     return report
 
 
-def add_accuracies(report: Report, rows: Sequence[Row]) -> None:
-    """The table that matters, first."""
+def result_rows(saved: Mapping[str, Sequence[Result]]) -> list[EncoderResults]:
+    """Rows of the table of accuracies: raw coordinates once, then every run before and after training."""
+    raw: dict[str, Result] = {}
+    rows: list[EncoderResults] = []
+    for name, results in saved.items():
+        raw |= {result_title(result): result for result in results if result.encoder.get("raw")}
+        for kind, trained in ((", untrained", False), ("", True)):
+            if chosen := [result for result in results if result.encoder.get("trained") is trained]:
+                rows.append(EncoderResults(f"{name}{kind}", chosen))
+    return [*([EncoderResults("raw coordinates", list(raw.values()))] if raw else []), *rows]
+
+
+def _split_to_show(run: Run, store: Store, results: Sequence[Result]) -> str | None:
+    """The run's own split, else one that it was evaluated on, else any of the store."""
+    wanted = [run.recipe.split, *(result.split for result in results), *store.splits]
+    return next((split for split in wanted if split in store.splits), None)
+
+
+def _last_on(split: str, results: Sequence[Result]) -> Result | None:
+    return next((result for result in reversed(results) if result.split == split), None)
+
+
+def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
+    """The table that matters, first; it says "not trained on" only where that was counted."""
+    results = [result for row in rows for result in row.results]
+    unseen = " that were not trained on" if all(result.test_clips_trained_on == 0 for result in results) else ""
+    seeds = (
+        "Mean ± standard deviation over seeds of the evaluation."
+        if any(len(result.seeds) > 1 for result in results)
+        else "One seed; differences of a point or two are within what another seed would give."
+    )
     report.section(
         "Accuracy",
-        "Top-1 accuracy in per cent on clips of people (or cameras) that were not trained on. The raw coordinates and the "
-        "untrained encoder are the floors: what stands below them has learnt nothing. One seed; differences of a point or "
-        "two are within what another seed would give.",
+        f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are the baselines: "
+        f"what stands below them has learnt nothing. {seeds}",
     )
     columns, cells = accuracy_table(rows)
     report.table(columns, cells, highlight=-1)
+    report.text(overlap_note(rows))
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
@@ -101,11 +147,11 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
     )
 
 
-def add_prototypes(report: Report, run: Run, store: Store) -> None:
-    """Similarity to every prototype of one key, two positives that are kept and one that the filter drops."""
+def add_prototypes(report: Report, run: Run, store: Store) -> bool:
+    """Similarity to every prototype of one key, two kept positives and one that the filter drops; False without any."""
     series = prototype_similarities(run, store)
     if not series:
-        return
+        return False
     report.figure(
         line_chart(
             series,
@@ -122,6 +168,7 @@ def add_prototypes(report: Report, run: Run, store: Store) -> None:
         "A positive is kept while the key's closest prototype is also the closest of the positive "
         "(the supplement's third figure).",
     )
+    return True
 
 
 def add_embedding(report: Report, run: Run, store: Store, result: Result | None, *, split: str) -> None:
@@ -141,7 +188,7 @@ def add_embedding(report: Report, run: Run, store: Store, result: Result | None,
     if result is not None:
         report.figure(
             heatmap(np.array(result.confusion), result.classes, result.classes, title="Confusion matrix"),
-            f"{result.protocol} evaluation, {result.accuracy:.1f} % right.",
+            f"{result_title(result)}, {result.accuracy:.1f} % right.",
         )
     rows = []
     for clip, near, cosine in zip(found.queries, found.neighbours, found.similarity):

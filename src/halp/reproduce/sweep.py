@@ -10,10 +10,10 @@ from typing import Any
 from halp.analysis.kept_positives import kept_share
 from halp.clips.store import Store
 from halp.evaluation import RawCoordinates
-from halp.evaluation.ensemble import EncoderGroup
+from halp.evaluation.evaluate_run import settings_for
+from halp.evaluation.protocols.ensemble import EncoderGroup
+from halp.evaluation.result_store import evaluate_cached
 from halp.evaluation.results import Result
-from halp.evaluation.saved import evaluate_saved
-from halp.evaluation.table import settings_for
 from halp.progress import console
 from halp.reproduce.cost import measure_training
 from halp.reproduce.plan import Cell, Job, Plan
@@ -123,8 +123,15 @@ class Sweep:
         if settings is None:
             return None
         seeds = _seeds(scale, column, cell.seed)
-        return evaluate_saved(
-            home, encoder, store, column.protocol, split, seeds=seeds, settings=settings, progress=self.progress
+        return evaluate_cached(
+            RunFolder(home),
+            encoder,
+            store,
+            column.protocol,
+            split,
+            seeds=seeds,
+            settings=settings,
+            progress=self.progress,
         )
 
 

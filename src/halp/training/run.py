@@ -82,7 +82,13 @@ class Run(RunFolder):
             persons=data["persons"],
             frames=self.recipe.views.frames,
             normalisation=data["normalisation"],
-            origin={"run": str(self.path), "recipe": self.recipe.name, **origin},
+            origin={
+                "run": str(self.path),
+                "recipe": self.recipe.name,
+                "split": self.recipe.split,
+                "data": data["hash"],
+                **origin,
+            },
         ).eval()
 
 

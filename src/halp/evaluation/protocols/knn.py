@@ -1,6 +1,8 @@
-"""k nearest neighbours by cosine similarity: exact search block by block, k = 1 as in the paper by default."""
+"""The protocol `knn`: k nearest neighbours by cosine similarity, exact, block by block; k = 1 as in the paper."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.errors import InputError
+from halp.errors import InputError, choose
+from halp.evaluation.context import Labels, Predictions, ProtocolContext
+from halp.evaluation.protocol import register_protocol
 
-Labels = npt.NDArray[np.int64]
 _TRAIN_BLOCK = 8192
 
 
@@ -99,3 +102,27 @@ def class_similarities(
         _, similarity = neighbours(train[labels == label], test, 1, chunk=chunk)
         result[:, label] = similarity[:, 0]
     return result
+
+
+@dataclass(frozen=True)
+class KnnSettings:
+    """k = 1 by cosine similarity is the paper's; a temperature weights votes by exp(similarity / temperature)."""
+
+    k: int = 1
+    temperature: float | None = None
+    similarity: str = "cosine"
+
+    def __post_init__(self) -> None:
+        choose("similarity", self.similarity, ("cosine",))
+        if self.temperature is not None and not self.temperature > 0:
+            raise InputError(f"knn: temperature = {self.temperature} has to be above 0")
+
+
+@register_protocol("knn", KnnSettings)
+def evaluate_knn(context: ProtocolContext, settings: KnnSettings) -> Predictions:
+    """Classify every test clip by a vote of its k nearest training clips."""
+    train, test = context.features[context.train], context.features[context.test]
+    votes = knn_votes(
+        train, context.train_labels, test, settings.k, classes=context.classes, temperature=settings.temperature
+    )
+    return Predictions(votes.argmax(1))

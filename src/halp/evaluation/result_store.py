@@ -11,26 +11,25 @@ from typing import Any
 
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
-from halp.evaluation.cache import FeatureCache
-from halp.evaluation.evaluator import evaluate
+from halp.evaluation.evaluate_encoder import evaluate
+from halp.evaluation.feature_cache import FeatureCache
 from halp.evaluation.features import fingerprint
+from halp.evaluation.protocol_settings import protocol_settings
 from halp.evaluation.results import Result
-from halp.evaluation.task import protocol_settings
 from halp.training.run_folder import RunFolder
 
 
-def result_path(folder: Path, result: Result, home_hash: str | None = None) -> Path:
-    """Where a result is saved under a run folder: named by what was evaluated, on what, how and with which seeds."""
-    name = result_name(
-        result.protocol,
-        result.split,
-        result.stream,
-        result.seeds,
-        result.settings,
-        trained=result.encoder.get("trained", True),
-        other_data="" if home_hash in (None, result.data["hash"]) else result.data["hash"],
+def saved_results(folder: RunFolder) -> list[Result]:
+    """All results that are saved in a run folder, by file name."""
+    return [Result.load(path) for path in sorted(folder.results.glob("*.json"))]
+
+
+def result_path(folder: RunFolder, result: Result, home_hash: str | None = None) -> Path:
+    """Where a result is saved under a run folder; `home_hash` is that of the data of the run itself."""
+    other = "" if home_hash in (None, result.data["hash"]) else result.data["hash"]
+    return folder.results / result_name(
+        result.protocol, result.split, result.stream, result.seeds, result.settings, result.encoder, other
     )
-    return RunFolder(folder).results / name
 
 
 def result_name(
@@ -39,8 +38,7 @@ def result_name(
     stream: str,
     seeds: Sequence[int],
     settings: Mapping[str, Any],
-    *,
-    trained: bool = True,
+    origin: Mapping[str, Any],
     other_data: str = "",
 ) -> str:
     """The file name of a result; settings other than the protocol's own and data other than the run's are in it."""
@@ -50,12 +48,13 @@ def result_name(
         text = json.dumps([protocol, asdict(chosen)], sort_keys=True)
         parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
     parts += [f"on-{other_data[:8]}"] if other_data else []
-    parts += [] if trained else ["untrained"]
+    parts += ["raw"] if origin.get("raw") else []
+    parts += [] if origin.get("trained", True) else ["untrained"]
     return f"{'-'.join(parts)}.json"
 
 
-def evaluate_saved(
-    folder: Path,
+def evaluate_cached(
+    folder: RunFolder,
     encoder: PackagedEncoder,
     store: Store,
     protocol: str,
@@ -66,15 +65,14 @@ def evaluate_saved(
     progress: bool = True,
 ) -> Result:
     """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved otherwise."""
-    trained = encoder.origin.get("trained", True)
     # data is always named here: a sweep evaluates one encoder on several stores
-    options: dict[str, Any] = {"trained": trained, "other_data": store.hash}
-    path = RunFolder(folder).results / result_name(protocol, split, encoder.stream, list(seeds), settings, **options)
+    name = result_name(protocol, split, encoder.stream, list(seeds), settings, encoder.origin, store.hash)
+    path = folder.results / name
     if path.exists():
         found = Result.load(path)
         if found.backbone["before"] == fingerprint(encoder) and found.data["hash"] == store.hash:
             return found
-    cache = FeatureCache(RunFolder(folder).features)
+    cache = FeatureCache(folder.features)
     result = evaluate(encoder, store, protocol, split, seeds=seeds, cache=cache, progress=progress, **dict(settings))
     result.save(path)
     return result

@@ -1,8 +1,9 @@
-"""Retrieval: how well the training clips of the same class are ranked for every test clip, by cosine similarity."""
+"""The protocol `retrieval`: how well training clips of the same class are ranked for a test clip, by cosine similarity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from halp.errors import InputError
-
-Labels = npt.NDArray[np.int64]
+from halp.evaluation.context import Labels, Predictions, ProtocolContext
+from halp.evaluation.protocol import register_protocol
 
 
 def retrieve(
@@ -46,10 +47,31 @@ def retrieve(
             reach = min(k, len(gallery))
             precisions[k].append(hits[:, reach - 1] / reach)
         nearest.append(order[:, 0])
-    figures = {"map": _per_cent(torch.cat(averages))}
-    figures |= {f"precision@{k}": _per_cent(torch.cat(values)) for k, values in precisions.items()}
-    return figures, torch.cat(nearest).numpy()
+    metrics = {"map": _per_cent(torch.cat(averages))}
+    metrics |= {f"precision@{k}": _per_cent(torch.cat(values)) for k, values in precisions.items()}
+    return metrics, torch.cat(nearest).numpy()
 
 
 def _per_cent(values: torch.Tensor) -> float:
     return round(100 * float(values.mean()), 4) if len(values) else 0.0
+
+
+@dataclass(frozen=True)
+class RetrievalSettings:
+    """Test clips ask for training clips of their class; `at` are the ranks whose precision is taken."""
+
+    at: tuple[int, ...] = (1, 5, 10)
+
+
+@register_protocol("retrieval", RetrievalSettings)
+def evaluate_retrieval(context: ProtocolContext, settings: RetrievalSettings) -> Predictions:
+    """Rank the training clips for every test clip; the predicted class is that of the nearest."""
+    labels, features = context.labels, context.features
+    metrics, nearest = retrieve(
+        features[context.train],
+        labels[context.train],
+        features[context.test],
+        labels[context.test],
+        at=settings.at,
+    )
+    return Predictions(labels[context.train][nearest], metrics)

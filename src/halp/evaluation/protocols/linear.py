@@ -1,9 +1,11 @@
-"""Classifiers on frozen features: the paper's SGD schedule with a linear or MLP head, or the exact linear solution."""
+"""The protocol `linear`: a classifier on frozen features, by CMD's SGD schedule (linear or MLP head) or exactly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +13,24 @@ import torch
 from torch import Tensor, nn
 
 from halp.errors import InputError, choose
+from halp.evaluation.context import Predictions, ProtocolContext
+from halp.evaluation.features import Features
+from halp.evaluation.protocol import register_protocol
 from halp.progress import Bar
+from halp.sampling import generator
 
 SOLVERS = ("sgd", "exact")
 PENALTIES = (10.0, 3.0, 1.0, 0.1, 0.001)  # of equally good ones the largest is taken
 HEADS = ("linear", "mlp")
-
-Features = npt.NDArray[np.float32]
+# Raw coordinates are hundreds of metres-valued columns, on which SGD at rate 0.1 diverges; a baseline with a penalty of its
+# own choice is a fair one.
+BASELINE_SETTINGS: dict[str, Any] = {
+    "solver": "exact",
+    "head": "linear",
+    "fresh": False,
+    "crops": 0,
+    "penalty": 0.0,
+}
 Crops = Sequence[Features] | Callable[[int], Features]
 
 
@@ -49,16 +62,16 @@ class LinearSettings:
             raise InputError("linear: crops cannot be negative; epochs, batch_size and hidden have to be at least 1")
 
 
-def build_head(kind: str, inputs: int, classes: int, generator: torch.Generator, hidden: int = 512) -> nn.Module:
+def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hidden: int = 512) -> nn.Module:
     """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or Linear-ReLU-Linear."""
     last = nn.Linear(inputs if choose("head", kind, HEADS) == "linear" else hidden, classes)
     with torch.no_grad():
-        last.weight.normal_(0, 0.01, generator=generator)
+        last.weight.normal_(0, 0.01, generator=draws)
         last.bias.zero_()
         if kind == "linear":
             return last
         first = nn.Linear(inputs, hidden)
-        nn.init.kaiming_uniform_(first.weight, nonlinearity="relu", generator=generator)
+        nn.init.kaiming_uniform_(first.weight, nonlinearity="relu", generator=draws)
         first.bias.zero_()
     return nn.Sequential(first, nn.ReLU(), last)
 
@@ -72,7 +85,7 @@ def fit_linear(
     crops: Crops,
     labels: npt.NDArray[np.int64],
     settings: LinearSettings,
-    generator: torch.Generator,
+    draws: torch.Generator,
     *,
     classes: int | None = None,
     progress: bool = True,
@@ -84,7 +97,7 @@ def fit_linear(
     target = torch.from_numpy(np.asarray(labels))
     classes = int(labels.max()) + 1 if classes is None else classes
     if callable(crops):
-        return _fit_by_sgd(lambda epoch: torch.from_numpy(crops(epoch)), target, classes, settings, generator, progress)
+        return _fit_by_sgd(lambda epoch: torch.from_numpy(crops(epoch)), target, classes, settings, draws, progress)
     features = torch.from_numpy(np.stack(crops))
     if settings.solver == "exact":
         return _fit_exactly(features.flatten(0, 1), target.repeat(len(crops)), classes, settings.penalty)
@@ -93,9 +106,9 @@ def fit_linear(
     def draw(epoch: int) -> Tensor:
         if len(features) == 1:
             return features[0]
-        return features[torch.randint(len(features), clips.shape, generator=generator), clips]
+        return features[torch.randint(len(features), clips.shape, generator=draws), clips]
 
-    return _fit_by_sgd(draw, target, classes, settings, generator, progress)
+    return _fit_by_sgd(draw, target, classes, settings, draws, progress)
 
 
 def _fit_by_sgd(
@@ -103,7 +116,7 @@ def _fit_by_sgd(
     target: Tensor,
     classes: int,
     settings: LinearSettings,
-    generator: torch.Generator,
+    draws: torch.Generator,
     progress: bool,
 ) -> nn.Module:
     """The paper's schedule; every epoch sees one crop of each clip."""
@@ -112,10 +125,10 @@ def _fit_by_sgd(
         for epoch in range(settings.epochs):
             features = draw(epoch)
             if head is None:
-                head = build_head(settings.head, features.shape[1], classes, generator, settings.hidden)
+                head = build_head(settings.head, features.shape[1], classes, draws, settings.hidden)
                 optimiser = torch.optim.SGD(head.parameters(), lr=settings.learning_rate, momentum=0.9)
             optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
-            for rows in torch.randperm(len(target), generator=generator).split(settings.batch_size):
+            for rows in torch.randperm(len(target), generator=draws).split(settings.batch_size):
                 loss = nn.functional.cross_entropy(head(features[rows]), target[rows])
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
@@ -188,3 +201,41 @@ def linear_scores(classifier: nn.Module, features: Features) -> npt.NDArray[np.f
 def predict_linear(classifier: nn.Module, features: Features) -> npt.NDArray[np.int64]:
     """Most likely class of every row."""
     return linear_scores(classifier, features).argmax(1)
+
+
+@register_protocol("linear", LinearSettings, baseline_settings=BASELINE_SETTINGS)
+def evaluate_linear(context: ProtocolContext, settings: LinearSettings) -> Predictions:
+    """Classify the test clips by a classifier on the frozen features of the training clips."""
+    return Predictions(linear_logits(context, settings).argmax(1))
+
+
+def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDArray[np.float32]:
+    """Train a classifier on the training clips and give its logits `(N, C)` of the test clips."""
+    crops: Any
+    if settings.fresh:
+        crops = partial(context.fresh_crops, "linear epoch")
+    else:
+        crops = [context.cached_crops(number) for number in range(settings.crops)] or [context.features[context.train]]
+    if settings.solver == "exact" and not settings.penalty:
+        held_out = _held_out(context)
+        # too few clips to hold any out: a penalty that is never far off
+        penalty = 1.0
+        if held_out.any() and not held_out.all():
+            penalty = choose_penalty(context.features[context.train], context.train_labels, held_out, context.classes)
+        settings = replace(settings, penalty=penalty)
+    draws = generator(context.seed, "linear")
+    classifier = fit_linear(
+        crops, context.train_labels, settings, draws, classes=context.classes, progress=context.progress
+    )
+    return linear_scores(classifier, context.features[context.test])
+
+
+def _held_out(context: ProtocolContext) -> npt.NDArray[np.bool_]:
+    """A quarter of the training clips to choose by: whole subjects or cameras, whatever the split goes by."""
+    store, train = context.store, context.train
+    column = getattr(store.splits[context.split], "column", "")
+    values = store.columns[column][train] if column in store.columns else np.arange(len(train))
+    groups = np.unique(values)
+    if len(groups) < 2:
+        values, groups = np.arange(len(train)), np.arange(len(train))
+    return np.isin(values, groups[:: max(2, min(4, len(groups)))])

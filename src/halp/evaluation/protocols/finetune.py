@@ -1,4 +1,7 @@
-"""Fine-tuning: a copy of the whole network and a classifier trained with labels; the given encoder stays as it is."""
+"""The protocol `finetune`: a copy of the whole network and a classifier are trained with labels; transfer, on other data.
+
+The given encoder stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from torch import nn
 
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
+from halp.evaluation.context import Labels, Predictions, ProtocolContext
 from halp.evaluation.features import embed_centre, training_crops
-from halp.evaluation.linear import HEADS, build_head, linear_scores, stepped_rate
+from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocols.linear import HEADS, build_head, linear_scores, stepped_rate
 from halp.progress import Bar
 from halp.sampling import generator
 from halp.views import ClipPool
-
-Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,19 @@ def finetune(
                 optimiser.step()
             bar.advance()
     return model.eval()
+
+
+@register_protocol("finetune", FinetuneSettings, trains_backbone=True)
+def evaluate_finetune(context: ProtocolContext, settings: FinetuneSettings) -> Predictions:
+    """Classify the test clips by a copy of the network that was trained on the training clips."""
+    model = finetune(
+        context.encoder,
+        context.pool,
+        context.train,
+        context.train_labels,
+        settings,
+        classes=context.classes,
+        seed=context.seed,
+        progress=context.progress,
+    )
+    return Predictions(model.scores(context.pool, context.test, progress=context.progress).argmax(1))

@@ -1,9 +1,9 @@
-"""Late fusion: scores of several encoders, joined by clip name, weighted and summed."""
+"""The protocol `ensemble`: late fusion of the scores of several encoders, joined by clip name, weighted and summed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ from torch import nn
 
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
+from halp.evaluation.context import Predictions, ProtocolContext
+from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocols.knn import class_similarities
+from halp.evaluation.protocols.linear import LinearSettings, linear_logits
 
 BASES = ("linear", "knn")
 FUSIONS = ("sum", "probabilities")
@@ -19,14 +23,14 @@ FUSIONS = ("sum", "probabilities")
 
 @dataclass(frozen=True)
 class Scores:
-    """What one encoder says of clips: their names `(N,)` and a score a class `(N, C)`, in the same order."""
+    """What one encoder says of clips: their names `(N,)` and a score per class `(N, C)`, in the same order."""
 
     names: npt.NDArray[np.str_]
     values: npt.NDArray[np.floating[Any]]
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.values) or len(set(self.names.tolist())) != len(self.names):
-            raise InputError("scores need one row and one name a clip, and every name once")
+            raise InputError("scores need one row and one name per clip, and every name once")
 
     def ordered(self, names: npt.NDArray[np.str_]) -> npt.NDArray[np.floating[Any]]:
         """Rows in the order of these names; a clip that one side lacks is named."""
@@ -53,7 +57,7 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
         raise InputError("an ensemble needs at least one part")
     weights = list(weights) or [1.0] * len(parts)
     if len(weights) != len(parts):
-        raise InputError(f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one a part")
+        raise InputError(f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part")
     choose("fusion", fusion, FUSIONS)
     names = parts[0].names
     total = np.zeros(parts[0].values.shape, dtype=np.float64)
@@ -75,9 +79,11 @@ class EnsembleSettings:
     """`base` scores each stream (logits of a linear classifier, or similarity to the nearest clip of each class)."""
 
     base: str = "linear"
-    weights: tuple[float, ...] = ()  # one a member, in their order; all equal where none is given
+    weights: tuple[float, ...] = ()  # one per member, in their order; all equal where none is given
     fusion: str = "sum"
     solver: str = "sgd"  # of the linear base, as are the following
+    head: str = "linear"
+    hidden: int = 512
     crops: int = 4
     epochs: int = 80
     penalty: float = 1e-2
@@ -111,3 +117,28 @@ class EncoderGroup(nn.Module):
     def items(self) -> list[tuple[str, PackagedEncoder]]:
         """Names and encoders in order."""
         return [(name, self._member(name)) for name in self.members]
+
+
+@register_protocol("ensemble", EnsembleSettings, fuses_encoders=True)
+def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> Predictions:
+    """Classify the test clips by the fused scores of all encoders; the metrics are the accuracies of each alone."""
+    group = context.encoder
+    if not isinstance(group, EncoderGroup):
+        group = EncoderGroup({group.stream: group})
+    names, truth = context.store.names[context.test], context.labels[context.test]
+    parts = [member_scores(replace(context, encoder=encoder, given=None), settings) for _, encoder in group.items()]
+    alone = [part.ordered(names).argmax(1) == truth for part in parts]
+    metrics = {name: round(100 * float(right.mean()), 4) for (name, _), right in zip(group.items(), alone)}
+    fused = fuse(parts, settings.weights, fusion=settings.fusion).ordered(names)
+    return Predictions(fused.argmax(1), metrics)
+
+
+def member_scores(context: ProtocolContext, settings: EnsembleSettings) -> Scores:
+    """What one encoder of an ensemble says of the test clips, by their names."""
+    if settings.base == "knn":
+        train, test = context.features[context.train], context.features[context.test]
+        values: Any = class_similarities(train, context.train_labels, test, classes=context.classes)
+    else:
+        shared = {key: getattr(settings, key) for key in ("solver", "head", "hidden", "crops", "epochs", "penalty")}
+        values = linear_logits(context, LinearSettings(**shared))
+    return Scores(context.store.names[context.test], values)

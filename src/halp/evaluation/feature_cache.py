@@ -1,0 +1,101 @@
+"""Features on disk: computed once, found again by a hash of encoder, store and crop rule, read through a memory map."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from halp._version import __version__
+from halp.clips.store import Store
+from halp.encoders.packaged import PackagedEncoder
+from halp.evaluation.features import Features, fingerprint
+from halp.progress import console
+
+_PLAIN = (int, float, str, bool, type(None))
+
+
+def feature_key(encoder: PackagedEncoder, store: Store, crop: str) -> str:
+    """Content hash of what features depend on: halp, weights, architecture, stream, layouts, clips and the crop rule."""
+    facts: dict[str, Any] = {
+        "halp": __version__,
+        "weights": fingerprint(encoder),
+        "parts": [_plain_facts(name, part) for name, part in encoder.named_modules()],
+        "encoder": [list(encoder.topology.joints), list(encoder.topology.parents), encoder.normalisation],
+        "store": [store.hash, list(store.topology.joints), store.normalisation],
+        "crop": crop,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _plain_facts(name: str, module: nn.Module) -> list[Any]:
+    """Type and plain settings of a module: the same weights mean something else in another direction, stride or dilation."""
+    plain = {
+        key: value
+        for key, value in vars(module).items()
+        if key != "training" and not key.startswith("_") and _is_plain(value)
+    }
+    return [name, type(module).__qualname__, plain]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a setting: scalars, and lists or tuples of them such as the stride of a convolution."""
+    return isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(map(_is_plain, value)))
+
+
+class FeatureCache:
+    """A folder of `.npy` files. Without a folder, or where it cannot be written, nothing is kept."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.hits = 0
+
+    def get(
+        self,
+        encoder: PackagedEncoder,
+        store: Store,
+        crop: str,
+        shape: tuple[int, int],
+        compute: Callable[[], Features],
+    ) -> Features:
+        """Features of this `shape` from disk where they are there, computed and kept otherwise."""
+        if self.folder is None:
+            return compute()
+        path = self.folder / f"{feature_key(encoder, store, crop)}.npy"
+        found = _read(path, shape)
+        if found is not None:
+            self.hits += 1
+            return found
+        features = compute()
+        self._keep(path, features)
+        return features
+
+    def _keep(self, path: Path, features: Features) -> None:
+        partial = path.with_name(f".{path.stem}-{os.getpid()}.partial.npy")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(partial, "wb") as file:
+                np.save(file, features, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError as error:
+            console.print(
+                f"[yellow]warning:[/] features cannot be kept in '{self.folder}' ({error}); they are not cached"
+            )
+            self.folder = None
+
+
+def _read(path: Path, shape: tuple[int, int]) -> Features | None:
+    """Features from a file; None where there is none, or where it is damaged or holds something else."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found if found.shape == shape and found.dtype == np.float32 else None

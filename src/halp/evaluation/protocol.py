@@ -1,0 +1,76 @@
+"""The registry of protocols: what a protocol is called, takes and does, and what tables have to know about it.
+
+A protocol is a dataclass of settings and a function `(context, settings) → predictions`:
+
+    @register_protocol("centroid", CentroidSettings)
+    def centroid(context, settings):
+        train, test = context.features[context.train], context.features[context.test]
+        ...
+        return predicted  # the class of every test clip (N,), or Predictions with further metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, TypeVar
+
+from halp.errors import choose
+from halp.evaluation.context import Labels, Predictions, ProtocolContext
+
+ProtocolFunction = Callable[[ProtocolContext, Any], Predictions | Labels]
+FUNCTION = TypeVar("FUNCTION", bound=ProtocolFunction)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A registered protocol. `title` names a column of a table by the settings, and is the protocol's name by default."""
+
+    name: str
+    settings: type[Any]
+    function: ProtocolFunction
+    trains_backbone: Callable[[Any], bool]  # with these settings; raw coordinates have nothing to train
+    fuses_encoders: bool  # takes several encoders at once
+    title: Callable[[Any], str]
+    baseline_settings: Mapping[str, Any] = field(default_factory=dict)  # override the settings for raw coordinates
+
+    def run(self, context: ProtocolContext, settings: Any) -> Predictions:
+        """Carry the protocol out; a plain array of predicted classes is taken as predictions without metrics."""
+        found = self.function(context, settings)
+        return found if isinstance(found, Predictions) else Predictions(found)
+
+
+_PROTOCOLS: dict[str, Protocol] = {}
+
+
+def register_protocol(
+    name: str,
+    settings: type[Any],
+    *,
+    trains_backbone: bool | Callable[[Any], bool] = False,
+    fuses_encoders: bool = False,
+    title: Callable[[Any], str] | None = None,
+    baseline_settings: Mapping[str, Any] | None = None,
+) -> Callable[[FUNCTION], FUNCTION]:
+    """Make a protocol known by name; `settings` is a dataclass whose defaults are the published ones."""
+    if not is_dataclass(settings):
+        raise TypeError(f"the settings of protocol '{name}' have to be a dataclass")
+    trains = trains_backbone if callable(trains_backbone) else lambda _: bool(trains_backbone)
+
+    def add(function: FUNCTION) -> FUNCTION:
+        _PROTOCOLS[name] = Protocol(
+            name, settings, function, trains, fuses_encoders, title or (lambda _: name), dict(baseline_settings or {})
+        )
+        return function
+
+    return add
+
+
+def list_protocols() -> list[str]:
+    """Names of all protocols."""
+    return sorted(_PROTOCOLS)
+
+
+def get_protocol(name: str) -> Protocol:
+    """A protocol by its name."""
+    return _PROTOCOLS[choose("protocol", name, _PROTOCOLS)]
