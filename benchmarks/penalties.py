@@ -1,7 +1,7 @@
 """`python -m benchmarks.penalties`: which penalty of the exact linear solver suits raw coordinates and untrained encoders.
 
 Chosen on the validation splits of the training subjects and views; the test clips take no part. The two differ, and the
-best for raw coordinates differs from set to set: the floors of every table therefore choose their own.
+best for raw coordinates differs from set to set: the baselines of every table therefore choose their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.floors import RESULTS
+from benchmarks.baselines import RESULTS
 from benchmarks.real_data import SETS, prepared_store
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
@@ -29,7 +29,7 @@ PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 def encoders(store: Store) -> dict[str, tuple[PackagedEncoder, int]]:
-    """The two floors, and how many training crops each is fitted on."""
+    """The two baselines, and how many training crops each is fitted on."""
     recipe = load_recipe("cpu-moco")
     model = build_model(recipe, store.topology, store.persons)
     inner = model.get_submodule("pairs.joint.query.encoder")

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from benchmarks.floors import DATA, RESULTS
+from benchmarks.baselines import DATA, RESULTS
 from halp.analysis.paired_difference import Difference, paired_difference
 from halp.clips.merge import merge
 from halp.clips.prepare import prepare
@@ -36,11 +36,11 @@ from halp.evaluation.evaluate_run import settings_for
 from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.result_store import evaluate_cached
 from halp.evaluation.results import mean_and_std, versions
-from halp.reproduce.plan import Cell, Source, make_plan
+from halp.reproduce.multi_stream_tables import CMD, HALP_CMD, THREE
+from halp.reproduce.runner import SweepRunner
 from halp.reproduce.scales import SMALL
-from halp.reproduce.streams import CMD, HALP_CMD, THREE
-from halp.reproduce.sweep import Sweep
-from halp.reproduce.tables import Column, PaperTable, Row
+from halp.reproduce.scheduler import Cell, DataSource, make_schedule
+from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow
 from halp.training import open_run
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
@@ -94,7 +94,7 @@ class Experiment:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     pairs: tuple[tuple[str, str], ...]
     measures: tuple[Measure, ...]
     settings: tuple[str, ...] = ()
@@ -106,17 +106,17 @@ def _linear(penalty: float) -> dict[str, Any]:
 
 SINGLE = Experiment(
     "real_data",
-    (Row("MoCo", "moco", baseline=True), Row("HaLP")),
+    (TableRow("MoCo", "moco", baseline=True), TableRow("HaLP")),
     (("HaLP", "MoCo"),),
     (Measure("knn", "knn"), Measure("linear", "linear", _linear(PENALTY)), Measure("linear by SGD", "linear")),
 )
 STREAMS = Experiment(
     "real_data_streams",
     (
-        Row("MoCo", "moco", {"streams": THREE, "terms": ["infonce"]}, baseline=True),
-        Row("HaLP", "halp", {"streams": THREE, "terms": ["infonce", "halp"]}),
-        Row("CMD", "moco", {**CMD, **SHARE_OF_QUEUE}),
-        Row("HaLP + CMD", "halp", {**HALP_CMD, **SHARE_OF_QUEUE}),
+        TableRow("MoCo", "moco", {"streams": THREE, "terms": ["infonce"]}, baseline=True),
+        TableRow("HaLP", "halp", {"streams": THREE, "terms": ["infonce", "halp"]}),
+        TableRow("CMD", "moco", {**CMD, **SHARE_OF_QUEUE}),
+        TableRow("HaLP + CMD", "halp", {**HALP_CMD, **SHARE_OF_QUEUE}),
     ),
     (("HaLP", "MoCo"), ("HaLP + CMD", "CMD")),
     (
@@ -167,13 +167,13 @@ def _split(name: str, *, validation: bool) -> str:
     return other.name if validation else test
 
 
-def sources(alone: bool, validation: bool, folder: Path) -> Iterator[tuple[Source, str, list[str]]]:
+def sources(alone: bool, validation: bool, folder: Path) -> Iterator[tuple[DataSource, str, list[str]]]:
     """What is trained on: a store, its split, and the sets that the encoder is for."""
     if not alone:
-        yield Source("pooled", pooled_store(folder)), POOLED[validation], list(SETS)
+        yield DataSource("pooled", pooled_store(folder)), POOLED[validation], list(SETS)
         return
     for name in SETS:
-        yield Source(name, prepared_store(name, folder)), _split(name, validation=validation), [name]
+        yield DataSource(name, prepared_store(name, folder)), _split(name, validation=validation), [name]
 
 
 def measure(
@@ -186,11 +186,11 @@ def measure(
     validation: bool,
 ) -> dict[str, Figures]:
     """Train what is missing and read the figures of every set."""
-    sweep = Sweep(folder)
+    sweep = SweepRunner(folder)
     found: dict[str, Figures] = {name: {} for name in SETS}
     for source, split, targets in sources(alone, validation, folder.parent / "stores"):
-        table = PaperTable("real-data", "", "", "", (Column("", protocol="knn"),), experiment.rows)
-        plan = make_plan(table, SMALL, [source], splits=[split], seeds=seeds, settings=settings)
+        table = PaperTable("real-data", "", "", "", (TableColumn("", protocol="knn"),), experiment.rows)
+        plan = make_schedule(table, SMALL, [source], splits=[split], seeds=seeds, settings=settings)
         sweep.train(plan.jobs.values())
         for name in targets:
             store = prepared_store(name, folder.parent / "stores")
@@ -203,7 +203,7 @@ def measure(
     return found
 
 
-def figure(sweep: Sweep, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
+def figure(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
     """Accuracy of one encoder, from its file or measured now; None where it means nothing."""
     if cell.run is None:
         encoder: Any = RawCoordinates(store.topology, persons=store.persons)

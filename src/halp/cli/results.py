@@ -7,7 +7,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json
+from halp.cli.app import Settings, app, flat, print_json, print_table
 from halp.errors import InputError
 
 
@@ -54,7 +54,7 @@ def evaluate(
     from halp.clips.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
     from halp.evaluation.protocol_settings import parse_protocol_settings
-    from halp.reports.tables import print_accuracies
+    from halp.reports.tables import accuracies_for_terminal
     from halp.training import open_run
 
     trained = open_run(run)
@@ -77,7 +77,7 @@ def evaluate(
     if json:
         print_json({row.name: [asdict(result) for result in row.results] for row in rows})
     else:
-        print_accuracies(rows)
+        print_table(accuracies_for_terminal(rows))
 
 
 @app.command
@@ -105,23 +105,24 @@ def reproduce(
         table: which one (see `halp reproduce`), or all (transfer only where there is a target).
         data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
         target: for transfer, the store to fine-tune on.
-        scale: tiny (does it run?), quick (a CPU, minutes a table), small (a CPU, hours) or paper.
+        scale: tiny (does it run?), quick (a CPU, minutes per table), small (a CPU, hours) or paper.
         seeds: how many seeds; HaLP and the baseline of a seed share their warm-up.
         split: splits of the store, for data of your own.
-        set: override settings of all runs, such as epochs=100.
-        out: where runs, tables and reports go; a sweep that was stopped goes on from there.
+        set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
+        out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
         dry_run: print the plan and what it costs, train nothing.
         json: print as JSON.
     """
     from dataclasses import asdict
 
     from halp.progress import console
-    from halp.reproduce import list_tables, prepare_sweep, tables_for
-    from halp.reproduce import reproduce as run_table
-    from halp.reproduce.printing import print_outcome, print_plan, print_tables
+    from halp.reproduce import list_tables, prepare_sweep, reproduce_table, tables_for
+    from halp.reproduce.terminal_tables import list_as_table, schedule_as_table, summary_as_table
 
     if not table:
-        print_tables() if not json else print_json({key: known.title for key, known in list_tables().items()})
+        print_table(list_as_table()) if not json else print_json(
+            {key: known.title for key, known in list_tables().items()}
+        )
         return
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": split}
     choices |= {"settings": flat(set), "out": out}
@@ -132,16 +133,16 @@ def reproduce(
             cost = prepare_sweep(name, dry=True, **choices).cost()
             made.append(cost)
             if not json:
-                print_plan(cost)
+                print_table(schedule_as_table(cost))
         else:
-            outcome = run_table(name, **choices)
-            made.append(asdict(outcome))
+            summary = reproduce_table(name, **choices)
+            made.append(asdict(summary))
             if not json:
-                print_outcome(outcome)
+                print_table(summary_as_table(summary))
     if json:
         print_json(made if table == "all" else made[0])
     elif dry_run:
-        console.print("nothing was trained; leave out --dry-run to start, and call it again to go on after a stop")
+        console.print("nothing was trained; leave out --dry-run to start, and call it again to resume after a stop")
 
 
 @app.command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json
+from halp.cli.app import Settings, app, flat, print_json, print_table
 
 
 @app.command
@@ -27,13 +27,13 @@ def demo(
     """
     from halp.demo import run_demo
     from halp.progress import console
-    from halp.reports.tables import print_accuracies
+    from halp.reports.tables import accuracies_for_terminal
 
     made = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
     if json:
         print_json({row.name: {result.protocol: result.accuracy for result in row.results} for row in made.rows})
     else:
-        print_accuracies(made.rows)
+        print_table(accuracies_for_terminal(made.rows))
     console.print(f"done in {made.seconds:.0f} s; open [bold]{made.report}[/] in a browser")
 
 

@@ -33,6 +33,7 @@ class Protocol:
     fuses_encoders: bool  # takes several encoders at once
     title: Callable[[Any], str]
     baseline_settings: Mapping[str, Any] = field(default_factory=dict)  # override the settings for raw coordinates
+    draws_labels: bool = False  # the seed draws which labels are used, so that one value is a mean over several
 
     def run(self, context: ProtocolContext, settings: Any) -> Predictions:
         """Carry the protocol out; a plain array of predicted classes is taken as predictions without metrics."""
@@ -51,6 +52,7 @@ def register_protocol(
     fuses_encoders: bool = False,
     title: Callable[[Any], str] | None = None,
     baseline_settings: Mapping[str, Any] | None = None,
+    draws_labels: bool = False,
 ) -> Callable[[FUNCTION], FUNCTION]:
     """Make a protocol known by name; `settings` is a dataclass whose defaults are the published ones."""
     if not is_dataclass(settings):
@@ -59,7 +61,14 @@ def register_protocol(
 
     def add(function: FUNCTION) -> FUNCTION:
         _PROTOCOLS[name] = Protocol(
-            name, settings, function, trains, fuses_encoders, title or (lambda _: name), dict(baseline_settings or {})
+            name,
+            settings,
+            function,
+            trains,
+            fuses_encoders,
+            title or (lambda _: name),
+            dict(baseline_settings or {}),
+            draws_labels,
         )
         return function
 

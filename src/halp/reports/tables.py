@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from halp.evaluation.evaluate_run import EncoderResults
@@ -54,8 +53,8 @@ def _accuracy(result: Result) -> object:
     return result.accuracy if result.std is None else (result.accuracy, result.std)
 
 
-def print_accuracies(rows: Sequence[EncoderResults]) -> None:
-    """The accuracies on standard output, the best of each column in bold."""
+def accuracies_for_terminal(rows: Sequence[EncoderResults]) -> Table:
+    """The accuracies as a rich table, the best of each column in bold."""
     columns, cells = accuracy_table(rows)
     table = Table(title="top-1 accuracy, per cent")
     for column in columns:
@@ -66,7 +65,7 @@ def print_accuracies(rows: Sequence[EncoderResults]) -> None:
         bold = (value is not None and value == top for value, top in zip(values, best))
         table.add_row(*(f"[bold]{_text(cell)}[/]" if top else _text(cell) for cell, top in zip(row, bold)))
     table.caption = overlap_note(rows) or None
-    Console().print(table)
+    return table
 
 
 def _mean(cell: object) -> float | None:

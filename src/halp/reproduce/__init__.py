@@ -1,18 +1,23 @@
-"""Reproducing the paper: every table and analysis figure as a sweep that can be planned, interrupted and gone on with."""
+"""Reproducing the paper: every table and analysis figure as a sweep that can be scheduled, interrupted and resumed.
 
-import halp.reproduce.streams  # noqa: F401  (fills the registry, after the tables of one stream)
-from halp.reproduce.command import Prepared, prepare_sweep, reproduce, tables_for
-from halp.reproduce.tables import Column, PaperTable, Row, add_rows, list_tables, register_table
+`paper_tables.py`, `multi_stream_tables.py` the published tables as data · `table_registry.py` what a table is · `scales.py`
+from tiny to the paper's · `scheduler.py` which runs a table needs · `runner.py` trains and evaluates them · `cost.py` time and
+memory · `summary.py`, `summary_page.py`, `terminal_tables.py` the outcome · `reproduce_table.py` all of it in one call.
+"""
+
+import halp.reproduce.multi_stream_tables  # noqa: F401  (fills the registry, after the tables of one stream)
+from halp.reproduce.reproduce_table import PreparedSweep, prepare_sweep, reproduce_table, tables_for
+from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow, add_rows, list_tables, register_table
 
 __all__ = [
-    "Column",
     "PaperTable",
-    "Prepared",
-    "Row",
+    "PreparedSweep",
+    "TableColumn",
+    "TableRow",
     "add_rows",
     "list_tables",
     "prepare_sweep",
     "register_table",
-    "reproduce",
+    "reproduce_table",
     "tables_for",
 ]

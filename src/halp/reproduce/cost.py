@@ -1,4 +1,4 @@
-"""What training costs: measured in a process of its own, and guessed beforehand for a plan."""
+"""What training costs: measured in a process of its own, and guessed beforehand for a schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from halp.clips.store import open_store
 from halp.errors import InputError
 from halp.files import read_json, write_json
-from halp.reproduce.plan import Job
+from halp.reproduce.scheduler import Job
 from halp.training import pretrain
 from halp.training.recipe import Recipe
 from halp.training.run import read_lines
@@ -24,9 +24,9 @@ from halp.training.run_folder import RunFolder
 _EPOCHS = 2  # the second is measured, when everything is warm
 
 
-def measure_training(recipe: Recipe, store: Path, folder: Path, warm: Path | None, first: int) -> dict[str, float]:
+def measure_training(recipe: Recipe, store: Path, folder: RunFolder, warm: Path | None, first: int) -> dict[str, float]:
     """Seconds of an epoch and peak memory in bytes, two epochs after the fork; kept in `cost.json` of the run folder."""
-    kept = RunFolder(folder).cost_file
+    kept = folder.cost_file
     if kept.exists():
         return read_json(kept)
     # peak memory is that of a whole process, so every measurement gets a fresh one
@@ -50,10 +50,10 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads
     return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
 
 
-def seconds_a_step(recipe: Recipe, inputs: int) -> float:
+def seconds_per_step(recipe: Recipe, inputs: int) -> float:
     """A rough guess of a training step on this machine's CPU, from the time of the products of its recurrent layers.
 
-    A GRU step of B clips is T products (B, h) × (h, 3h) a direction and layer, and the products of the inputs; the query
+    A GRU step of B clips is T products (B, h) × (h, 3h) per direction and layer, and the products of the inputs; the query
     is encoded forwards and backwards (three times the work), the key forwards.
     """
     hidden, batch = recipe.encoder.hidden, recipe.batch_size
@@ -76,5 +76,5 @@ def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
     found = []
     for job, path in zip(jobs, paths):
         lines = read_lines(RunFolder(path).timing_file)
-        found += [line["seconds"] / job.steps_an_epoch for line in lines]
+        found += [line["seconds"] / job.steps_per_epoch for line in lines]
     return statistics.median(found) if found else None

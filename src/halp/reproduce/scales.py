@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from halp.errors import choose
-from halp.reproduce.tables import Row
+from halp.reproduce.table_registry import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
 
 # training clips of the published splits, for plans made before anybody has the data
@@ -33,24 +33,34 @@ class Scale:
     recipes: Mapping[str, str]  # data set → recipe with the term; "" for any other
     settings: tuple[str, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
+    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
     draws: int = 5  # of labels, in semi-supervised evaluation
     clips: int = 0  # of a synthetic store that is made where no data is given
 
-    def recipe(self, data: str, split: str, seed: int, row: Row, extra: Sequence[str] = ()) -> Recipe:
+    def recipe(self, data: str, split: str, seed: int, row: TableRow, extra: Sequence[str] = ()) -> Recipe:
         """The recipe of a row; the baseline is the same without the term."""
         name = self.recipes.get(data, self.recipes[""])
         overrides = [*self.settings, *extra, f'split="{split}"', f"seed={seed}"]
-        overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings.items()]
+        overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings_on(data).items()]
         if row.method != "halp":
             terms = [term for term in row.settings.get("terms", load_recipe(name).terms) if term != "halp"]
             overrides.append(f"terms={json.dumps(terms)}")
         return load_recipe(name, overrides)
 
+    def protocol_settings(self, column: TableColumn, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Settings of a column's protocol: the scale's, the column's and what the user `chosen` by protocol."""
+        own = chosen.get(column.protocol, {})
+        settings = {**self.protocols.get(column.protocol, {}), **column.settings, **own}
+        if settings.get("head") == "mlp" and "solver" in settings and "solver" not in own:
+            del settings["solver"]  # the exact solver of a small scale is for a linear head
+        return settings
+
     def carried(self, key: str, value: Any) -> Any:
         """A setting of the paper at this scale."""
         if key not in self.ratios or isinstance(value, (str, bool)):
             return value
+        if isinstance(value, list):
+            return [self.carried(key, entry) for entry in value]
         scaled = value * self.ratios[key]
         return max(2 if key == "halp.prototypes" else 1, round(scaled)) if isinstance(value, int) else scaled
 
@@ -60,15 +70,19 @@ PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": 
 
 def _ratios(epochs: int, stgcn: int) -> dict[str, float]:
     """These epochs stand for the 450 of the paper, a queue of 512 for 16384: the largest number of keys is all of them."""
-    halp = {"halp.start_epoch": epochs / 450, "mining.start_epoch": epochs / 450, "halp.recent": 512 / 3072}
-    return {**halp, "encoders.stgcn.hidden": stgcn / 256}
+    in_epochs = ("epochs", "optimiser.milestones", "halp.start_epoch", "mining.start_epoch")
+    return {
+        **dict.fromkeys(in_epochs, epochs / 450),
+        "halp.recent": 512 / 3072,
+        "encoders.stgcn.hidden": stgcn / 256,
+    }
 
 
 SMALL = Scale(
     "small",
     {"": "cpu-halp"},
     ratios=_ratios(160, stgcn=128),
-    options={"finetune": {"epochs": 40, "milestones": (25, 35)}},
+    protocols={"finetune": {"epochs": 40, "milestones": (25, 35)}},
     clips=1440,
 )
 QUICK = Scale(
@@ -79,7 +93,7 @@ QUICK = Scale(
         *("saving.every=30", "saving.watch=5"),
     ),
     ratios=_ratios(60, stgcn=64),
-    options={"finetune": {"epochs": 20, "milestones": (12, 17)}},
+    protocols={"finetune": {"epochs": 20, "milestones": (12, 17)}},
     clips=720,
 )
 TINY = Scale(
@@ -90,16 +104,8 @@ TINY = Scale(
         *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.every=9"),
         *("saving.watch=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
     ),
-    ratios={
-        **{
-            "halp.start_epoch": 9 / 450,
-            "mining.start_epoch": 9 / 450,
-            "halp.prototypes": 4 / 20,
-            "halp.recent": 16 / 256,
-        },
-        "encoders.stgcn.hidden": 16 / 256,
-    },
-    options={
+    ratios={**_ratios(9, stgcn=16), "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
+    protocols={
         # after a few epochs of SGD every encoder would score alike; the exact solver tells runs apart
         "linear": {"solver": "exact", "crops": 1},
         "semi": {"epochs": 4, "crops": 1, "hidden": 16},

@@ -56,6 +56,7 @@ class SemiSettings:
     SemiSettings,
     trains_backbone=lambda settings: settings.variant == "network",
     title=lambda settings: f"semi {100 * settings.share:g} %",
+    draws_labels=True,
     baseline_settings={key: value for key, value in BASELINE_SETTINGS.items() if key != "fresh"},
 )
 def evaluate_semi(context: ProtocolContext, settings: SemiSettings) -> Predictions:

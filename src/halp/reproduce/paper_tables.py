@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from halp.reproduce.tables import Column, PaperTable, Row, register_table
+from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow, register_table
 
-XSUB = Column("NTU-60 x-sub")
+XSUB = TableColumn("NTU-60 x-sub")
 _FIVE = (
     ("NTU-60 x-sub", "ntu60", "xsub"),
     ("NTU-60 x-view", "ntu60", "xview"),
@@ -17,8 +17,10 @@ _FIVE = (
 )
 
 
-def _baseline(*paper: float | None, name: str = "baseline (MoCo)", settings: Mapping[str, Any] | None = None) -> Row:
-    return Row(name, "moco", settings or {}, paper, baseline=True)
+def _baseline(
+    *paper: float | None, name: str = "baseline (MoCo)", settings: Mapping[str, Any] | None = None
+) -> TableRow:
+    return TableRow(name, "moco", settings or {}, paper, baseline=True)
 
 
 def _ablation(
@@ -32,7 +34,7 @@ def _ablation(
     baseline: float = 78.0,
 ) -> PaperTable:
     """One setting varied, linear evaluation on NTU-60 x-sub."""
-    rows = [Row(f"{symbol} = {value}", settings={key: value}, paper=(figure,)) for value, figure in values]
+    rows = [TableRow(f"{symbol} = {value}", settings={key: value}, paper=(published,)) for value, published in values]
     return register_table(PaperTable(id, title, source, caption, (XSUB,), (_baseline(baseline), *rows)))
 
 
@@ -42,8 +44,8 @@ register_table(
         "Linear evaluation",
         "Table 1",
         "HaLP improves over the single-modality baseline on all data sets.",
-        tuple(Column(title, data, split) for title, data, split in _FIVE),
-        (_baseline(78.0, 85.5, 69.1, 69.8, 42.9), Row("HaLP", paper=(79.7, 86.8, 71.1, 72.2, 43.5))),
+        tuple(TableColumn(title, data, split) for title, data, split in _FIVE),
+        (_baseline(78.0, 85.5, 69.1, 69.8, 42.9), TableRow("HaLP", paper=(79.7, 86.8, 71.1, 72.2, 43.5))),
     )
 )
 register_table(
@@ -52,8 +54,8 @@ register_table(
         "kNN evaluation",
         "Table 2",
         "k = 1 on the features, no training: HaLP improves over the single-modality baseline.",
-        tuple(Column(title, data, split, "knn") for title, data, split in _FIVE[:4]),
-        (_baseline(63.6, 82.8, 51.7, 55.3), Row("HaLP", paper=(65.8, 83.6, 55.8, 59.0))),
+        tuple(TableColumn(title, data, split, "knn") for title, data, split in _FIVE[:4]),
+        (_baseline(63.6, 82.8, 51.7, 55.3), TableRow("HaLP", paper=(65.8, 83.6, 55.8, 59.0))),
     )
 )
 register_table(
@@ -63,10 +65,10 @@ register_table(
         "Table 3",
         "Pre-trained on NTU, the whole network fine-tuned on PKU-II.",
         (
-            Column("NTU-60 → PKU-II", "ntu60", "xsub", "finetune", target="pku2"),
-            Column("NTU-120 → PKU-II", "ntu120", "xsub", "finetune", target="pku2"),
+            TableColumn("NTU-60 → PKU-II", "ntu60", "xsub", "finetune", target="pku2"),
+            TableColumn("NTU-120 → PKU-II", "ntu120", "xsub", "finetune", target="pku2"),
         ),
-        (_baseline(53.3, 53.4), Row("HaLP", paper=(54.8, 55.4))),
+        (_baseline(53.3, 53.4), TableRow("HaLP", paper=(54.8, 55.4))),
     )
 )
 register_table(
@@ -74,9 +76,9 @@ register_table(
         "cost",
         "Time and memory",
         "Table 4",
-        "HaLP costs little more time an epoch and no more memory than the baseline.",
-        (Column("time an epoch, ×", figure="time"), Column("memory, ×", figure="memory"), XSUB),
-        (_baseline(1.0, 1.0, 78.0), Row("HaLP", paper=(1.13, 1.0, 79.7))),
+        "HaLP costs little more time per epoch and no more memory than the baseline.",
+        (TableColumn("time per epoch, ×", metric="time"), TableColumn("memory, ×", metric="memory"), XSUB),
+        (_baseline(1.0, 1.0, 78.0), TableRow("HaLP", paper=(1.13, 1.0, 79.7))),
     )
 )
 _ablation(
@@ -106,8 +108,8 @@ register_table(
         (XSUB,),
         (
             _baseline(78.0),
-            Row("towards a prototype (HaLP)", paper=(79.7,)),
-            Row("from key to query", settings={"halp.direction": "query"}, paper=(77.92,)),
+            TableRow("towards a prototype (HaLP)", paper=(79.7,)),
+            TableRow("from key to query", settings={"halp.direction": "query"}, paper=(77.92,)),
         ),
     )
 )
@@ -120,8 +122,8 @@ register_table(
         (XSUB,),
         (
             _baseline(78.0),
-            Row("t ~ U(0, λt*) (HaLP)", paper=(79.7,)),
-            Row("t = t*", settings={"halp.step": "hardest"}, paper=(79.4,)),
+            TableRow("t ~ U(0, λt*) (HaLP)", paper=(79.7,)),
+            TableRow("t = t*", settings={"halp.step": "hardest"}, paper=(79.4,)),
         ),
     )
 )
@@ -134,8 +136,8 @@ register_table(
         (XSUB,),
         (
             _baseline(78.0),
-            Row("key (HaLP)", paper=(79.7,)),
-            Row("query", settings={"halp.anchor": "query"}, paper=(77.9,)),
+            TableRow("key (HaLP)", paper=(79.7,)),
+            TableRow("query", settings={"halp.anchor": "query"}, paper=(77.9,)),
         ),
     )
 )
@@ -152,13 +154,13 @@ for _id, _what, _settings in (
             "Supplement, Table 7",
             f"Trained with 1, 5, 10 and 20 % of the labels: {_what}; mean of five draws.",
             tuple(
-                Column(f"NTU-60 {title} {100 * share:g} %", "ntu60", split, "semi", {"share": share, **_settings})
+                TableColumn(f"NTU-60 {title} {100 * share:g} %", "ntu60", split, "semi", {"share": share, **_settings})
                 for split, title in (("xview", "x-view"), ("xsub", "x-sub"))
                 for share in _SHARES
             ),
             (
                 _baseline(45.4, 69.0, 75.2, 81.0, 42.6, 64.3, 70.0, 74.7),
-                Row("HaLP", paper=(48.7, 71.5, 77.1, 82.4, 46.6, 66.9, 72.6, 76.1)),
+                TableRow("HaLP", paper=(48.7, 71.5, 77.1, 82.4, 46.6, 66.9, 72.6, 76.1)),
             ),
         )
     )
@@ -168,12 +170,12 @@ register_table(
         "Filters",
         "Supplement, Table 8",
         "The rank filter against a filter by the query (variant-1) and by the target (variant-2).",
-        (Column("kept of 100", figure="kept"), XSUB),
+        (TableColumn("kept of 100", metric="kept"), XSUB),
         (
             _baseline(None, 78.0),
-            Row("rank filter", settings={"halp.filter": "rank"}, paper=(91, 79.7)),
-            Row("variant-1", settings={"halp.filter": "variant-1"}, paper=(16, 79.5)),
-            Row("variant-2", settings={"halp.filter": "variant-2"}, paper=(100, 79.6)),
+            TableRow("rank filter", settings={"halp.filter": "rank"}, paper=(91, 79.7)),
+            TableRow("variant-1", settings={"halp.filter": "variant-1"}, paper=(16, 79.5)),
+            TableRow("variant-2", settings={"halp.filter": "variant-2"}, paper=(100, 79.6)),
         ),
     )
 )
@@ -190,7 +192,7 @@ _ablation(
     "positives",
     "Number of positives",
     "Supplement, Table 10",
-    "100 positives a key do best; all numbers beat the baseline.",
+    "100 positives per key do best; all numbers beat the baseline.",
     "halp.count",
     ((1, 79.59), (5, 79.63), (10, 79.50), (50, 79.56), (100, 79.71), (150, 79.43)),
     "G",
@@ -221,7 +223,7 @@ register_table(
         "Supplement, Figures 4 and 5",
         "Similarity of real keys and hallucinated positives to the query and to the queue.",
         (XSUB,),
-        (Row("HaLP"),),
+        (TableRow("HaLP"),),
         kind="similarities",
     )
 )
@@ -232,7 +234,7 @@ register_table(
         "Supplement, Figure 6",
         "A key, two positives that are kept and one that the rank filter drops, against every prototype.",
         (XSUB,),
-        (Row("HaLP"),),
+        (TableRow("HaLP"),),
         kind="prototypes",
     )
 )
@@ -241,12 +243,12 @@ register_table(
     PaperTable(
         "no-queue",
         "Without memory bank",
-        "Supplement, Section 2.8",
+        "Supplement, Section B.7",
         "Negatives within the batch, prototypes from the keys of the current batch.",
-        (Column("NTU-60 x-sub", protocol="knn"),),
+        (TableColumn("NTU-60 x-sub", protocol="knn"),),
         (
             _baseline(58.9, name="baseline without queue", settings=_NO_QUEUE),
-            Row("HaLP without queue", settings={**_NO_QUEUE, "halp.source": "batch"}, paper=(64.2,)),
+            TableRow("HaLP without queue", settings={**_NO_QUEUE, "halp.source": "batch"}, paper=(64.2,)),
         ),
     )
 )

@@ -1,8 +1,8 @@
-"""The script of the raw floors: resampling, time warping and its own table, on invented features."""
+"""The script of the raw baselines: resampling, time warping and its own table, on invented features."""
 
 import numpy as np
 
-from benchmarks.floors import DTW_BAND, Row, _warp, resample
+from benchmarks.baselines import DTW_BAND, Measurement, _warp, resample
 
 
 def test_resampling_keeps_the_ends_and_walks_straight_between() -> None:
@@ -28,6 +28,6 @@ def test_time_warping_equals_a_slow_recursion() -> None:
     np.testing.assert_allclose(_warp(many, one), [slow(left, one) for left in many])
 
 
-def test_a_floor_is_met_within_one_point() -> None:
-    assert Row("a", "b", (50.0, None, 60.0), (50.9, 1.0, None)).met
-    assert not Row("a", "b", (50.0, None, 60.0), (51.5, 1.0, None)).met
+def test_a_baseline_is_met_within_one_point() -> None:
+    assert Measurement("a", "b", (50.0, None, 60.0), (50.9, 1.0, None)).met
+    assert not Measurement("a", "b", (50.0, None, 60.0), (51.5, 1.0, None)).met

@@ -1,4 +1,4 @@
-"""What a table of the paper is: columns, rows with their settings, and the published figures; a registry open to more."""
+"""What a table of the paper is: columns, rows with their settings, and the published values; a registry open to more."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from halp.errors import InputError, choose
 
 KINDS = ("table", "similarities", "prototypes")
 METHODS = ("raw", "untrained", "moco", "halp")
-FIGURES = ("accuracy", "kept", "time", "memory")
+METRICS = ("accuracy", "kept", "time", "memory")
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column: a protocol on a split of a data set; `target` is another data set that the encoder is transferred to.
 
-    `figure` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the baseline.
+    `metric` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the baseline.
     """
 
     title: str
@@ -26,28 +26,33 @@ class Column:
     protocol: str = "linear"
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str = ""
-    figure: str = "accuracy"
+    metric: str = "accuracy"
 
     def __post_init__(self) -> None:
-        choose("figure", self.figure, FIGURES)
+        choose("metric", self.metric, METRICS)
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
 
     `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
-    streams and terms, and `recipe` names one that replaces the scale's own.
+    streams and terms. `data_settings` are further settings on some data sets.
     """
 
     name: str
     method: str = "halp"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    paper: tuple[float | None, ...] = ()  # one a column
+    paper: tuple[float | None, ...] = ()  # one per column
     baseline: bool = False  # what differences are taken against
+    data_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # data set → settings
 
     def __post_init__(self) -> None:
         choose("method", self.method, METHODS)
+
+    def settings_on(self, data: str) -> dict[str, Any]:
+        """All settings of this row on a data set."""
+        return {**self.settings, **self.data_settings.get(data, {})}
 
 
 @dataclass(frozen=True)
@@ -58,28 +63,28 @@ class PaperTable:
     title: str
     source: str  # where it stands in the paper
     caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
     kind: str = "table"
-    floors: bool = True  # rows of raw coordinates and of the untrained encoder
+    baselines: bool = True  # rows of raw coordinates and of the untrained encoder
 
     def __post_init__(self) -> None:
         choose("kind", self.kind, KINDS)
         for row in self.rows:
             if row.paper and len(row.paper) != len(self.columns):
                 raise InputError(
-                    f"table '{self.id}', row '{row.name}': {len(row.paper)} figures, {len(self.columns)} columns"
+                    f"table '{self.id}', row '{row.name}': {len(row.paper)} values, {len(self.columns)} columns"
                 )
 
-    def all_rows(self) -> tuple[Row, ...]:
-        """Its rows, the floors first."""
-        if self.kind != "table" or not self.floors:
+    def all_rows(self) -> tuple[TableRow, ...]:
+        """Its rows, the baselines first."""
+        if self.kind != "table" or not self.baselines:
             return self.rows
         # the encoder before training is that of the baseline, so no other run is needed for it
         baseline = next((row.settings for row in self.rows if row.baseline), {})
-        return (Row("raw coordinates", "raw"), Row("untrained encoder", "untrained", baseline), *self.rows)
+        return (TableRow("raw coordinates", "raw"), TableRow("untrained encoder", "untrained", baseline), *self.rows)
 
-    def paper_figure(self, row: Row, column: int) -> float | None:
+    def paper_value(self, row: TableRow, column: int) -> float | None:
         """What the paper reports, where it does."""
         return row.paper[column] if row.paper else None
 
@@ -95,7 +100,7 @@ def register_table(table: PaperTable) -> PaperTable:
     return table
 
 
-def add_rows(table: str, *rows: Row) -> PaperTable:
+def add_rows(table: str, *rows: TableRow) -> PaperTable:
     """Add rows to a known table, such as those of methods over several streams."""
     known = get_table(table)
     _TABLES[table] = replace(known, rows=(*known.rows, *rows))

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.floors [--dtw]`: what raw coordinates reach without learning, beside the published floors.
+"""`python -m benchmarks.baselines [--dtw]`: what raw coordinates reach without learning, beside the published baselines.
 
 Clips of the four public Kinect sets, root-centred in each frame, empty frames dropped, resampled linearly; 1-NN by
 Euclidean distance and a standardised linear SVM on 32 frames, 1-NN by dynamic time warping on 24. A learned
@@ -45,7 +45,7 @@ Floor = tuple[float | None, float | None, float | None]
 
 
 @dataclass
-class Row:
+class Measurement:
     """One protocol: published and measured top-1 in per cent for 1-NN, linear SVM and 1-NN with time warping."""
 
     data: str
@@ -150,7 +150,7 @@ def accuracy(clips: Clips, features: Features, parts: Sequence[tuple[Mask, Mask]
     return round(float(np.mean(found)), 1)
 
 
-def measure(row: Row, clips: Clips, turn: str, parts: Sequence[tuple[Mask, Mask]], dtw: bool) -> Row:
+def measure(row: Measurement, clips: Clips, turn: str, parts: Sequence[tuple[Mask, Mask]], dtw: bool) -> Measurement:
     """Fill in what was measured."""
     features = clips.features(turn, FRAMES)
     short = clips.features(turn, DTW_FRAMES) if dtw and row.published[2] is not None else None
@@ -162,8 +162,8 @@ def measure(row: Row, clips: Clips, turn: str, parts: Sequence[tuple[Mask, Mask]
     return row
 
 
-def rows(dtw: bool) -> list[Row]:
-    """All floors of the README of the data, in its order."""
+def rows(dtw: bool) -> list[Measurement]:
+    """All baselines of the README of the data, in its order."""
     found = []
     ucla = Clips("nw-ucla")
     view = [(ucla.cameras < 3, ucla.cameras == 3)]
@@ -173,13 +173,15 @@ def rows(dtw: bool) -> list[Row]:
         ("yaw", "yaw, mean shoulder line", (67.9, 75.0, 72.2)),
         ("rotate-mean", "full rotation", (79.0, 76.0, None)),
     ):
-        found.append(measure(Row("nw-ucla", f"views 1, 2 → 3, {what}", published), ucla, turn, view, dtw))
-    row = Row("nw-ucla", "odd → even subjects, yaw, mean shoulder line", (64.5, 68.6, None))
+        found.append(measure(Measurement("nw-ucla", f"views 1, 2 → 3, {what}", published), ucla, turn, view, dtw))
+    row = Measurement("nw-ucla", "odd → even subjects, yaw, mean shoulder line", (64.5, 68.6, None))
     found.append(measure(row, ucla, "yaw", [(ucla.odd, ~ucla.odd)], dtw))
     utd = Clips("utd-mhad")
     for turn, what, published in (("", "", (82.1, 78.8, 88.6)), ("rotate-mean", ", full rotation", (83.3, 77.7, None))):
         found.append(
-            measure(Row("utd-mhad", f"odd → even subjects{what}", published), utd, turn, [(utd.odd, ~utd.odd)], dtw)
+            measure(
+                Measurement("utd-mhad", f"odd → even subjects{what}", published), utd, turn, [(utd.odd, ~utd.odd)], dtw
+            )
         )
     msr = Clips("msr-action3d")
     used = msr.column("used_cvpr12") == 1
@@ -192,17 +194,19 @@ def rows(dtw: bool) -> list[Row]:
         ("", "AS3", np.isin(msr.labels, msr.arrays["as3"]), (87.5, 86.6, 89.3)),
     ):
         parts = [(chosen & msr.odd, chosen & ~msr.odd)]
-        found.append(measure(Row("msr-action3d", f"odd → even subjects, {what}", published), msr, turn, parts, dtw))
+        found.append(
+            measure(Measurement("msr-action3d", f"odd → even subjects, {what}", published), msr, turn, parts, dtw)
+        )
     utk = Clips("utkinect")
     lists = zip(utk.arrays["split_train_subjects"], utk.arrays["split_test_subjects"])
     halves = [(np.isin(utk.subjects, train), np.isin(utk.subjects, test)) for train, test in lists]
-    found.append(measure(Row("utkinect", "mean of 10 half splits", (86.3, 82.7, 88.4)), utk, "", halves, dtw))
+    found.append(measure(Measurement("utkinect", "mean of 10 half splits", (86.3, 82.7, 88.4)), utk, "", halves, dtw))
     return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print the table, write `results/floors.json`; exit code 1 where a floor is missed by more than a point."""
-    parser = argparse.ArgumentParser(description="Raw-coordinate floors of the four public Kinect sets.")
+    """Measure, print the table, write `results/baselines.json`; exit code 1 where a baseline is missed by more than a point."""
+    parser = argparse.ArgumentParser(description="Raw-coordinate baselines of the four public Kinect sets.")
     parser.add_argument("--dtw", action="store_true", help="also 1-NN with dynamic time warping (some minutes)")
     options = parser.parse_args(arguments)
     try:
@@ -219,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     Console(width=120).print(table)
     RESULTS.mkdir(exist_ok=True)
     data = [asdict(row) | {"within_one_point": row.met} for row in found]
-    (RESULTS / "floors.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (RESULTS / "baselines.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0 if all(row.met for row in found) else 1
 
 

@@ -1,4 +1,4 @@
-"""Plans and reproduced tables in the terminal."""
+"""What `halp reproduce` shows in the terminal, as rich tables: what there is, a schedule with its cost, a reproduced table."""
 
 from __future__ import annotations
 
@@ -8,39 +8,37 @@ from typing import Any
 from rich.table import Table
 
 from halp.analysis.similarities import evenly_chosen
-from halp.progress import console
-from halp.reproduce.outcome import Outcome
-from halp.reproduce.tables import list_tables
+from halp.reproduce.summary import TableSummary
+from halp.reproduce.table_registry import list_tables
 
 
-def print_tables() -> None:
+def list_as_table() -> Table:
     """What can be reproduced."""
     shown = Table("table", "what it is", "in the paper", "rows")
     for name, table in list_tables().items():
         shown.add_row(name, table.title, table.source, str(len(table.rows)))
-    console.print(shown)
+    return shown
 
 
-def print_plan(cost: Mapping[str, Any]) -> None:
+def schedule_as_table(cost: Mapping[str, Any]) -> Table:
     """Runs in order with their state, and what is left to do."""
     shown = Table("run", "state", "steps", "forks from", title=f"{cost['table']}, scale {cost['scale']}")
     for job in cost["jobs"]:
         shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
-    console.print(shown)
-    console.print(
+    shown.caption = (
         f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps, {cost['evaluations']} evaluations, "
         f"about {duration(cost['seconds left'])} of training ({cost['time from']})"
     )
+    return shown
 
 
-def print_outcome(outcome: Outcome) -> None:
+def summary_as_table(summary: TableSummary) -> Table:
     """The table as it is saved."""
-    heads, rows = outcome.table()
-    shown = Table(*heads, title=f"{outcome.title} ({outcome.source})")
-    for row in evenly_chosen(rows) if outcome.columns else rows:
+    heads, rows = summary.table()
+    shown = Table(*heads, title=f"{summary.title} ({summary.source})", caption=summary.note())
+    for row in evenly_chosen(rows) if summary.columns else rows:
         shown.add_row(*("–" if cell is None else str(cell) for cell in row))
-    console.print(shown)
-    console.print(outcome.note())
+    return shown
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Sweeps end to end on a tiny scale: every table, interrupted and gone on with, from shared and cached runs."""
+"""Sweeps end to end on a tiny scale: every table, interrupted and resumed, from shared and cached runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from halp.clips.synthetic import make_synthetic_store
+from halp.errors import InputError
 from halp.evaluation import Result
 from halp.evaluation.features import fingerprint
-from halp.reproduce import list_tables, prepare_sweep, reproduce
-from halp.reproduce import sweep as sweep_module
+from halp.files import write_json
+from halp.reproduce import list_tables, prepare_sweep, reproduce_table
+from halp.reproduce import runner as runner_module
+from halp.reproduce.paper_tables import XSUB
 from halp.training import open_run, pretrain
 from halp.training.loop import Interrupted
+from halp.training.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("table", list(list_tables()))
 def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
-    outcome = reproduce(table, out=out, scale="tiny", progress=False)
+    summary = reproduce_table(table, out=out, scale="tiny", progress=False)
     folder = out / "tables" / "tiny"
     assert json.loads((folder / f"{table}.json").read_text())["id"] == table
     with open(folder / f"{table}.csv", encoding="utf-8", newline="") as file:
@@ -43,29 +48,29 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
     assert len(lines) > 1
     assert all(len(line) == len(lines[0]) for line in lines)
     page = (folder / f"{table}.html").read_text(encoding="utf-8")
-    assert outcome.title.split()[0] in page
+    assert summary.title.split()[0] in page
     text = (folder / f"{table}.md").read_text(encoding="utf-8")
-    if outcome.lines:
+    if summary.rows:
         known = list_tables()[table]
         for row in known.rows:
             assert f"| {row.name} |" in text
-        for line in outcome.lines:
+        for line in summary.rows:
             trained = line.name not in ("raw coordinates", "untrained encoder")
-            assert line.figures[-1].values or not trained
+            assert line.cells[-1].values or not trained
     else:
         assert "<svg" in page
 
 
 @pytest.mark.slow
 def test_the_rows_of_a_sweep_are_different_encoders(out: Path) -> None:
-    reproduce("hardness", out=out, scale="tiny", progress=False)
+    reproduce_table("hardness", out=out, scale="tiny", progress=False)
     runs = [open_run(path) for path in sorted((out / "runs/tiny/synthetic-xsub").glob("*hardness*"))]
     assert len({fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
 
 
 @pytest.mark.slow
 def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
-    reproduce("knn", out=out, scale="tiny", progress=False)
+    reproduce_table("knn", out=out, scale="tiny", progress=False)
     files = list(out.glob("runs/**/results/*.json"))
     assert files
     for path in files:
@@ -75,7 +80,7 @@ def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
 def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    straight = reproduce("knn", out=tmp_path / "a", scale="tiny", progress=False)
+    straight = reproduce_table("knn", out=tmp_path / "a", scale="tiny", progress=False)
     calls = []
 
     def stops(recipe, store, path, **options):  # type: ignore[no-untyped-def]
@@ -85,29 +90,29 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
             raise Interrupted("stopped as asked")
         return pretrain(recipe, store, path, **options)
 
-    monkeypatch.setattr(sweep_module, "pretrain", stops)
+    monkeypatch.setattr(runner_module, "pretrain", stops)
     with pytest.raises(Interrupted):
-        reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
+        reproduce_table("knn", out=tmp_path / "b", scale="tiny", progress=False)
     states = [job["state"] for job in prepare_sweep("knn", out=tmp_path / "b").cost()["jobs"]]
     assert states == ["done", "started", "to do"]
     monkeypatch.undo()
-    again = reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
-    assert [line.figures for line in again.lines] == [line.figures for line in straight.lines]
+    again = reproduce_table("knn", out=tmp_path / "b", scale="tiny", progress=False)
+    assert [line.cells for line in again.rows] == [line.cells for line in straight.rows]
     for name in ("moco-seed0", "halp-seed0"):
         prints = [fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder()) for side in "ab"]
         assert prints[0] == prints[1]
 
 
 def test_a_finished_sweep_trains_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    first = reproduce_table("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr(sweep_module, "pretrain", refuse)
-    again = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    monkeypatch.setattr(runner_module, "pretrain", refuse)
+    again = reproduce_table("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
     assert again == first
-    halp = again.lines[-1].figures[0]
+    halp = again.rows[-1].cells[0]
     assert len(halp.values) == 2
     assert halp.difference is not None
     assert halp.difference.half_width is not None
@@ -116,11 +121,41 @@ def test_a_finished_sweep_trains_nothing_again(tmp_path: Path, monkeypatch: pyte
 
 def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) -> None:
     prepared = prepare_sweep("knn", out=tmp_path, scale="tiny", progress=False)
-    prepared.sweep.train(prepared.plan.jobs.values())
-    job = prepared.plan.jobs["tiny/synthetic-xsub/moco-seed0"]
+    prepared.runner.train(prepared.schedule.jobs.values())
+    job = prepared.schedule.jobs["tiny/synthetic-xsub/moco-seed0"]
     assert job.source.store is not None
     whole = pretrain(job.recipe, job.source.store, tmp_path / "whole", progress=False)
-    assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.sweep.path(job.name)).encoder())
+    assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.runner.path(job.name)).encoder())
+
+
+def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        make_synthetic_store(tmp_path / name, count=192, subjects=6, seed=seed)
+    stores = [str(tmp_path / name) for name in "ab"]
+    prepared = prepare_sweep("cost", data=stores, out=tmp_path / "out", scale="tiny", progress=False)
+    seconds = {"a/moco": 1.0, "a/halp": 1.5, "b/moco": 2.0, "b/halp": 2.2}
+    for job in prepared.schedule.jobs.values():
+        folder = RunFolder(prepared.runner.path(job.name))
+        key = f"{job.source.key}/{'halp' if 'halp' in job.recipe.terms else 'moco'}"
+        write_json(folder.cost_file, {"time": seconds[key], "memory": 1.0})
+    column = next(i for i, one in enumerate(prepared.schedule.table.columns) if one.metric == "time")
+    found = {
+        (cell.source.key, cell.row.name): prepared.runner._relative_cost(prepared.schedule, cell, "time")
+        for cell in prepared.schedule.cells
+        if cell.column == column and cell.row.method in ("moco", "halp")
+    }
+    baseline = "baseline (MoCo)"
+    assert found == {("a", baseline): 1.0, ("a", "HaLP"): 1.5, ("b", baseline): 1.0, ("b", "HaLP"): 1.1}
+
+
+def test_settings_of_protocols_are_carried_into_a_table(tmp_path: Path) -> None:
+    settings = ("linear.head=mlp", "linear.epochs=2", "epochs=5", "halp.start_epoch=3")
+    prepared = prepare_sweep("hardest", out=tmp_path, scale="tiny", settings=settings, dry=True)
+    chosen = prepared.schedule.scale.protocol_settings(XSUB, prepared.schedule.protocols)
+    assert chosen == {"crops": 1, "head": "mlp", "epochs": 2}, "the exact solver of the tiny scale is for a linear head"
+    assert {job.recipe.epochs for job in prepared.schedule.jobs.values()} == {5}
+    with pytest.raises(InputError, match="did you mean 'head'"):
+        prepare_sweep("hardest", out=tmp_path, settings=("linear.haed=mlp",), dry=True)
 
 
 def test_a_dry_run_counts_runs_steps_and_time(tmp_path: Path) -> None:

@@ -12,18 +12,18 @@ from halp.analysis.paired_difference import paired_difference
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.reproduce import (
-    Column,
     PaperTable,
-    Row,
+    TableColumn,
+    TableRow,
     add_rows,
     list_tables,
     prepare_sweep,
     register_table,
-    tables,
     tables_for,
 )
-from halp.reproduce.plan import Source, make_plan
+from halp.reproduce import table_registry as tables
 from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.reproduce.scheduler import DataSource, make_schedule
 
 EXPECTED = {
     *("linear", "knn", "transfer", "cost", "hardness", "prototypes", "interpolation", "hardest", "anchor", "semi"),
@@ -53,14 +53,14 @@ def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
                 assert ("halp" in recipe.terms) == (row.method == "halp"), name
 
 
-def test_floors_stand_in_every_table() -> None:
+def test_baselines_stand_in_every_table() -> None:
     for table in list_tables().values():
         if table.kind == "table":
             assert [row.method for row in table.all_rows()[:2]] == ["raw", "untrained"]
 
 
 def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
-    plan = make_plan(tables.get_table("hardness"), TINY, [Source("mine", store)], seeds=(0, 1))
+    plan = make_schedule(tables.get_table("hardness"), TINY, [DataSource("mine", store)], seeds=(0, 1))
     for seed in (0, 1):
         trained = [job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs]
         assert len(trained) == 6  # the baseline and five hardnesses
@@ -71,29 +71,31 @@ def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store)
 
 
 def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
-    plan = make_plan(tables.get_table("start"), TINY, [Source("mine", store)])
+    plan = make_schedule(tables.get_table("start"), TINY, [DataSource("mine", store)])
     warm = [job for job in plan.jobs.values() if "warm" in job.name]
     assert [(job.first, job.last) for job in warm] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 8)]
 
 
 def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
-    names = [set(make_plan(tables.get_table(t), TINY, [Source("mine", store)]).jobs) for t in ("hardness", "weight")]
+    names = [
+        set(make_schedule(tables.get_table(t), TINY, [DataSource("mine", store)]).jobs) for t in ("hardness", "weight")
+    ]
     shared = {"tiny/mine-xsub/halp-seed0", "tiny/mine-xsub/moco-seed0", "tiny/mine-xsub/warm-epoch4-seed0"}
     assert names[0] & names[1] == shared
 
 
 def test_a_plan_at_the_papers_scale_needs_no_data(tmp_path: Path) -> None:
     prepared = prepare_sweep("linear", scale="paper", dry=True, out=tmp_path, seeds=2)
-    job = prepared.plan.jobs["paper/ntu60-xsub/halp-seed0"]
-    assert (job.first, job.last, job.steps_an_epoch) == (200, 450, 40_091 // 64)
-    assert len(prepared.plan.jobs) == 5 * 3 * 2
+    job = prepared.schedule.jobs["paper/ntu60-xsub/halp-seed0"]
+    assert (job.first, job.last, job.steps_per_epoch) == (200, 450, 40_091 // 64)
+    assert len(prepared.schedule.jobs) == 5 * 3 * 2
     assert not (tmp_path / "runs").exists()
     with pytest.raises(InputError, match="needs data"):
         prepare_sweep("linear", scale="paper", out=tmp_path)
 
 
 def test_the_papers_scale_is_the_papers_recipe() -> None:
-    recipe = PAPER.recipe("ntu120", "xset", 0, Row("HaLP"))
+    recipe = PAPER.recipe("ntu120", "xset", 0, TableRow("HaLP"))
     assert (recipe.epochs, recipe.halp.prototypes, recipe.halp.weight, recipe.split) == (450, 40, 2.0, "xset")
 
 
@@ -125,13 +127,13 @@ def test_unknown_tables_scales_and_seeds_are_refused(tmp_path: Path) -> None:
 def test_the_registry_is_open_to_rows_and_tables(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(tables, "_TABLES", dict(tables._TABLES))
     streams = {"streams": ["joint", "bone"], "terms": ["infonce", "halp"]}
-    add_rows("knn", Row("two streams", settings=streams, paper=(71.0, 86.4, 59.4, 61.9)))
-    plan = make_plan(tables.get_table("knn"), TINY, [Source("mine", store)])
+    add_rows("knn", TableRow("two streams", settings=streams, paper=(71.0, 86.4, 59.4, 61.9)))
+    plan = make_schedule(tables.get_table("knn"), TINY, [DataSource("mine", store)])
     assert any("streams=joint+bone" in name for name in plan.jobs)
     with pytest.raises(InputError, match="already"):
         register_table(tables.get_table("knn"))
-    with pytest.raises(InputError, match="1 figures, 2 columns"):
-        PaperTable("x", "", "", "", (Column("a"), Column("b")), (Row("r", paper=(1.0,)),))
+    with pytest.raises(InputError, match="1 values, 2 columns"):
+        PaperTable("x", "", "", "", (TableColumn("a"), TableColumn("b")), (TableRow("r", paper=(1.0,)),))
 
 
 def test_paired_differences_equal_scipys_interval() -> None:

@@ -1,6 +1,6 @@
-"""The plan of a sweep: which runs a table needs, what each forks from, and what each cell is read from.
+"""The schedule of a sweep: which runs a table needs, what each forks from, and what each cell is read from.
 
-HaLP runs fork from a MoCo warm-up of the same seed, which goes on as the baseline; a longer warm-up forks from a shorter
+HaLP runs fork from a MoCo warm-up of the same seed, which continues as the baseline; a longer warm-up forks from a shorter
 one. Runs are named by what differs from the scale's recipe, so tables share them.
 """
 
@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale
-from halp.reproduce.tables import Column, PaperTable, Row
+from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow
 from halp.sampling import steps_in_epoch
 from halp.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Source:
-    """A data set of a sweep; a plan can be made before its store is there."""
+class DataSource:
+    """A data set of a sweep; a schedule can be made before its store is there."""
 
     key: str
     store: Store | None = None
@@ -37,63 +37,76 @@ class Source:
         return PUBLISHED_SIZES[self.key, split]
 
 
+def loaded(source: DataSource) -> Store:
+    """The store of a data set, which has to be there."""
+    if source.store is None:
+        raise RuntimeError("a schedule without data cannot be carried out")
+    return source.store
+
+
 @dataclass(frozen=True)
 class Job:
     """One training: a run folder `name`, its recipe, from which job it forks and up to which epoch it goes."""
 
     name: str
     recipe: Recipe
-    source: Source
+    source: DataSource
     first: int  # epoch it starts at
     last: int
     parent: str | None = None
 
     @property
-    def steps_an_epoch(self) -> int:
+    def steps_per_epoch(self) -> int:
         return steps_in_epoch(self.source.size(self.recipe.split), self.recipe.batch_size)
 
     @property
     def steps(self) -> int:
-        return (self.last - self.first) * self.steps_an_epoch
+        return (self.last - self.first) * self.steps_per_epoch
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of one seed: read from a run by a protocol, or from the floors."""
+    """One value of one seed: read from a run by a protocol, or from raw coordinates."""
 
-    row: Row
+    row: TableRow
     column: int
     seed: int
     run: str | None  # None for raw coordinates
-    source: Source
+    source: DataSource
     split: str
-    target: Source | None = None
+    target: DataSource | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """Everything a table needs."""
 
     table: PaperTable
     scale: Scale
-    columns: tuple[tuple[int, Column, Source, str], ...]  # index in the paper's table, column, data set, split
+    columns: tuple[tuple[int, TableColumn, DataSource, str], ...]  # index in the paper's table, column, data set, split
     jobs: Mapping[str, Job]  # in an order in which they can be run
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
+    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols, by the user
+
+    def store(self) -> Store:
+        """The store of the first column."""
+        return loaded(self.columns[0][2])
 
 
-def make_plan(
+def make_schedule(
     table: PaperTable,
     scale: Scale,
-    sources: Sequence[Source],
+    sources: Sequence[DataSource],
     *,
-    target: Source | None = None,
+    target: DataSource | None = None,
     splits: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
     settings: Sequence[str] = (),
-) -> Plan:
-    """Work out columns, runs and cells of a table on these data sets."""
+    protocols: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Schedule:
+    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols` of protocols."""
     columns = tuple(choose_columns(table, sources, splits))
     targets = {source.key: source for source in sources}
     rows = table.all_rows()
@@ -103,19 +116,20 @@ def make_plan(
         goal = _target(column, target, targets)
         for seed in seeds:
             for row in rows:
-                if row.method == "raw" and (column.figure != "accuracy" or column.target):
+                if row.method == "raw" and (column.metric != "accuracy" or column.target):
                     continue
                 run = None
                 if row.method != "raw":
                     run = _add_jobs(jobs, scale, source, split, seed, row, settings)
                 cells.append(Cell(row, index, seed, run, source, split, goal))
-    return Plan(table, scale, columns, _in_order(jobs.values()), tuple(cells), tuple(seeds), rows)
+    ordered = _in_order(jobs.values())
+    return Schedule(table, scale, columns, ordered, tuple(cells), tuple(seeds), rows, protocols or {})
 
 
 def choose_columns(
-    table: PaperTable, sources: Sequence[Source], splits: Sequence[str]
-) -> Iterable[tuple[int, Column, Source, str]]:
-    """The paper's columns for the paper's data sets; for other data one column a store, split and protocol setting."""
+    table: PaperTable, sources: Sequence[DataSource], splits: Sequence[str]
+) -> Iterable[tuple[int, TableColumn, DataSource, str]]:
+    """The paper's columns for the paper's data sets; for other data one column per store, split and protocol setting."""
     published = {column.data for column in table.columns}
     if any(source.key in published for source in sources):
         known = {source.key: source for source in sources}
@@ -130,17 +144,17 @@ def choose_columns(
         shared = [column.split for column in table.columns if column.split in own]
         seen = set()
         for split in splits or [("xsub" if "xsub" in shared else shared[0]) if shared else own[0]]:
-            # a figure of the paper for the same split is the better neighbour, any other will do
+            # a value of the paper for the same split is the better neighbour, any other will do
             order = sorted(range(len(table.columns)), key=lambda i: (table.columns[i].split != split, i))
             for index in order:
                 column = table.columns[index]
-                same = (split, column.protocol, column.figure, repr(sorted(column.settings.items())))
+                same = (split, column.protocol, column.metric, repr(sorted(column.settings.items())))
                 if same not in seen:
                     seen.add(same)
                     yield index, column, source, split
 
 
-def _target(column: Column, target: Source | None, known: Mapping[str, Source]) -> Source | None:
+def _target(column: TableColumn, target: DataSource | None, known: Mapping[str, DataSource]) -> DataSource | None:
     if not column.target:
         return None
     found = target or known.get(column.target)
@@ -150,14 +164,20 @@ def _target(column: Column, target: Source | None, known: Mapping[str, Source]) 
 
 
 def _add_jobs(
-    jobs: dict[str, Job], scale: Scale, source: Source, split: str, seed: int, row: Row, settings: Sequence[str]
+    jobs: dict[str, Job],
+    scale: Scale,
+    source: DataSource,
+    split: str,
+    seed: int,
+    row: TableRow,
+    settings: Sequence[str],
 ) -> str:
     """Add what a row needs and return the name of its run."""
     recipe = scale.recipe(source.key, split, seed, row, settings)
-    base = scale.recipe(source.key, split, seed, Row("HaLP"), settings)
+    base = scale.recipe(source.key, split, seed, TableRow("HaLP"), settings)
     folder = f"{scale.name}/{source.key}-{split}"
-    warm_settings = {key: value for key, value in row.settings.items() if not key.startswith("halp.")}
-    warm = scale.recipe(source.key, split, seed, Row("warm-up", "moco", warm_settings), settings)
+    warm_settings = {key: value for key, value in row.settings_on(source.key).items() if not key.startswith("halp.")}
+    warm = scale.recipe(source.key, split, seed, TableRow("warm-up", "moco", warm_settings), settings)
     # the baseline forks where HaLP does, so that the two differ in nothing but the term
     start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
     start = min(start, recipe.epochs)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from halp.clips.store import Store
-from halp.reproduce import list_tables, reproduce, tables
-from halp.reproduce.plan import Source, make_plan
+from halp.reproduce import list_tables, reproduce_table
+from halp.reproduce import table_registry as tables
 from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.training import load_recipe
 
 
@@ -28,8 +29,10 @@ def test_every_table_with_several_streams_is_there_with_the_papers_figures() -> 
     assert last("ensemble") == (85.1, 91.0, 75.5, 76.8, 53.4)
 
 
-@pytest.mark.parametrize(("row", "name"), [("CMD", "cmd"), ("HaLP + CMD", "halp-cmd"), ("CrosSCLR-B", "crosclr-b")])
-@pytest.mark.parametrize("data", ["ntu60", "pku2"])
+@pytest.mark.parametrize(
+    ("row", "name"), [("ISC", "isc"), ("CMD", "cmd"), ("HaLP + CMD", "halp-cmd"), ("CrosSCLR-B", "crosclr-b")]
+)
+@pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str, data: str) -> None:
     chosen = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == row)
     recipe, published = PAPER.recipe(data, "xsub", 0, chosen), load_recipe(f"{data}-{name}")
@@ -39,7 +42,7 @@ def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str,
 
 
 def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
-    plan = make_plan(tables.get_table("linear-streams"), TINY, [Source("mine", store)])
+    plan = make_schedule(tables.get_table("linear-streams"), TINY, [DataSource("mine", store)])
     trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}
     assert len(trained) == 4
     assert sorted(trained.values()) == sorted([("cross",), ("mining",), ("infonce", "cmd"), ("infonce", "cmd", "halp")])
@@ -56,10 +59,29 @@ def test_mining_starts_within_a_run_at_every_scale() -> None:
         assert 0 < recipe.mining.start_epoch < recipe.epochs
 
 
+def test_isc_trains_on_ntu120_for_its_own_number_of_epochs_at_every_scale() -> None:
+    row = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == "ISC")
+    paper = PAPER.recipe("ntu120", "xsub", 0, row)
+    assert (paper.epochs, paper.optimiser.milestones) == (350, (251,))
+    for scale in SCALES.values():
+        recipe, usual = (scale.recipe(data, "xsub", 0, row) for data in ("ntu120", "ntu60"))
+        assert recipe.epochs == round(usual.epochs * 350 / 450)
+        assert 0 < recipe.optimiser.milestones[0] < recipe.epochs
+
+
+def test_semi_supervision_of_several_streams_is_offered_frozen_and_fine_tuned() -> None:
+    frozen, network = (tables.get_table(name) for name in ("semi-streams", "semi-network-streams"))
+    assert {column.settings.get("variant", "head") for column in frozen.columns} == {"head"}
+    assert {column.settings.get("variant") for column in network.columns} == {"network"}
+    assert "frozen" in frozen.title
+    assert "whole network" in network.title
+    assert [row.paper for row in frozen.rows] == [row.paper for row in network.rows]
+
+
 @pytest.mark.slow
 def test_guided_positives_are_reproduced_beside_their_ensemble(tmp_path: Path) -> None:
-    outcome = reproduce("guide", out=tmp_path, scale="tiny", progress=False)
-    by_name = {line.name: line for line in outcome.lines}
+    summary = reproduce_table("guide", out=tmp_path, scale="tiny", progress=False)
+    by_name = {line.name: line for line in summary.rows}
     assert {"CMD", "HaLP + CMD, own clusters", "HaLP + CMD, the others' clusters"} <= set(by_name)
-    assert all(figure.values for name, line in by_name.items() if "CMD" in name for figure in line.figures)
+    assert all(cell.values for name, line in by_name.items() if "CMD" in name for cell in line.cells)
     assert list(tmp_path.rglob("results/ensemble-*joint+motion+bone*.json"))

@@ -1,0 +1,175 @@
+"""One call per table: find or make the data, schedule, train what is missing, evaluate, write the table and its page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from halp.analysis.prototypes import prototype_table
+from halp.analysis.similarities import similarities_by_epoch
+from halp.clips.store import Store, open_store
+from halp.clips.synthetic import make_synthetic_store
+from halp.errors import InputError
+from halp.evaluation import list_protocols
+from halp.evaluation.protocol_settings import parse_protocol_settings
+from halp.progress import console
+from halp.reproduce.cost import measured_step, seconds_per_step
+from halp.reproduce.runner import SweepRunner, describe
+from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
+from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
+from halp.reproduce.summary import TableSummary, summarise_rows
+from halp.reproduce.summary_page import summary_page
+from halp.reproduce.table_registry import get_table, list_tables
+from halp.training import open_run
+
+
+@dataclass(frozen=True)
+class PreparedSweep:
+    """A schedule and what carries it out in a folder."""
+
+    schedule: Schedule
+    runner: SweepRunner
+
+    def cost(self) -> dict[str, Any]:
+        """Runs, steps and time that are left, and how the time was found."""
+        listed = describe(self.schedule, self.runner)
+        jobs = list(self.schedule.jobs.values())
+        left = [job for job, line in zip(jobs, listed) if line["state"] != "done"]
+        measured = measured_step(jobs, [self.runner.path(job.name) for job in jobs])
+        guesses: dict[Any, float] = {}
+        seconds = 0.0
+        for job in left:
+            store = job.source.store
+            inputs = 150 if store is None else store.persons * len(store.topology) * store.topology.dimensions
+            kind = (job.recipe.encoder, job.recipe.batch_size, job.recipe.views.frames, inputs)
+            if measured is None and kind not in guesses:
+                guesses[kind] = seconds_per_step(job.recipe, inputs)
+            seconds += job.steps * (guesses[kind] if measured is None else measured)
+        columns = self.schedule.table.columns
+        return {
+            "table": self.schedule.table.id,
+            "scale": self.schedule.scale.name,
+            "seeds": list(self.schedule.seeds),
+            "runs": len(jobs),
+            "runs left": len(left),
+            "steps left": sum(job.steps for job in left),
+            "evaluations": sum(columns[cell.column].metric == "accuracy" for cell in self.schedule.cells),
+            "seconds left": round(seconds),
+            "time from": "runs of this sweep" if measured is not None else "a rough guess for this machine's CPU",
+            "jobs": listed,
+        }
+
+
+def prepare_sweep(
+    table: str,
+    *,
+    data: Sequence[str] = (),
+    target: str | None = None,
+    scale: str = "tiny",
+    seeds: int = 1,
+    splits: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    out: Path = Path("reproduced"),
+    dry: bool = False,
+    progress: bool = True,
+) -> PreparedSweep:
+    """Schedule a table. `data` are stores, `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2).
+
+    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`).
+    """
+    chosen, size = get_table(table), get_scale(scale)
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: at least one seed is needed")
+    of_protocols = [text for text in settings if text.partition(".")[0].strip() in list_protocols()]
+    of_recipes = [text for text in settings if text not in of_protocols]
+    sources = _sources(data, size, out, dry)
+    goal = None if target is None else _named(target)
+    if any(column.target for column in chosen.columns) and goal is None and not data and size.clips:
+        goal = DataSource("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
+    schedule = make_schedule(
+        chosen,
+        size,
+        sources,
+        target=goal,
+        splits=splits,
+        seeds=tuple(range(seeds)),
+        settings=of_recipes,
+        protocols=parse_protocol_settings(of_protocols),
+    )
+    if not schedule.columns:
+        raise InputError(f"none of the columns of table '{table}' is about the data and splits that were given")
+    return PreparedSweep(schedule, SweepRunner(out, progress=progress))
+
+
+def tables_for(data: Sequence[str], target: str | None) -> list[str]:
+    """What `all` means: every table, but those of transfer only where there is a store to fine-tune on."""
+    keys = {text.partition("=")[0] for text in data}
+    return [
+        name
+        for name, table in list_tables().items()
+        if not data or target is not None or all(not column.target or column.target in keys for column in table.columns)
+    ]
+
+
+def reproduce_table(
+    table: str, *, out: Path = Path("reproduced"), progress: bool = True, **choices: Any
+) -> TableSummary:
+    """Reproduce a table into `out`: runs under `runs/`, the table as Markdown, CSV, JSON and HTML under `tables/`."""
+    prepared = prepare_sweep(table, out=out, progress=progress, **choices)
+    schedule, runner = prepared.schedule, prepared.runner
+    runner.train(schedule.jobs.values())
+    data = {source.key: source.store.hash for _, _, source, _ in schedule.columns if source.store is not None}
+    columns: list[str] = []
+    points: list[list[object]] = []
+    runs = {cell.seed: open_run(runner.path(cell.run)) for cell in schedule.cells if cell.run is not None}
+    if schedule.table.kind == "similarities":
+        columns, points = similarities_by_epoch(list(runs.values()))
+    elif schedule.table.kind == "prototypes":
+        columns, points = prototype_table(runs[schedule.seeds[0]], schedule.store())
+    summary = TableSummary(
+        id=schedule.table.id,
+        title=schedule.table.title,
+        source=schedule.table.source,
+        caption=schedule.table.caption,
+        scale=schedule.scale.name,
+        seeds=list(schedule.seeds),
+        data=data,
+        command=" ".join(["halp", *sys.argv[1:]]) if sys.argv[1:2] == ["reproduce"] else f"halp reproduce {table}",
+        rows=summarise_rows(schedule, runner.measure(schedule)) if schedule.table.kind == "table" else [],
+        columns=columns,
+        points=points,
+        protocols={name: dict(chosen) for name, chosen in schedule.protocols.items()},
+    )
+    folder = out / "tables" / schedule.scale.name
+    summary.save(folder)
+    summary_page(summary, schedule, runs).save(folder / f"{table}.html")
+    if progress:
+        console.print(f"written: [bold]{folder / table}.md[/], .csv, .json and .html")
+    return summary
+
+
+def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool) -> list[DataSource]:
+    if data:
+        return [_named(text) for text in data]
+    if scale.clips:
+        return [DataSource("synthetic", _synthetic(out / "stores" / scale.name, scale.clips))]
+    if dry:  # a schedule at the paper's scale needs no data
+        return [DataSource(key) for key in dict.fromkeys(key for key, _ in PUBLISHED_SIZES)]
+    raise InputError(f"scale '{scale.name}' needs data; give stores with --data ntu60=STORE …")
+
+
+def _named(text: str) -> DataSource:
+    key, equals, path = text.partition("=")
+    if not equals:
+        key, path = Path(text).resolve().name, text
+    return DataSource(key, open_store(path))
+
+
+def _synthetic(path: Path, count: int, seed: int = 0) -> Store:
+    if (path / "store.json").exists():
+        return open_store(path)
+    subjects = 6 if count < 400 else 20
+    return make_synthetic_store(path, count=count, subjects=subjects, seed=seed)
