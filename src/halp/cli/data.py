@@ -28,6 +28,7 @@ def prepare(
     labels: Path | None = None,
     path: str | None = None,
     option: Settings = (),
+    max_memory: float | None = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -53,12 +54,14 @@ def prepare(
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
         path: a pattern of the paths below the source that names columns, such as "{subject}/{label}/*.bvh".
         option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.
+        max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up to 4 GiB).
         overwrite: replace a store that is there already.
         json: print the manifest as JSON.
     """
     from rich.markup import escape
 
     from halp.clips.prepare import prepare as make
+    from halp.clips.readers.archives import memory_limit
     from halp.progress import console
 
     if format == "synthetic":
@@ -76,23 +79,24 @@ def prepare(
         }
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
-    manifest = make(
-        format,
-        source,
-        store,
-        normalisation=normalise,
-        topology=topology,
-        strict=strict,
-        workers=workers,
-        limit=limit,
-        window=window,
-        stride=stride,
-        fps=fps,
-        labels=labels,
-        path=path,
-        options=_options(flat(option)),
-        overwrite=overwrite,
-    )
+    with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
+        manifest = make(
+            format,
+            source,
+            store,
+            normalisation=normalise,
+            topology=topology,
+            strict=strict,
+            workers=workers,
+            limit=limit,
+            window=window,
+            stride=stride,
+            fps=fps,
+            labels=labels,
+            path=path,
+            options=_options(flat(option)),
+            overwrite=overwrite,
+        )
     if json:
         print_json(manifest.to_json())
     else:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, load_npy
+from halp.clips.readers.files import find_files, first_file, leads_out, load_npy
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
 from halp.clips.readers.text import class_count, coordinates, problem, safe_name, unless_empty, whole_number
 from halp.clips.splits import Rule, Split
@@ -131,7 +131,7 @@ def _load(path: Path) -> Part:
     stem = path.name.removesuffix(_DATA)
     beside = [path.with_name(stem + suffix) for suffix in (_LABEL, _FRAMES)]
     for needed in beside:
-        if not needed.is_file():
+        if not needed.is_file() or leads_out(needed, Path(os.path.realpath(path.parent))):
             raise problem(
                 path, "", f"'{needed.name}' is not beside it", "put the three files of a part into one folder"
             )

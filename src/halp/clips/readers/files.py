@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import stat
-import struct
 import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,17 +17,21 @@ from halp.errors import InputError
 
 MIB = 2**20
 TEXT_LIMIT = 256 * MIB
-ARRAY_LIMIT = 64 * 1024 * MIB
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """All regular files below `root` (or `root` itself), sorted in each folder; linked folders are entered once only."""
+    """All regular files below `root` (or `root` itself), sorted in each folder.
+
+    A link inside the source is followed where it leads to something inside the source, each folder once; a link that
+    leads out of it is passed over: what it points to was not named by the user.
+    """
     if not root.is_dir():
         if not root.exists():
             raise InputError(f"there is nothing at '{root}'; check the path of the source")
         yield root
         return
     seen: set[tuple[int, int]] = set()
+    inside = Path(os.path.realpath(root))
 
     def refuse(error: OSError) -> None:
         raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions")
@@ -42,8 +42,21 @@ def walk(root: Path) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not leads_out(Path(folder, name), inside))
+        paths = (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+        yield from (path for path in paths if not leads_out(path, inside))
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether `path` is a link to something outside of `folder`, which is given without links."""
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(folder)
+
+
+def count_links_out(root: Path) -> int:
+    """How many links below `root` lead out of it; they are not followed."""
+    inside = Path(os.path.realpath(root))
+    entries = (Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
+    return sum(leads_out(path, inside) for path in entries)
 
 
 def find_files(root: Path, *suffixes: str) -> list[Path]:
@@ -51,8 +64,10 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
     wanted = tuple(suffix.lower() for suffix in suffixes)
     found = [path for path in walk(root) if path.name.lower().endswith(wanted)]
     if not found:
+        links = count_links_out(root)
+        note = f" ({links} links lead out of it and are not followed)" if links else ""
         raise InputError(
-            f"'{root}' holds no file that ends with {' or '.join(suffixes)}; check the path and the format"
+            f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the format"
         )
     return found
 
@@ -138,34 +153,12 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
     except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, tokenize.TokenError) as error:
-        raise InputError(f"'{path}' is no whole NumPy array ({_short(error)}); fetch or write it again") from error
+        raise InputError(
+            f"'{path}' is not a whole NumPy array ({short_reason(error)}); fetch or write it again"
+        ) from error
 
 
-def load_npz(path: Path, limit: int = ARRAY_LIMIT, ratio: int = 1000) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an `.npz` file; nothing is unpickled, and what would swell beyond reason is refused before it is read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            whole = sum(member.file_size for member in archive.infolist())
-            packed = sum(member.compress_size for member in archive.infolist())
-        if whole > limit or whole > max(ratio * packed, 16 * MIB):
-            raise InputError(
-                f"'{path}' would swell from {packed} to {whole} bytes; this is no pose file, check its source"
-            )
-        with np.load(path, allow_pickle=False) as archive_:
-            return {name: archive_[name] for name in archive_.files}
-    except OSError as error:
-        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
-    except (
-        zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
-        RuntimeError, zlib.error, lzma.LZMAError, struct.error, IndexError, AttributeError,
-        tokenize.TokenError,
-    ) as error:  # fmt: skip
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"'{path}' is no whole .npz file ({_short(error)}); fetch or write it again") from error
-
-
-def _short(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
     """The reason in a few words: some libraries quote the bytes they stumbled over."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

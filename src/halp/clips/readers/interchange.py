@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, load_npz
+from halp.clips.readers.archives import load_npz
+from halp.clips.readers.files import find_files, first_file
 from halp.clips.readers.text import coordinates, problem, refuse_twins, safe_name, unless_empty
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store

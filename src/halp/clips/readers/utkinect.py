@@ -11,7 +11,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import first_file, read_text, walk
+from halp.clips.readers.files import first_file, leads_out, read_text, walk
 from halp.clips.readers.sources import named_files
 from halp.clips.readers.text import coordinates, number_table, problem, shown, unless_empty, whole_number
 from halp.clips.splits import Split
@@ -145,7 +145,8 @@ def _label_file(path: Path) -> Path:
         beside = sorted(folder.resolve().parent.iterdir())
     except OSError:
         beside = []
-    found += [file for file in beside if file.is_file() and file.name.lower().startswith("actionlabel")]
+    beside = [file for file in beside if file.is_file() and not leads_out(file, folder.resolve().parent)]
+    found += [file for file in beside if file.name.lower().startswith("actionlabel")]
     if not found:
         raise problem(
             path, "", "there is no actionLabel.txt in it or beside it", "put the label file of the data set there"

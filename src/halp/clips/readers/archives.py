@@ -1,0 +1,123 @@
+"""Arrays of `.npz` files, read member by member within a budget, so that a small file cannot become a large memory.
+
+Without a limit of the user's own, a file may expand to 100 times its size and 64 MiB more, and never beyond 4 GiB;
+`halp prepare --max-memory` sets another limit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.readers.files import MIB, short_reason
+from halp.errors import InputError
+
+_ALLOWANCE = 64 * MIB
+_RATIO = 100
+_LARGEST = 4096 * MIB
+_BLOCK = 16 * MIB
+# The environment carries the limit to the processes that read clips.
+_VARIABLE = "HALP_MAX_MEMORY"
+
+
+@contextmanager
+def memory_limit(size: int | None) -> Iterator[None]:
+    """Let archives that are read inside expand to `size` bytes; None keeps the limit that holds already."""
+    before = os.environ.get(_VARIABLE)
+    if size is not None:
+        if size <= 0:
+            raise InputError(f"a memory limit of {size} bytes lets nothing be read; give more with --max-memory")
+        os.environ[_VARIABLE] = str(size)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_VARIABLE, None)
+        else:
+            os.environ[_VARIABLE] = before
+
+
+def expansion_limit(packed: int) -> int:
+    """Bytes that `packed` bytes of an archive may become."""
+    chosen = os.environ.get(_VARIABLE, "")
+    return int(chosen) if chosen.isdecimal() else min(_ALLOWANCE + _RATIO * packed, _LARGEST)
+
+
+def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an `.npz` file; nothing is unpickled, and nothing is read beyond the limit."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+            left = expansion_limit(os.path.getsize(path))
+            arrays: dict[str, npt.NDArray[Any]] = {}
+            for member in members:
+                left -= member.file_size
+                if left < 0:
+                    raise _too_large(path)
+                arrays[member.filename.removesuffix(".npy")] = _read_member(path, archive, member)
+            return arrays
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
+    except InputError:
+        raise
+    except (
+        zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
+        RuntimeError, zlib.error, struct.error, IndexError, AttributeError, tokenize.TokenError,
+    ) as error:  # fmt: skip
+        reason = short_reason(error)
+        raise InputError(f"'{path}' is not a whole .npz file ({reason}); fetch or write it again") from error
+
+
+def _too_large(path: Path) -> InputError:
+    allowed = expansion_limit(os.path.getsize(path)) // MIB
+    return InputError(
+        f"'{path}' would expand beyond {allowed} MiB, the most that a file of its size may take; if you trust it, raise "
+        "the limit with --max-memory"
+    )
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    """One array: its header, its size against what the archive declares, then exactly that many bytes."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
+        raise ValueError(f"{member.filename[:60]} is encrypted or compressed in an unusual way")
+    with archive.open(member) as file:
+        shape, fortran, dtype = _header(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject:
+            raise ValueError(f"{member.filename[:60]} holds objects, which are not read")
+        if dtype.itemsize == 0 and size == 0:
+            return np.empty(shape, dtype)
+        if file.tell() + size != member.file_size:
+            raise ValueError(f"{member.filename[:60]} declares {size} bytes and holds another number")
+        content = bytearray()
+        while len(content) < size and (block := file.read(min(_BLOCK, size - len(content)))):
+            content += block
+        if len(content) != size or file.read(1):
+            raise ValueError(f"{member.filename[:60]} declares {size} bytes and holds another number")
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"an array of version {version} is unknown")
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError("an array has a shape that is none")
+    return shape, fortran, dtype
