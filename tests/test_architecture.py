@@ -25,6 +25,7 @@ LAYERS = [
     {"evaluation"},
     {"analysis"},
     {"reports"},
+    {"use"},
     {"demo", "reproduce"},
     {"cli"},
 ]

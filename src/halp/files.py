@@ -5,23 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from halp.errors import InputError
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file by way of a temporary name: readers see the old content or the new, never a part."""
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path beside `path` to write a file to; it takes the name `path` when the body ends well.
+
+    Readers see the old content or the new, never a part, also after a power cut. If the body fails, nothing is left behind.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    return path
+    # the process number keeps two writers apart; the ending stays, since some libraries choose the format by it
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    try:
+        yield partial
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text file whole or not at all."""
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> Path:

@@ -30,7 +30,8 @@ SPACE = (
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to rounding."""
     x = sequences[0]
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
+    exported = torch.compiler.is_exporting() or torch.jit.is_tracing()  # then the GRU is one operation of the graph
+    if exported or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or _autocast():
         return [_as_torch_does(gru, sequence) for gru, sequence in zip(grus, sequences)]
     tensors = [
         tensor
@@ -39,6 +40,10 @@ def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor
     ]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return list(Recurrences.apply(keep, *tensors))
+
+
+def _autocast() -> bool:
+    return torch.is_autocast_enabled("cpu")
 
 
 def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:

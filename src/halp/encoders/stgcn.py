@@ -57,7 +57,7 @@ class Block(nn.Module):
         # every joint says one thing to itself, one to its children, one to its parent; a joint sums what it hears
         said = self.mix(x).view(batch * frames, joints * len(graph), -1)
         heard = (graph * self.importance).permute(2, 1, 0).flatten(1)
-        out = torch.bmm(heard.expand(len(said), -1, -1), said).view(batch, frames, joints, -1)
+        out = torch.bmm(heard.expand(said.shape[0], -1, -1), said).view(batch, frames, joints, -1)
         out = F.relu(_normalised(self.mix_norm, out))
         out = self.time(out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         out = _normalised(self.time_norm, out)

@@ -21,7 +21,8 @@ import torch
 from halp._version import __version__
 from halp.clips.store import Store, topology_from_json
 from halp.contrast.momentum import MomentumPair
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders import encoder_of
+from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped, load_package
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
 from halp.methods import ContrastiveModel
@@ -82,6 +83,7 @@ class Run(RunFolder):
             persons=data["persons"],
             frames=self.recipe.views.frames,
             normalisation=data["normalisation"],
+            architecture=asdict(encoder_of(stream, self.recipe.encoder, self.recipe.encoders)),
             origin={
                 "run": str(self.path),
                 "recipe": self.recipe.name,
@@ -177,9 +179,21 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     raise InputError(f"'{path}' is neither a run with checkpoints nor a checkpoint")
 
 
-def load_encoder(run_or_package: str | os.PathLike[str], stream: str = "joint") -> PackagedEncoder:
-    """The trained encoder of a run, in evaluation mode; it knows its topology, stream and frames."""
-    return open_run(run_or_package).encoder(stream)
+def load_encoder(run_or_package: str | os.PathLike[str], stream: str | None = None) -> PackagedEncoder:
+    """The encoder of a run, of a package or of a name that comes with halp, in evaluation mode.
+
+    It knows its topology, stream and frames. A run is read at its joint stream unless told otherwise.
+    """
+    package = find_package(run_or_package)
+    if package is not None:
+        return load_package(package, stream)
+    if not Path(run_or_package).exists():
+        shipped = ", ".join(list_shipped()) or "none"
+        raise InputError(
+            f"there is no encoder '{run_or_package}': give a run folder, a package, or a name that comes with halp ({shipped})"
+        )
+    run = open_run(run_or_package)
+    return run.encoder(stream or ("joint" if "joint" in run.recipe.streams else run.recipe.streams[0]))
 
 
 @contextmanager

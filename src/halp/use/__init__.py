@@ -1,0 +1,1 @@
+"""What a person does with an encoder: embed, search, classify, segment, cluster, compare, export, estimators."""

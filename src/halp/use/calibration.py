@@ -1,0 +1,80 @@
+"""Honest numbers around a classifier: probabilities that mean what they say, when to answer "none of these", intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def softmax(logits: Floats, temperature: float = 1.0) -> Floats:
+    """Probabilities `(N, C)`."""
+    scaled = logits / temperature
+    scaled = np.exp(scaled - scaled.max(1, keepdims=True))
+    return scaled / scaled.sum(1, keepdims=True)
+
+
+def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
+    """The temperature at which held-out logits `(N, C)` have the smallest cross entropy.
+
+    The wanted probability of the right class is (n + 1) / (n + 2) with n held-out answers, and what is left is shared by the
+    others: a handful of right answers is no evidence for certainty.
+    """
+    from scipy.optimize import minimize_scalar
+
+    count, classes = logits.shape
+    if classes < 2 or not count:
+        return 1.0
+    wanted = np.full(logits.shape, 1 / (count + 2) / (classes - 1))
+    wanted[np.arange(count), labels] = (count + 1) / (count + 2)
+
+    def loss(log_temperature: float) -> float:
+        return float(-(wanted * np.log(softmax(logits, math.exp(log_temperature)) + 1e-300)).sum(1).mean())
+
+    return float(math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))
+
+
+def own_class_similarities(
+    directions: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
+) -> Floats:
+    """For every labelled vector its similarity to the nearest one of its class from another recording, left one out.
+
+    Where a class has one recording only, the nearest of any class stands in; a vector without any other has none (NaN).
+    """
+    product = directions @ directions.T
+    other = groups[:, None] != groups[None]
+    same = other & (labels[:, None] == labels[None])
+    own = np.where(same, product, -np.inf).max(1, initial=-np.inf)
+    anyone = np.where(other, product, -np.inf).max(1, initial=-np.inf)
+    found = np.where(np.isfinite(own), own, anyone).astype(np.float64)
+    found[~np.isfinite(found)] = np.nan
+    return found
+
+
+def novelty_threshold(similarities: Floats, share: float) -> float:
+    """The similarity below which `share` of the labelled vectors would have been called unlike everything.
+
+    >>> novelty_threshold(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), 0.0)
+    0.5
+    >>> novelty_threshold(np.array([np.nan]), 0.05)
+    -1.0
+    """
+    known = similarities[np.isfinite(similarities)]
+    return float(np.quantile(known, share)) if len(known) else -1.0
+
+
+def wilson(right: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share.
+
+    >>> [round(end, 3) for end in wilson(9, 10)]
+    [0.596, 0.982]
+    """
+    if total < 1:
+        return 0.0, 1.0
+    share = right / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    reach = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    return max(0.0, middle - reach), min(1.0, middle + reach)

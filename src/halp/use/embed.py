@@ -1,0 +1,91 @@
+"""Vectors of a whole source with constant memory: block by block through the encoder, with names and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from halp.clips.clip import Clip
+from halp.clips.windows import Cutting, squeeze_warning
+from halp.encoders.packaged import PackagedEncoder
+from halp.evaluation.features import evaluating
+from halp.progress import Bar, console
+from halp.use.sources import Source, describe_source, in_blocks, read_source
+from halp.views import ClipPool, centre_views
+
+Vectors = npt.NDArray[np.float32]
+_FRAMES = 65_536  # frames held at once, unless one clip has more
+
+
+@dataclass(frozen=True)
+class Block:
+    """Vectors `(N, F)` of some clips with the names of their recordings, spans, labels and subjects (−1: not known)."""
+
+    names: list[str]
+    starts: npt.NDArray[np.float64]
+    ends: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    subjects: npt.NDArray[np.int64]
+    vectors: Vectors
+
+
+def embed_blocks(
+    encoder: PackagedEncoder,
+    source: Source,
+    cutting: Cutting | None = None,
+    *,
+    format: str = "auto",
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+) -> Iterator[Block]:
+    """Blocks of vectors of a source in its order."""
+    total = describe_source(source, format=format).recordings or 0
+    before = ""
+    lengths: list[int] = []
+    with Bar("embedding", total, shown=progress) as bar:
+        for clips in in_blocks(read_source(encoder, source, cutting, format=format), batch_size, _FRAMES):
+            yield Block(
+                [clip.recording or clip.name for clip in clips],
+                np.array([clip.start for clip in clips], dtype=np.float64),
+                np.array([float(clip.extra["end"]) for clip in clips], dtype=np.float64),
+                np.array([clip.label for clip in clips], dtype=np.int64),
+                np.array([clip.subject for clip in clips], dtype=np.int64),
+                embed_clips(encoder, clips, device),
+            )
+            names = [before, *(clip.recording or clip.name for clip in clips)]
+            bar.advance(sum(one != other for one, other in pairwise(names)))
+            before = names[-1]
+            lengths += [len(clip.frames) for clip in clips]
+    warning = squeeze_warning(lengths, encoder.frames)
+    if warning and (cutting is None or cutting.window is None):
+        console.print(f"warning: {warning}", highlight=False, markup=False)
+
+
+def embed_clips(encoder: PackagedEncoder, clips: list[Clip], device: torch.device | str = "cpu") -> Vectors:
+    """Vectors `(N, F)` of the central 95 % of clips that `read_source` gave, in one batch."""
+    device = torch.device(device)
+    lengths = torch.tensor([len(clip.frames) for clip in clips])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
+    pool = ClipPool(torch.from_numpy(_joined(clips)), offsets, lengths, device)
+    with evaluating(encoder.to(device)), torch.inference_mode():
+        views = centre_views(pool, torch.arange(len(clips)), encoder.frames)
+        return encoder(views).float().cpu().numpy()
+
+
+def _joined(clips: list[Clip]) -> npt.NDArray[np.float32]:
+    """Frames of all clips, one after the other, with as many persons as the fullest has."""
+    persons = max(clip.frames.shape[1] for clip in clips)
+    if all(clip.frames.shape[1] == persons for clip in clips):
+        return np.concatenate([clip.frames for clip in clips])
+    frames = np.zeros((sum(len(clip.frames) for clip in clips), persons, *clips[0].frames.shape[2:]), dtype=np.float32)
+    first = 0
+    for clip in clips:
+        frames[first : first + len(clip.frames), : clip.frames.shape[1]] = clip.frames
+        first += len(clip.frames)
+    return frames

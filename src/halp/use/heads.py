@@ -1,0 +1,148 @@
+"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours and class prototypes.
+
+All three give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError, choose
+
+Vectors = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float64]
+
+KINDS = ("linear", "knn", "prototypes")
+_SHARPNESS = 10.0  # cosine similarities are multiplied by it before they compete
+_FAINT = 1e-3  # vote that a class has without any neighbour
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for prototypes."""
+
+    kind: str
+    setting: float = 1.0
+
+    def __post_init__(self) -> None:
+        choose("classifier", self.kind, KINDS)
+        if not self.setting > 0 or (self.kind == "knn" and self.setting != int(self.setting)):
+            raise InputError(f"classifier {self.kind}: setting {self.setting:g} has to be above 0, and whole for knn")
+
+    def __str__(self) -> str:
+        return {
+            "linear": f"linear, C = {self.setting:g}",
+            "knn": f"knn, k = {self.setting:g}",
+            "prototypes": "prototypes",
+        }[self.kind]
+
+
+# Of equally good ones the first is taken.
+CANDIDATES = (
+    Candidate("prototypes"),
+    *(Candidate("linear", c) for c in (1.0, 0.1, 10.0, 100.0)),
+    *(Candidate("knn", k) for k in (1, 3, 5)),
+)
+
+
+def candidates(kind: str) -> tuple[Candidate, ...]:
+    """The settings that are tried for a kind; `auto` tries every kind."""
+    choose("classifier", kind, (*KINDS, "auto"))
+    return tuple(one for one in CANDIDATES if kind in ("auto", one.kind))
+
+
+@dataclass(frozen=True)
+class Head:
+    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with `labels` `(N,)`."""
+
+    candidate: Candidate
+    classes: int
+    mean: Vectors
+    scale: Vectors
+    bank: Vectors
+    labels: Labels
+    weight: Vectors
+    bias: Vectors
+
+    def standardise(self, vectors: Vectors) -> Vectors:
+        """Vectors with the mean and the standard deviation of the labelled ones taken out, `(N, F)`."""
+        return ((np.asarray(vectors, dtype=np.float32) - self.mean) / self.scale).astype(np.float32)
+
+    def directions(self, vectors: Vectors) -> Vectors:
+        """Standardised vectors of length one: their products are the similarities that count here."""
+        return unit(self.standardise(vectors))
+
+    def logits(self, vectors: Vectors) -> Logits:
+        """Scores of the classes `(N, C)`."""
+        if self.candidate.kind == "linear":
+            return (self.standardise(vectors) @ self.weight.T + self.bias).astype(np.float64)
+        found = self.directions(vectors)
+        if self.candidate.kind == "prototypes":
+            return (_SHARPNESS * (found @ self.weight.T)).astype(np.float64)
+        return _votes(found @ self.bank.T, self.labels, self.classes, int(self.candidate.setting))
+
+
+def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
+    """Rows of length one; a row of zeros stays zero."""
+    vectors = np.asarray(vectors, dtype=np.float32)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: int) -> Head:
+    """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any."""
+    vectors = np.asarray(vectors, dtype=np.float32)
+    mean, scale = vectors.mean(0), vectors.std(0)
+    # a coordinate that hardly varies would be blown up; it is left in the units of the others
+    scale = np.where(scale > 1e-3 * max(float(scale.max(initial=0)), 1e-12), scale, max(float(scale.mean()), 1e-6))
+    if len(vectors) < 2:
+        scale = np.ones_like(mean)
+    standard = ((vectors - mean) / scale).astype(np.float32)
+    # one vector has no direction once its mean is taken out
+    bank = unit(standard if len(vectors) > 1 else np.ones_like(standard))
+    weight, bias = np.zeros((classes, vectors.shape[1]), np.float32), np.zeros(classes, np.float32)
+    if candidate.kind == "prototypes":
+        means = np.zeros((classes, vectors.shape[1]), np.float32)
+        np.add.at(means, labels, bank)
+        weight = unit(means)
+    elif candidate.kind == "linear":
+        weight, bias = _logistic(standard, labels, classes, candidate.setting)
+    return Head(
+        candidate, classes, mean.astype(np.float32), scale.astype(np.float32), bank, labels.copy(), weight, bias
+    )
+
+
+def _logistic(standard: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
+    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength.
+
+    The optimum lies in the span of the rows, so it is found in as many coordinates as there are labelled vectors.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    weight, bias = np.zeros((classes, standard.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
+    there = np.unique(labels)
+    if len(there) < 2:
+        bias[there] = 0
+        return weight, bias
+    left, sizes, right = np.linalg.svd(standard.astype(np.float64), full_matrices=False)
+    kept = sizes > 1e-6 * max(float(sizes[0]), 1e-12)
+    size = np.sqrt(standard.shape[1])
+    fitted = LogisticRegression(C=strength, max_iter=500).fit(left[:, kept] * sizes[kept] / size, labels)
+    found, offsets = fitted.coef_ @ right[kept] / size, fitted.intercept_
+    if len(there) == 2:
+        found, offsets = np.concatenate([-found / 2, found / 2]), np.concatenate([-offsets / 2, offsets / 2])
+    weight[there], bias[there] = found, offsets
+    return weight, bias
+
+
+def _votes(similarity: Vectors, labels: Labels, classes: int, k: int) -> Logits:
+    """Logarithms of the votes of the k nearest, weighted by exp(sharpness × similarity), `(N, C)`."""
+    k = min(k, similarity.shape[1])
+    nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
+    weight = np.exp(_SHARPNESS * np.take_along_axis(similarity, nearest, 1).astype(np.float64))
+    votes = np.zeros((len(similarity), classes))
+    np.add.at(votes, (np.arange(len(similarity))[:, None], labels[nearest]), weight)
+    return np.log(votes / votes.sum(1, keepdims=True) + _FAINT)

@@ -1,0 +1,30 @@
+"""An encoder that was never trained is enough to test what is done with encoders."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from halp.clips.store import Store
+from halp.encoders import EncoderSettings
+from halp.encoders.packaged import PackagedEncoder, build_architecture
+
+
+def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PackagedEncoder:
+    """A small encoder with random weights for the clips of a store."""
+    architecture = asdict(EncoderSettings(**{"hidden": 16, "layers": 1, "pooling": "mean", **settings}))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inner = build_architecture(architecture, store.topology, store.persons)
+    return PackagedEncoder(
+        inner,
+        store.topology,
+        stream=stream,
+        persons=store.persons,
+        frames=frames,
+        normalisation=store.normalisation,
+        architecture=architecture,
+        origin={"run": "/somewhere/else/run", "recipe": "none"},
+    ).eval()
