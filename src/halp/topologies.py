@@ -69,6 +69,13 @@ _KINECT_V1 = (
 )
 _KINECT_V1_BONES = _LIMBS | {"spine": "hip_center", "shoulder_center": "spine", "head": "shoulder_center"}
 
+# The joints that every body layout has or can derive: what an encoder for any skeleton reads.
+_BODY_16 = (
+    "hip_center spine shoulder_center head "
+    "shoulder_left elbow_left wrist_left shoulder_right elbow_right wrist_right "
+    "hip_left knee_left ankle_left hip_right knee_right ankle_right"
+)
+
 _MEDIAPIPE = (
     "nose eye_inner_left eye_left eye_outer_left eye_inner_right eye_right eye_outer_right ear_left ear_right "
     "mouth_left mouth_right shoulder_left shoulder_right elbow_left elbow_right wrist_left wrist_right "
@@ -150,6 +157,7 @@ _SIDE = ("hip_left", "shoulder_left")
 LAYOUTS = (
     _layout("kinect-v2", _KINECT_V2, _KINECT_V2_BONES, "spine", ("hip_center", "spine")),
     _layout("kinect-v1", _KINECT_V1, _KINECT_V1_BONES, "hip_center", _TRUNK),
+    _layout("body-16", _BODY_16, _KINECT_V1_BONES, "hip_center", _TRUNK),
     _layout("kinect-v1-2d", _KINECT_V1, _KINECT_V1_BONES, "hip_center", _TRUNK, 2),
     _layout("mediapipe-33", _MEDIAPIPE, _MEDIAPIPE_BONES, "hip_left", _SIDE),
     _layout("mediapipe-33-2d", _MEDIAPIPE, _MEDIAPIPE_BONES, "hip_left", _SIDE, 2),
@@ -172,6 +180,8 @@ DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
         for part, ways in {
             "hand": (("index", "pinky"), ("wrist",)),
             "hand_tip": (("index",),),
+            "wrist": (("hand",),),
+            "ankle": (("foot",), ("heel",)),
             "foot": (("foot_index",), ("toe_big", "toe_small"), ("ankle",)),
             "foot_index": (("toe_big", "toe_small"),),
         }.items()

@@ -9,7 +9,8 @@ from reader_samples import BVH, body, read_all, write_bvh, write_csv
 from scipy.spatial.transform import Rotation
 
 from halp.clips.readers import get_reader
-from halp.clips.readers.bvh import Bone, BvhReader, positions
+from halp.clips.readers.bvh import BvhReader
+from halp.clips.readers.kinematics import Bone, positions
 from halp.clips.readers.csv_long import CsvLongReader
 from halp.errors import InputError
 from halp.skeleton import get_topology, map_joints
@@ -209,8 +210,8 @@ def test_the_scale_turns_the_units_of_the_file_into_metres(tmp_path: Path) -> No
         ("OFFSET 1 0 0", "OFFSET 1 0", "line 8: 'OFFSET 1 0' is not expected here"),
         ("OFFSET 1 0 0", "OFFSET 1 a 0", "line 8: 'a' is no number"),
         ("    OFFSET 1 0 0\n", "", "joint 'LeftUpLeg' has no OFFSET"),
-        ("CHANNELS 6", "CHANNELS 5", "are no channels"),
-        ("Xposition", "Wposition", "are no channels"),
+        ("CHANNELS 6", "CHANNELS 5", "is not a list of channels"),
+        ("Xposition", "Wposition", "is not a list of channels"),
         ("JOINT LeftLeg", "JOINT LeftUpLeg", "comes twice"),
         ("JOINT LeftUpLeg", "ROOT LeftUpLeg", "a second ROOT"),
         ("Frames: 2", "Frames: 3", "3 frames with 12 channels are declared, 2 lines"),

@@ -1,55 +1,44 @@
-"""BVH motion capture: the hierarchy of a file evaluated to joint positions, all frames at once; one file a clip."""
+"""BVH motion capture: the hierarchy of a file evaluated to joint positions, block by block; one file per clip."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, head, read_text
+from halp.clips.readers.bvh_motion import Motion
+from halp.clips.readers.files import find_files, first_file, head, read_bytes
+from halp.clips.readers.kinematics import Bone, Sampling, positions, used_channels
 from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.readers.text import (
-    Floats,
-    coordinates,
-    number,
-    number_table,
-    problem,
-    shown,
-    unless_empty,
-    whole_number,
-)
-from halp.skeleton import Topology, canonical_joints, joint_map, topology_for
+from halp.clips.readers.text import Floats, coordinates, number, problem, shown, unless_empty, whole_number
+from halp.skeleton import Topology, canonical_joints, topology_for
 
 _MOST_JOINTS = 500
+# Forward kinematics of this many frames at a time stays in the cache.
+_FRAMES = 2048
 _CHANNELS = ("Xposition", "Yposition", "Zposition", "Xrotation", "Yrotation", "Zrotation")
 
 
 @dataclass
-class Bone:
-    """A joint or an end site of the hierarchy; `channels` are indices into (x, y, z position, x, y, z rotation)."""
-
-    name: str
-    parent: int
-    offset: tuple[float, ...] = ()
-    channels: tuple[int, ...] | None = None
-
-
-@dataclass
 class BvhReader:
-    """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person a file.
+    """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person per file.
 
-    All files of a source need the joints of the first one, in any order. Folders below the source are taken as classes.
+    `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only those, by their
+    names in halp's vocabulary. All files of a source need the joints of the first one, in any order. Folders below the
+    source are taken as classes. Only what the kept frames and joints depend on is parsed.
     """
 
     name: str = "bvh"
     description: str = "BVH motion capture: one file, or a folder of .bvh files"
     scale: float = 1.0
+    fps: float = 0.0
+    joints: tuple[str, ...] = ()
 
     def sniff(self, path: Path) -> bool:
         found = first_file(path, ".bvh")
@@ -57,77 +46,71 @@ class BvhReader:
 
     def info(self, path: Path) -> Info:
         files = find_files(path, ".bvh")
-        return Info(_parse(files[0])[0], class_names=class_folders(files, path), normalisation=("centre",))
+        topology = self._topology(open_bvh(files[0]))
+        return Info(topology, class_names=class_folders(files, path), normalisation=("centre",))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".bvh")
-        return entries(files, path, _parse(files[0])[0])
+        return entries(files, path, self._topology(open_bvh(files[0])))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
-        topology, bones, motion = _parse(item.path)
-        frames = coordinates(positions(bones, motion) * self.scale, item.path, "MOTION")
-        if entry.topology is not None and entry.topology != topology:
-            missing = sorted(set(entry.topology.joints) - set(topology.joints))
-            if missing:
-                what = f"it has no joint {', '.join(missing[:5])}, which the first file has"
-                raise problem(item.path, "HIERARCHY", what, "prepare files of another skeleton on their own")
-            frames = frames[:, joint_map(topology, entry.topology)]
+        recording = open_bvh(item.path)
+        wanted = entry.topology or self._topology(recording)
+        missing = sorted(set(wanted.joints) - set(recording.topology.joints))
+        if missing:
+            what = f"it has no joint {', '.join(missing[:5])}, which the first file has"
+            raise problem(item.path, "HIERARCHY", what, "prepare files of another skeleton on their own")
+        places = recording.positions([recording.topology.index(joint) for joint in wanted.joints], self.fps)
+        frames = coordinates(places * self.scale, item.path, "MOTION")
         return [unless_empty(Clip(frames[:, None], entry.name, entry.label))]
 
-
-def positions(bones: Sequence[Bone], motion: Floats) -> Floats:
-    """Joint positions `(T, V, 3)` from channel values `(T, channels)`; rotations apply in the order of the channels.
-
-    Position channels take the place of the offset, as the root has them and as some programs write them for every joint.
-    """
-    frames = len(motion)
-    places = np.empty((frames, len(bones), 3))
-    rotations: list[Floats] = []
-    column = 0
-    for index, bone in enumerate(bones):
-        local = np.tile(np.array(bone.offset), (frames, 1))
-        turn = np.broadcast_to(np.eye(3), (frames, 3, 3))
-        for channel in bone.channels or ():
-            if channel < 3:
-                local[:, channel] = motion[:, column]
-            else:
-                turn = turn @ _rotation(motion[:, column], channel - 3)
-            column += 1
-        if bone.parent == index:
-            places[:, index], turned = local, turn
-        else:
-            places[:, index] = places[:, bone.parent] + np.einsum("tij,tj->ti", rotations[bone.parent], local)
-            turned = rotations[bone.parent] @ turn
-        rotations.append(turned)
-    return places
+    def _topology(self, recording: Recording) -> Topology:
+        """The joints that are kept of a recording."""
+        if not self.joints:
+            return recording.topology
+        for joint in self.joints:
+            recording.topology.index(joint)
+        return topology_for(self.joints, 3)
 
 
-def _rotation(degrees: npt.NDArray[np.float64], axis: int) -> Floats:
-    """Rotations `(T, 3, 3)` about one axis."""
-    angle = np.deg2rad(degrees)
-    sine, cosine = np.sin(angle), np.cos(angle)
-    after, last = (axis + 1) % 3, (axis + 2) % 3
-    result = np.zeros((len(angle), 3, 3))
-    result[:, axis, axis] = 1
-    result[:, after, after] = result[:, last, last] = cosine
-    result[:, last, after], result[:, after, last] = sine, -sine
-    return result
+@dataclass(frozen=True)
+class Recording:
+    """An opened file: its hierarchy and the head of its MOTION part are parsed, the numbers are not yet."""
+
+    bones: list[Bone]
+    topology: Topology
+    motion: Motion
+
+    def positions(self, wanted: Sequence[int], fps: float = 0.0) -> Floats:
+        """Positions `(T, V, 3)` of the wanted joints, at `fps` frames per second where that is not 0."""
+        sampling = Sampling.at(self.motion.frames, self.motion.rate(fps), fps)
+        values = self.motion.values(sampling.needed, used_channels(self.bones, wanted))
+        parts = [positions(self.bones, values[at : at + _FRAMES], wanted) for at in range(0, len(values), _FRAMES)]
+        return sampling.mix(np.concatenate(parts))
 
 
-def _parse(path: Path) -> tuple[Topology, list[Bone], Floats]:
-    """Topology, bones and channel values of a file."""
-    text = read_text(path)
-    lines = text.split("\n")
+def open_bvh(path: Path) -> Recording:
+    """Read a file and parse its hierarchy."""
+    data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if data.count(b"\r") != data.count(b"\r\n"):
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    found = re.search(rb"^[ \t]*MOTION\b.*$", data, re.MULTILINE | re.IGNORECASE)
+    end = found.end() if found else len(data)
+    try:
+        text = data[:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise problem(path, f"byte {error.start}", "this is not UTF-8 text", "check that the file is whole") from None
+    lines = text.replace("\r", "").split("\n")
     bones, line = _hierarchy(path, lines)
-    motion = _motion(path, lines, line, sum(len(bone.channels or ()) for bone in bones))
     names = canonical_joints([bone.name for bone in bones])
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise problem(path, "HIERARCHY", f"joint {shown(twice)} comes twice", "rename one of the two")
     name = f"bvh-{len(names)}-{zlib.crc32(' '.join(names).encode()):08x}"
     topology = replace(topology_for(names, 3), name=name, parents=tuple(bone.parent for bone in bones))
-    return topology, bones, motion
+    channels = sum(len(bone.channels or ()) for bone in bones)
+    return Recording(bones, topology, Motion(path, data, end + 1, line, channels))
 
 
 def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
@@ -176,31 +159,9 @@ def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:
     count = whole_number(words[0], path, where)
     if count != len(words) - 1 or len(set(words[1:])) != count or any(word.lower() not in lower for word in words[1:]):
         raise problem(
-            path, where, f"{shown(' '.join(words))} are no channels", f"use a count and {', '.join(_CHANNELS)}"
+            path, where, f"{shown(' '.join(words))} is not a list of channels", f"use a count and {', '.join(_CHANNELS)}"
         )
     return tuple(lower.index(word.lower()) for word in words[1:])
-
-
-def _motion(path: Path, lines: Sequence[str], start: int, channels: int) -> Floats:
-    """Channel values `(T, channels)`; the declared number of frames has to be the number of lines."""
-    filled = [(number_, line) for number_, line in enumerate(lines[start:], start=start + 1) if line.strip()]
-    if len(filled) < 3:
-        raise problem(path, "MOTION", "there are no frames", "check that the file is whole")
-    declared = filled[0][1].split()
-    if len(declared) != 2 or declared[0].lower() != "frames:":
-        raise problem(
-            path, f"line {filled[0][0]}", "there is no 'Frames:' with a number", "check that the file is whole"
-        )
-    count = whole_number(declared[1], path, f"line {filled[0][0]}")
-    if not filled[1][1].lower().replace(" ", "").startswith("frametime:"):
-        raise problem(path, f"line {filled[1][0]}", "there is no 'Frame Time:'", "check that the file is whole")
-    if count != len(filled) - 2 or not channels:
-        what = f"{count} frames with {channels} channels are declared, {len(filled) - 2} lines of numbers are there"
-        raise problem(path, f"line {filled[0][0]}", what, "check that the file is whole")
-    first = filled[2][0]
-    motion = number_table(path, "\n" * (first - 1) + "\n".join(lines[first - 1 :]), channels, "channels of all joints")
-    coordinates(motion, path, "MOTION")
-    return motion
 
 
 register_reader(BvhReader())

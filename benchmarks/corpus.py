@@ -1,0 +1,190 @@
+"""`python -m benchmarks.corpus RAW STORE`: windows of the CMU motion capture database as one store, by one command.
+
+RAW is a checkout of github.com/una-dinosauria/cmu-mocap (BVH files and the index text). Every recording is resampled to 30
+frames per second, mapped by joint name onto `body-16`, converted to metres and cut into windows; each window is centred
+on the hips, turned by its mean axes and divided by the size of the body, so that neither unit nor up-axis matters.
+Subjects come from the file names, classes from words of the index text; recordings whose description names none or
+several classes have no label. Every fifth subject is held out. Counts, time and MB/s go to `results/corpus.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.floors import RESULTS
+from halp.clips.clip import Clip, Frames
+from halp.clips.normalise import normalise
+from halp.clips.readers import Item
+from halp.clips.readers.bvh import BvhReader
+from halp.clips.readers.files import find_files
+from halp.clips.splits import Split
+from halp.clips.store import StoreWriter
+from halp.errors import InputError
+from halp.evaluation.results import versions
+from halp.progress import Bar
+from halp.skeleton import get_topology, map_joints, topology_for
+
+UNIT = 0.0564  # metres: the length unit of the database
+FPS = 30.0
+NORMALISATION = ("centre", "rotate-mean", "scale")
+TOPOLOGY = "body-16"
+READ = tuple(
+    "hip_center spine head shoulder_left elbow_left wrist_left shoulder_right elbow_right wrist_right "
+    "hip_left knee_left ankle_left hip_right knee_right ankle_right".split()
+)
+HELD_OUT = 5  # every fifth subject
+# A class and the words that name it in a description; one that names two classes has no label.
+CLASSES: dict[str, str] = {
+    "walk": r"walk",
+    "run": r"\b(run|jog)",
+    "jump": r"jump|hop\b|leap",
+    "dance": r"danc|salsa|pirouette|jete|arabesque|charleston|lindy",
+    "climb": r"climb|ladder",
+    "box": r"box|punch",
+    "basketball": r"basketball|dribbl",
+    "soccer": r"soccer",
+    "golf": r"golf|putt",
+    "cartwheel": r"cartwheel|somersault|backflip|handspring|acrobat",
+    "wash": r"wash|mop|sweep|clean|wip",
+    "sit": r"\bsit|stand up|stool|chair",
+    "wave": r"\bwav(e|ing)",
+    "swim": r"swim",
+    "stretch": r"stretch|yoga|tai chi",
+    "lift": r"lift|pick up|carry|pick(ing)? ",
+    "drink": r"drink|eat(ing)?\b|soda",
+    "throw": r"throw|toss|pitch",
+    "kick": r"kick",
+    "animal": r"animal|monkey|bear|chicken|dragon|elephant|mummy|penguin|cat\b|dog\b|insect|snake|prairie|t-rex",
+}
+
+
+def descriptions(index: Path) -> dict[str, str]:
+    """What the index text says of every recording, by its name (`02_01` → `walk`)."""
+    try:
+        text = index.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"the index '{index}' cannot be read ({error.strerror}); check out the whole repository") from None
+    return {name: words.strip() for name, words in re.findall(r"^(\d+_\d+)[ \t]+(.*)$", text, re.MULTILINE)}
+
+
+def label_of(description: str) -> int:
+    """The one class that a description names, else -1.
+
+    >>> list(CLASSES)[label_of("jog, slow")], label_of("walk, then jump"), label_of("Unknown")
+    ('run', -1, -1)
+    """
+    found = [number for number, words in enumerate(CLASSES.values()) if re.search(words, description.lower())]
+    return found[0] if len(found) == 1 else -1
+
+
+def windows(frames: Frames, seconds: float, stride: float) -> Iterator[tuple[int, Frames]]:
+    """Windows of a recording at 30 frames per second with their first frame; a shorter recording is one window."""
+    width, step = round(seconds * FPS), max(1, round(stride * FPS))
+    for start in range(0, max(1, len(frames) - width + 1), step):
+        yield start, frames[start : start + width]
+
+
+def build(raw: Path, store: Path, *, seconds: float, stride: float, progress: bool = True) -> dict[str, Any]:
+    """Make the store and return what there is to say about it."""
+    described = descriptions(raw / "cmu-mocap-index-text.txt")
+    files = find_files(raw, ".bvh")
+    topology = get_topology(TOPOLOGY)
+    source = topology_for(READ, 3)
+    reader = BvhReader(scale=UNIT, fps=FPS, joints=READ)
+    subjects = sorted({_subject(path) for path in files})
+    held_out = tuple(subjects[::HELD_OUT])
+    split = Split("xsub", "subject", tuple(sorted(set(subjects) - set(held_out))), held_out)
+    began, processor = time.monotonic(), time.process_time()
+    counts: Counter[str] = Counter()
+    problems: list[str] = []
+    writer = StoreWriter(
+        store,
+        topology,
+        persons=1,
+        class_names=tuple(CLASSES),
+        splits=(split,),
+        normalisation=NORMALISATION,
+        origin={"source": "CMU motion capture database", "window": seconds, "stride": stride, "fps": FPS},
+        overwrite=True,
+    )
+    with writer, Bar("corpus", len(files), shown=progress) as bar:
+        for path in files:
+            counts["bytes"] += path.stat().st_size
+            label = label_of(described.get(path.stem, ""))
+            try:
+                (recording,) = reader.read(Item(path))
+            except InputError as error:
+                problems.append(str(error))
+                continue
+            if not isinstance(recording, Clip):
+                problems.append(f"{recording.name}: {recording.reason}")
+                continue
+            frames = map_joints(recording.frames, source, topology)
+            counts.update(recordings=1, frames=len(frames), labelled=label >= 0)
+            for start, window in windows(frames, seconds, stride):
+                if len(window) < FPS / 2:
+                    counts["too short"] += 1
+                    continue
+                ready = normalise(window, topology, NORMALISATION)
+                name = f"{path.stem}@{start / FPS:.2f}"
+                writer.add(Clip(ready, name, label, _subject(path)))
+                counts.update(windows=1, labelled_windows=label >= 0)
+            bar.advance(1)
+        sizes = writer.split_sizes()
+    wall, cpu = time.monotonic() - began, time.process_time() - processor
+    return {
+        **{name.replace(" ", "_"): int(count) for name, count in counts.items()},
+        "files": len(files),
+        "problems": problems,
+        "subjects": len(subjects),
+        "hours": round(counts["frames"] / FPS / 3600, 2),
+        "window_seconds": seconds,
+        "stride_seconds": stride,
+        "splits": sizes,
+        "seconds": round(wall, 1),
+        "processor_seconds": round(cpu, 1),
+        "mb_per_second": round(counts["bytes"] / 1e6 / wall, 1),
+        "mb_per_processor_second": round(counts["bytes"] / 1e6 / cpu, 1),
+        "versions": versions(),
+    }
+
+
+def _subject(path: Path) -> int:
+    found = re.match(r"(\d+)_", path.name)
+    if not found:
+        raise InputError(f"'{path}' is not named like '02_01.bvh', so its subject is not known; remove it from the folder")
+    return int(found[1])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Build the store, print and record the counts."""
+    parser = argparse.ArgumentParser(description="The CMU motion capture database as a store of windows.")
+    parser.add_argument("raw", type=Path, help="checkout of una-dinosauria/cmu-mocap")
+    parser.add_argument("store", type=Path, help="where the store goes")
+    parser.add_argument("--window", type=float, default=64 / FPS, help="seconds")
+    parser.add_argument("--stride", type=float, help="seconds between two starts; the window unless given")
+    options = parser.parse_args(arguments)
+    try:
+        found = build(options.raw, options.store, seconds=options.window, stride=options.stride or options.window)
+    except InputError as error:
+        Console(stderr=True).print(str(error))
+        return 2
+    print(json.dumps({key: value for key, value in found.items() if key != "versions"}, indent=1))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "corpus.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
