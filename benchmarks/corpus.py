@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from benchmarks.floors import RESULTS
@@ -74,7 +73,9 @@ def descriptions(index: Path) -> dict[str, str]:
     try:
         text = index.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputError(f"the index '{index}' cannot be read ({error.strerror}); check out the whole repository") from None
+        raise InputError(
+            f"the index '{index}' cannot be read ({error.strerror}); check out the whole repository"
+        ) from None
     return {name: words.strip() for name, words in re.findall(r"^(\d+_\d+)[ \t]+(.*)$", text, re.MULTILINE)}
 
 
@@ -163,7 +164,9 @@ def build(raw: Path, store: Path, *, seconds: float, stride: float, progress: bo
 def _subject(path: Path) -> int:
     found = re.match(r"(\d+)_", path.name)
     if not found:
-        raise InputError(f"'{path}' is not named like '02_01.bvh', so its subject is not known; remove it from the folder")
+        raise InputError(
+            f"'{path}' is not named like '02_01.bvh', so its subject is not known; remove it from the folder"
+        )
     return int(found[1])
 
 

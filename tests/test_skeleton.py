@@ -141,3 +141,33 @@ def test_a_name_stands_for_one_topology() -> None:
 
 def test_names_that_would_fall_together_are_left_alone() -> None:
     assert canonical_joints(["LeftHip", "hip_left", "x"]) == ["LeftHip", "hip_left", "x"]
+
+
+def test_every_layout_of_a_body_maps_onto_body_16() -> None:
+    body = get_topology("body-16")
+    arms_and_legs = ("shoulder", "elbow", "hip", "knee")
+    fifteen = [
+        "head",
+        "neck",
+        "torso",
+        *(f"{s}_{j}" for s in ("left", "RIGHT") for j in (*arms_and_legs, "hand", "foot")),
+    ]
+    thirteen = [
+        "nose",
+        *(f"{side}{j}" for side in "lr" for j in ("_wrist", "_ankle", *("_" + j for j in arms_and_legs))),
+    ]
+    own = [topology_for(canonical_joints(names), 3) for names in (fifteen, thirteen)]
+    for source in [*own, *map(get_topology, ("kinect-v1", "kinect-v2", "mediapipe-33"))]:
+        frames = np.random.default_rng(0).normal(size=(4, 2, len(source), 3)).astype(np.float32)
+        mapped = map_joints(frames, source, body)
+        assert mapped.shape == (4, 2, 16, 3)
+        assert (mapped != 0).all()
+    np.testing.assert_array_equal(
+        map_joints(frames, source, body)[..., 6, :], frames[..., source.index("wrist_left"), :]
+    )
+
+
+def test_a_wrist_and_a_hand_that_are_both_missing_are_missing() -> None:
+    source = topology_for([joint for joint in get_topology("body-16").joints if joint != "wrist_left"], 3)
+    with pytest.raises(InputError, match="it has no wrist_left;"):
+        map_joints(np.ones((1, 1, 15, 3), dtype=np.float32), source, get_topology("body-16"))

@@ -161,11 +161,13 @@ def _weights(source: Topology, target: Topology) -> npt.NDArray[np.float32]:
     return np.stack([row for row in rows.values() if row is not None])
 
 
-def _weights_of(joint: str, source: Topology) -> npt.NDArray[np.float32] | None:
+def _weights_of(joint: str, source: Topology, asked: frozenset[str] = frozenset()) -> npt.NDArray[np.float32] | None:
     if joint in source.joints:
         return np.eye(len(source), dtype=np.float32)[source.index(joint)]
+    asked |= {joint}
     for parts in DERIVED.get(joint, ()):
-        rows = [row for part in parts if (row := _weights_of(part, source)) is not None]
+        # a wrist may stand for a hand and a hand for a wrist: what is being derived cannot help to derive itself
+        rows = [row for part in parts if part not in asked and (row := _weights_of(part, source, asked)) is not None]
         if len(rows) == len(parts):
             return np.mean(rows, axis=0, dtype=np.float32)
     return None

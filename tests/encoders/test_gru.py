@@ -122,3 +122,22 @@ def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:
     assert encoder.output_size == 30
     torch.testing.assert_close(encoder(clips), expected)
     assert encoder(clips[:, :1]).isfinite().all()
+
+
+@pytest.mark.parametrize(("pooling", "times"), [("max", 1), ("mean+max", 2), ("thirds", 3), ("thirds-max", 3)])
+@pytest.mark.parametrize("frames", [3, 7, 32])
+def test_poolings_reduce_the_feature_map_as_a_loop_over_frames_does(pooling: str, times: int, frames: int) -> None:
+    torch.manual_seed(0)
+    encoder = GRUEncoder(12, 5, 2, pooling=pooling)
+    x = torch.randn(4, frames, 10)
+    # the thirds overlap by a frame where three does not divide their number
+    thirds = [x[:, frames * i // 3 : -(-frames * (i + 1) // 3)] for i in range(3)]
+    slow = {
+        "max": [torch.stack([x[:, t] for t in range(frames)]).max(0).values],
+        "mean+max": [sum(x[:, t] for t in range(frames)) / frames, x.max(1).values],
+        "thirds": [part.mean(1) for part in thirds],
+        "thirds-max": [part.max(1).values for part in thirds],
+    }
+    assert torch.allclose(encoder.pool(x), torch.cat(slow[pooling], 1), atol=1e-6)
+    assert encoder.output_size == 10 * times
+    assert encoder(torch.randn(2, frames, 1, 4, 3)).shape == (2, 10 * times)

@@ -12,17 +12,19 @@ from halp.encoders.recurrence import run_grus
 from halp.errors import InputError, choose
 
 DIRECTIONS = ("bidirectional", "causal")
-POOLINGS = ("last", "mean", "thirds")
+# How often the width of the feature map comes in the pooled feature.
+POOLINGS = {"last": 1, "mean": 1, "max": 1, "mean+max": 2, "thirds": 3, "thirds-max": 3}
 THIRDS = 3
 
 
 class GRUEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, three times as many with the pooling `thirds`.
+    """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, several times as many with some poolings (`POOLINGS`).
 
     Every layer has two GRUs whose outputs are concatenated. `bidirectional`: the second reads the sequence backwards.
     `causal`: both read forwards, which is what the authors' frame-by-frame calls of a bidirectional GRU amount to.
     `last` pooling takes each GRU's final state (for a backward GRU that is the one at the first frame), `mean` averages
-    over time, `thirds` over the beginning, the middle and the end of the clip, side by side.
+    over time, `thirds` over the beginning, the middle and the end of the clip, side by side; `max` and `thirds-max` take
+    the maximum over the same frames instead, and `mean+max` both.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class GRUEncoder(nn.Module):
             raise InputError(f"encoder: hidden = {hidden} and layers = {layers} have to be at least 1")
         self.direction = choose("direction", direction, DIRECTIONS)
         self.pooling = choose("pooling", pooling, POOLINGS)
-        self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * (THIRDS if pooling == "thirds" else 1)
+        self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * POOLINGS[pooling]
         self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
         widths = [inputs] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(
@@ -72,6 +74,12 @@ class GRUEncoder(nn.Module):
         """Reduce a feature map over time."""
         if self.pooling == "mean":
             return x.mean(1)
+        if self.pooling == "max":
+            return x.amax(1)
+        if self.pooling == "mean+max":
+            return torch.cat([x.mean(1), x.amax(1)], dim=1)
+        if self.pooling == "thirds-max":
+            return nn.functional.adaptive_max_pool1d(x.transpose(1, 2), THIRDS).transpose(1, 2).flatten(1)
         if self.pooling == "thirds":
             return nn.functional.adaptive_avg_pool1d(x.transpose(1, 2), THIRDS).transpose(1, 2).flatten(1)
         if self.direction == "causal":

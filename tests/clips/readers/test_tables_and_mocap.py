@@ -10,8 +10,8 @@ from scipy.spatial.transform import Rotation
 
 from halp.clips.readers import get_reader
 from halp.clips.readers.bvh import BvhReader
-from halp.clips.readers.kinematics import Bone, positions
 from halp.clips.readers.csv_long import CsvLongReader
+from halp.clips.readers.kinematics import Bone, positions
 from halp.errors import InputError
 from halp.skeleton import get_topology, map_joints
 

@@ -117,6 +117,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "min_score": (lambda value: value >= 0, "0 or more"),
     "aspect": (lambda value: value > 0, "width / height of the picture, above 0"),
     "scale": (lambda value: value > 0, "above 0"),
+    "fps": (lambda value: 0 <= value <= 1000, "frames per second up to 1000, 0 for those of the recording"),
 }
 
 

@@ -63,7 +63,8 @@ class BvhReader:
             raise problem(item.path, "HIERARCHY", what, "prepare files of another skeleton on their own")
         places = recording.positions([recording.topology.index(joint) for joint in wanted.joints], self.fps)
         frames = coordinates(places * self.scale, item.path, "MOTION")
-        return [unless_empty(Clip(frames[:, None], entry.name, entry.label))]
+        fps = self.fps or recording.motion.known_rate
+        return [unless_empty(Clip(frames[:, None], entry.name, entry.label, fps=fps))]
 
     def _topology(self, recording: Recording) -> Topology:
         """The joints that are kept of a recording."""
@@ -159,7 +160,10 @@ def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:
     count = whole_number(words[0], path, where)
     if count != len(words) - 1 or len(set(words[1:])) != count or any(word.lower() not in lower for word in words[1:]):
         raise problem(
-            path, where, f"{shown(' '.join(words))} is not a list of channels", f"use a count and {', '.join(_CHANNELS)}"
+            path,
+            where,
+            f"{shown(' '.join(words))} is not a list of channels",
+            f"use a count and {', '.join(_CHANNELS)}",
         )
     return tuple(lower.index(word.lower()) for word in words[1:])
 

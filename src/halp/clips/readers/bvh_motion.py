@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.readers.decimals import Bytes, Places, decimals
-from halp.clips.readers.text import LARGEST, Floats, coordinates, number, number_table, problem, whole_number
+from halp.clips.readers.text import LARGEST, Floats, coordinates, number_table, problem, shown, whole_number
 from halp.errors import InputError
 
 # Blocks of this size stay in the processor's cache; larger ones are parsed at half the speed.
@@ -53,15 +53,21 @@ class Motion:
             raise problem(self.path, "MOTION", "there are no frames", "check that the file is whole")
         return found[0], found[1], (line, start)
 
+    @property
+    def known_rate(self) -> float:
+        """Recorded frames per second, −1 where the frame time is not a usual number."""
+        try:
+            time = float(self.time)
+        except ValueError:
+            return -1.0
+        return 1 / time if 1e-6 <= time <= 1e3 else -1.0
+
     def rate(self, wanted: float) -> float:
         """Recorded frames per second; refused where it is needed (`wanted` is not 0) and the file does not tell it."""
-        if not wanted:
-            return 1.0
-        time = number(self.time, self.path, f"line {self.time_line}")
-        if not 1e-6 <= time <= 1e3:
-            what = f"a frame time of {time:g} s gives no frame rate"
+        if wanted and self.known_rate < 0:
+            what = f"a frame time of {shown(self.time)} gives no frame rate"
             raise problem(self.path, f"line {self.time_line}", what, "correct it, or prepare without fps")
-        return 1 / time
+        return self.known_rate
 
     def values(self, frames: Places, columns: Places) -> Floats:
         """Channel values `(len(frames), channels)` of chosen frames, ascending; other columns than the chosen are 0.
