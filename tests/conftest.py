@@ -48,7 +48,7 @@ TINY = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> tuple[str, ...]:
     """Overrides that make any recipe run in a moment."""
     return TINY

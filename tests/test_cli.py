@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,33 @@ def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store
     refused(halp("evaluate", tmp_path), "is no run folder")
     refused(halp("report", tmp_path), "is no run folder")
     refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
+
+
+def test_a_split_that_shares_clips_with_the_training_is_refused(trained: Path) -> None:
+    refused(halp("evaluate", trained, "--protocol", "knn", "--split", "xview"), "test clips", "--allow-overlap")
+
+
+def test_a_run_folder_that_cannot_be_written_is_still_evaluated(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("results", "features"))
+    for name in ("results", "features"):
+        (run / name).write_text("in the way")  # also for root, whom no permission stops
+    answer = halp("evaluate", run, "--protocol", "knn", "--no-baselines")
+    assert answer.returncode == 0, answer.stderr
+    assert "knn xsub" in answer.stdout
+    said = " ".join(answer.stderr.split())
+    assert "could not be saved as" in said
+    assert "Traceback" not in said
+
+
+def test_the_former_name_of_the_baselines_is_still_understood(trained: Path) -> None:
+    answer = halp("evaluate", trained, "--protocol", "knn", "--no-floors", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert list(json.loads(answer.stdout)) == ["tiny"]
+
+
+def test_a_report_asks_for_a_store_that_is_there(trained: Path, tmp_path: Path) -> None:
+    refused(halp("report", trained, "--data", tmp_path / "nothere", "--out", tmp_path / "r.html"), "nothere")
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_missing_arguments_exit_with_two() -> None:

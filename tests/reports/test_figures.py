@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halp.errors import InputError
-from halp.reports.axes import Scale
+from halp.reports.axes import AxisScale
 from halp.reports.figures import bars, heatmap, line_chart, scatter
 
 NASTY = "<b>&\"' 動作 \x00\udc80 ]]> </svg><script>alert(1)</script>"
@@ -110,7 +110,7 @@ def test_series_has_the_colour_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("style", ["red;fill:url(x)", "url(https://example.org)", '"><script>', "expression(1)", ""])
 def test_what_is_no_colour_is_refused(style: str) -> None:
-    with pytest.raises(InputError, match="no CSS colour"):
+    with pytest.raises(InputError, match="not a CSS colour"):
         line_chart({"a": ([1], [1])}, styles={"a": style})
 
 
@@ -234,7 +234,7 @@ def test_line_chart_of_any_numbers_is_well_formed(xs: list[float | None], ys: li
 
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.integers(2, 12))
 def test_ticks_are_few_ordered_and_inside(low: float, high: float, count: int) -> None:
-    scale = Scale.fit(np.array([low, high]), 0, 100, count=count)
+    scale = AxisScale.fit(np.array([low, high]), 0, 100, count=count)
     assert all(-1e-6 <= scale(tick) <= 100 + 1e-6 for tick in scale.ticks)
     assert scale.ticks == sorted(set(scale.ticks))
     assert 1 <= len(scale.ticks) <= count + 2

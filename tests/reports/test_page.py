@@ -72,7 +72,7 @@ def test_every_text_is_escaped() -> None:
     page = report.html()
     assert "<script>alert" not in page
     assert "<i>" not in page
-    assert "&lt;i&gt;&amp;&quot;&#x27; 動作 \ufffd&lt;/title&gt;" in page
+    assert "&lt;i&gt;&amp;&#34;&#39; 動作 \ufffd&lt;/title&gt;" in page
 
 
 def test_sections_tables_and_figures_are_numbered_and_linked() -> None:

@@ -44,7 +44,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """A linear map of values `low … high` onto pixels `start … end`, with ticks `step` apart."""
 
     low: float
@@ -64,7 +64,7 @@ class Scale:
         rounded: bool = False,
         whole: bool = False,
         count: int = 6,
-    ) -> Scale:
+    ) -> AxisScale:
         """Cover all values, or the given limits; `rounded` moves the ends out to ticks, `whole` keeps ticks on integers."""
         known = values[np.isfinite(values)]
         low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
@@ -94,11 +94,11 @@ def head(names: Sequence[str], paints: Sequence[str], title: str, *, lines: bool
     return keys, (28 if title else 2) + tall + 14
 
 
-def y_axis_width(y: Scale, label: str) -> float:
+def y_axis_width(y: AxisScale, label: str) -> float:
     return max(text_width(text, 12) for text in y.labels or [""]) + (34 if label else 14)
 
 
-def y_axis(y: Scale, left: float, label: str) -> str:
+def y_axis(y: AxisScale, left: float, label: str) -> str:
     parts = []
     for tick, text in zip(y.ticks, y.labels):
         parts.append(tag("path", d=f"M{left:.2f},{y(tick):.2f}H{RIGHT:.2f}", class_="grid"))
@@ -106,7 +106,7 @@ def y_axis(y: Scale, left: float, label: str) -> str:
     return "".join(parts) + (turned(label, 12, (y.start + y.end) / 2) if label else "")
 
 
-def x_axis(x: Scale, bottom: float, label: str) -> str:
+def x_axis(x: AxisScale, bottom: float, label: str) -> str:
     parts = [tag("path", d=f"M{x.start:.2f},{bottom:.2f}H{x.end:.2f}", class_="axis")]
     for tick, text in zip(x.ticks, x.labels):
         parts.append(tag("path", d=f"M{x(tick):.2f},{bottom:.2f}v5", class_="axis"))

@@ -39,7 +39,12 @@ def clean(text: object) -> str:
     >>> clean('a < b & "c"')
     'a &lt; b &amp; &quot;c&quot;'
     """
-    return html.escape(_ILLEGAL.sub("\ufffd", str(text)))
+    return html.escape(without_illegal_characters(text))
+
+
+def without_illegal_characters(text: object) -> str:
+    """Text whose characters XML cannot hold are replaced by the replacement character."""
+    return _ILLEGAL.sub("\ufffd", str(text))
 
 
 def tag(element: str, content: str = "", /, **attributes: object) -> str:
@@ -117,7 +122,7 @@ def show(value: float) -> str:
 def colour(position: int, chosen: str | None = None) -> str:
     """Style of the series at a position: its own colour, or one of the palette that fits light and dark paper."""
     if chosen is not None and not _COLOUR.fullmatch(chosen):
-        raise InputError(f"'{chosen}' is no CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
+        raise InputError(f"'{chosen}' is not a CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
     return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.reports.axes import RIGHT, Scale, head, nothing, x_axis, y_axis, y_axis_width
+from halp.reports.axes import RIGHT, AxisScale, head, nothing, x_axis, y_axis, y_axis_width
 from halp.reports.drawing import (
     COLOURS,
     WIDTH,
@@ -53,9 +53,9 @@ def line_chart(
     all_x = np.concatenate([xs for xs, _ in data.values()] or [np.zeros(0)])
     all_y = np.concatenate([ys for _, ys in data.values()] or [np.zeros(0)])
     known = all_x[np.isfinite(all_x)]
-    y = Scale.fit(all_y, top + 290, top, limits=y_range, rounded=True)
+    y = AxisScale.fit(all_y, top + 290, top, limits=y_range, rounded=True)
     left = y_axis_width(y, y_label)
-    x = Scale.fit(known, left, RIGHT, whole=bool(len(known)) and bool((known == np.round(known)).all()), count=8)
+    x = AxisScale.fit(known, left, RIGHT, whole=bool(len(known)) and bool((known == np.round(known)).all()), count=8)
     body = [keys, y_axis(y, left, y_label), x_axis(x, y.start, x_label)]
     curves = []
     for position, (xs, ys) in enumerate(data.values()):
@@ -93,7 +93,7 @@ def _curve(name: str, xs: Sequence[float | None], ys: Sequence[float | None]) ->
     return x[kept], y[kept]
 
 
-def _path(xs: Floats, ys: Floats, x: Scale, y: Scale, position: int) -> list[str]:
+def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> list[str]:
     """One path for each stretch without a gap; dots where there are few points, and for a point alone."""
     known = np.isfinite(ys)
     stretches = np.split(np.arange(len(ys)), np.flatnonzero(np.diff(known)) + 1) if len(ys) else []
@@ -158,7 +158,7 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
     keys, top = head(names, paints, title)
     table = {(group, name): numbers(pair) for group, series in values.items() for name, pair in series.items()}
     reached = [mean + side * np.nan_to_num(std) for mean, std in table.values() for side in (-1, 1)]
-    y = Scale.fit(np.array([0.0, *reached]), top + 270, top + 8, rounded=True)
+    y = AxisScale.fit(np.array([0.0, *reached]), top + 270, top + 8, rounded=True)
     left = y_axis_width(y, y_label)
     band = (RIGHT - left) / max(len(values), 1)
     thick = min(54.0, band * 0.76 / max(len(names), 1))

@@ -8,10 +8,11 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from halp._version import __version__
 from halp.errors import InputError
-from halp.reports.drawing import asset, clean
+from halp.reports.templating import render, trusted, trusted_asset
 
 # The page may use what is inside it and nothing else, whatever markup a figure brings along.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -24,23 +25,18 @@ class Report:
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
         self.subtitle = subtitle
-        self._headings: list[str] = []
-        self._parts: list[str] = []
-        self._tables = 0
-        self._figures = 0
+        self._parts: list[dict[str, Any]] = []
 
     def section(self, heading: str, text: str = "") -> None:
         """Start a section; `text` is plain text, a blank line starts a new paragraph."""
-        self._headings.append(heading)
-        number = len(self._headings)
-        label = f'<span class="number">{number}</span>{clean(heading)}'
-        self._parts.append(f'<h2 id="section-{number}">{label}</h2>')
+        self._add("section", heading=heading, number=self._count("section") + 1)
         self.text(text)
 
     def text(self, text: str) -> None:
         """Paragraphs of plain text, a blank line between two of them."""
-        paragraphs = (part.strip() for part in re.split(r"\n\s*\n", text))
-        self._parts += [f"<p>{clean(part)}</p>" for part in paragraphs if part]
+        for part in re.split(r"\n\s*\n", text):
+            if part.strip():
+                self._add("paragraph", text=part.strip())
 
     def table(
         self,
@@ -59,53 +55,37 @@ class Report:
                 raise InputError(f"a row of {len(row)} cells does not fit the {len(columns)} columns {list(columns)}")
         if highlight is not None and not -len(columns) <= highlight < len(columns):
             raise InputError(f"there is no column {highlight} to highlight in a table of {len(columns)} columns")
-        turned = [[row[c] for row in rows] for c in range(len(columns))]
-        right = [any(map(_is_number, column)) and all(_is_number(v) or _is_gap(v) for v in column) for column in turned]
-        shown = [_format_column(column) for column in turned]
+        by_column = [[row[c] for row in rows] for c in range(len(columns))]
+        shown = [_format_column(column) for column in by_column]
         marked = None if highlight is None else highlight % len(columns)
-        best = _best_rows(turned[marked]) if marked is not None else set()
-
-        def cell(element: str, column: int, text: str, kind: str = "") -> str:
-            kinds = " ".join(filter(None, ["right" if right[column] else "", kind]))
-            opening = f'{element} class="{kinds}"' if kinds else element
-            return f"<{opening}>{clean(text)}</{element}>"
-
-        self._tables += 1
-        head = "".join(cell("th", c, name) for c, name in enumerate(columns))
-        lines = []
-        for r in range(len(rows)):
-            cells = "".join(
-                cell("td", c, shown[c][r], "best" * (r in best and c == marked)) for c in range(len(columns))
-            )
-            lines.append(f'<tr class="lead">{cells}</tr>' if r in best else f"<tr>{cells}</tr>")
-        words = _caption(f"Table {self._tables}", caption)
-        body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-        self._parts.append(f'<figure class="table">{words}<div class="scroll">{body}</div></figure>')
+        best = _best_rows(by_column[marked]) if marked is not None else set()
+        self._add(
+            "table",
+            label=f"Table {self._count('table') + 1}",
+            caption=caption,
+            columns=list(columns),
+            right=[_is_numeric(column) for column in by_column],
+            highlight=marked,
+            rows=[{"cells": [column[r] for column in shown], "best": r in best} for r in range(len(rows))],
+        )
 
     def figure(self, svg_or_html: str, caption: str = "") -> None:
         """A chart, the player or other markup of our own making; it is inserted as it is."""
-        self._figures += 1
-        words = _caption(f"Figure {self._figures}", caption)
-        self._parts.append(f'<figure><div class="scroll">{svg_or_html}</div>{words}</figure>')
+        label = f"Figure {self._count('figure') + 1}"
+        self._add("figure", label=label, caption=caption, markup=trusted(svg_or_html))
 
     def html(self) -> str:
         """The whole page."""
-        links = "".join(
-            f'<li><a href="#section-{number}"><span class="number">{number}</span>{clean(heading)}</a></li>'
-            for number, heading in enumerate(self._headings, start=1)
-        )
-        contents = f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if len(self._headings) > 1 else ""
-        subtitle = f'<p class="subtitle">{clean(self.subtitle)}</p>' if self.subtitle else ""
-        return (
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{clean(self.title)}</title>\n<style>\n{asset('page.css')}</style>\n"
-            f"<script>\n{asset('page.js')}</script>\n</head>\n<body>\n"
-            f"<header><h1>{clean(self.title)}</h1>{subtitle}</header>\n"
-            f'<div class="columns">{contents}\n<main>\n' + "\n".join(self._parts) + "\n</main></div>\n"
-            f"<footer>halp {clean(__version__)}</footer>\n</body>\n</html>\n"
+        return render(
+            "page.html",
+            policy=trusted(_POLICY),
+            title=self.title,
+            subtitle=self.subtitle,
+            style=trusted_asset("page.css"),
+            script=trusted_asset("page.js"),
+            headings=[part["heading"] for part in self._parts if part["kind"] == "section"],
+            parts=self._parts,
+            version=__version__,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -126,9 +106,16 @@ class Report:
             partial.unlink(missing_ok=True)
         return path
 
+    def _add(self, kind: str, **values: Any) -> None:
+        self._parts.append({"kind": kind, **values})
 
-def _caption(number: str, text: str) -> str:
-    return f"<figcaption><b>{number}</b> {clean(text)}</figcaption>"
+    def _count(self, kind: str) -> int:
+        return sum(part["kind"] == kind for part in self._parts)
+
+
+def _is_numeric(column: Sequence[object]) -> bool:
+    """Whether a column holds numbers and gaps alone."""
+    return any(map(_is_number, column)) and all(_is_number(value) or _is_gap(value) for value in column)
 
 
 def _is_gap(value: object) -> bool:

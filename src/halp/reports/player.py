@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import present
 from halp.errors import InputError
-from halp.reports.drawing import asset
+from halp.reports.templating import render, trusted, trusted_asset
 from halp.skeleton import Topology
 
 _ABSENT = -32768
@@ -63,10 +63,8 @@ def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis:
     }
     # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return (
-        f'<div class="halp-player"><style>\n{asset("player.css")}</style>'
-        f'<script type="application/json">{text}</script></div>\n<script>\n{asset("player.js")}</script>'
-    )
+    style, script = trusted_asset("player.css"), trusted_asset("player.js")
+    return render("player.html", style=style, script=script, data=trusted(text)).rstrip("\n")
 
 
 def _side(joint: str) -> str:

@@ -1,0 +1,96 @@
+"""A protocol of one's own: registered in a few lines, evaluated, saved and tabulated like the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halp
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.evaluation import Predictions, ProtocolContext, RawCoordinates, protocol, register_protocol
+from halp.evaluation.evaluate_run import evaluate_run, settings_for
+from halp.reports.tables import accuracy_table, result_title
+from halp.training import load_recipe, pretrain
+
+
+@dataclass(frozen=True)
+class CentroidSettings:
+    """Classes by their mean feature."""
+
+    centre: bool = True
+
+
+@pytest.fixture
+def centroid() -> Iterator[str]:
+    @register_protocol(
+        "centroid", CentroidSettings, title=lambda settings: "centroid" + (", centred" if settings.centre else "")
+    )
+    def nearest_mean(context: ProtocolContext, settings: CentroidSettings) -> np.ndarray:
+        features = context.features - (context.features.mean(0) if settings.centre else 0)
+        train, labels = features[context.train], context.train_labels
+        means = np.stack([train[labels == label].mean(0) for label in np.unique(labels)])
+        distance = ((features[context.test][:, None] - means) ** 2).sum(-1)
+        return np.unique(labels)[distance.argmin(1)]
+
+    yield "centroid"
+    del protocol._PROTOCOLS["centroid"]
+
+
+def test_a_plain_array_of_classes_is_enough(store: Store, centroid: str) -> None:
+    raw = RawCoordinates(store.topology, persons=store.persons)
+    result = halp.evaluate(raw, store, centroid, progress=False)
+    assert result.accuracy > 100 / len(store.class_names)
+    assert result_title(result) == "centroid, centred xsub"
+    with pytest.raises(InputError, match="did you mean 'centre'"):
+        halp.evaluate(raw, store, centroid, progress=False, center=True)
+
+
+def test_it_stands_in_the_table_of_a_run_with_its_title(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...], centroid: str
+) -> None:
+    run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
+    rows = evaluate_run(run, store, protocols=("knn", centroid), settings={"centroid": {"centre": False}})
+    columns, cells = accuracy_table(rows)
+    assert columns == ["encoder", "knn xsub", "centroid xsub"]
+    assert all(isinstance(cell, float) for row in cells for cell in row[1:])
+    assert len(list(run.results.glob("centroid-*.json"))) == 3
+
+
+def test_results_of_a_protocol_that_is_not_loaded_keep_its_name(store: Store, centroid: str) -> None:
+    result = halp.evaluate(RawCoordinates(store.topology, persons=store.persons), store, centroid, progress=False)
+    known = protocol._PROTOCOLS.pop("centroid")
+    assert result_title(result) == "centroid xsub"
+    protocol._PROTOCOLS["centroid"] = known
+
+
+def test_what_trains_the_backbone_or_fuses_encoders_has_no_raw_baseline(store: Store) -> None:
+    raw = RawCoordinates(store.topology, persons=store.persons)
+    assert settings_for(raw, "finetune", {}) is None
+    assert settings_for(raw, "ensemble", {}) is None
+    assert settings_for(raw, "semi", {"semi": {"variant": "network"}}) is None
+    assert settings_for(raw, "semi", {"semi": {"share": 0.5}}) == {
+        "share": 0.5,
+        "solver": "exact",
+        "head": "linear",
+        "crops": 0,
+        "penalty": 0.0,
+    }
+    assert settings_for(raw, "knn", {"knn": {"k": 3}}) == {"k": 3}
+
+
+def test_metrics_beside_the_accuracy_are_averaged_over_the_seeds(store: Store) -> None:
+    @register_protocol("counting", CentroidSettings)
+    def counting(context: ProtocolContext, _: CentroidSettings) -> Predictions:
+        return Predictions(context.labels[context.test], {"seed": float(context.seed)})
+
+    try:
+        raw = RawCoordinates(store.topology, persons=store.persons)
+        result = halp.evaluate(raw, store, "counting", seeds=(1, 2), progress=False)
+    finally:
+        del protocol._PROTOCOLS["counting"]
+    assert (result.accuracy, result.metrics) == (100.0, {"seed": 1.5})

@@ -1,0 +1,56 @@
+"""The report of runs: what is left out says why, and what is there is right for data without labels or splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halp.clips.clip import Clip
+from halp.clips.store import Store, StoreWriter, open_store
+from halp.evaluation.evaluate_run import evaluate_run
+from halp.reports.run_report import report_runs
+from halp.training import Run, load_recipe, pretrain
+
+
+def trained(store: Store, path: Path, tiny: tuple[str, ...], *settings: str) -> Run:
+    return pretrain(load_recipe("small", (*tiny, "epochs=1", *settings)), store, path, progress=False)
+
+
+def without_labels(store: Store, path: Path, *, splits: bool) -> Store:
+    """The same clips with neither labels nor classes."""
+    options = {"persons": store.persons, "normalisation": store.normalisation}
+    with StoreWriter(path, store.topology, splits=store.splits.values() if splits else (), **options) as writer:
+        for i, name in enumerate(store.names.tolist()):
+            columns = {"subject": int(store.subjects[i]), "camera": int(store.cameras[i])}
+            writer.add(Clip(np.array(store.clip(i)), name, **columns))
+    return open_store(path)
+
+
+def test_parts_that_are_left_out_say_why(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+    run = trained(store, tmp_path / "run", tiny, 'terms=["infonce"]')
+    page = report_runs({"run": run}, None).html()
+    assert "Left out" in page
+    assert "no evaluation is saved in the run" in page
+    assert "that the run was trained on is not there; give another with --data" in page
+    page = report_runs({"run": run}, store).html()
+    assert "run run has not hallucinated any positives" in page
+    assert "Confusion matrix: no evaluation on split" in page
+
+
+def test_a_complete_report_leaves_nothing_out(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
+    run = trained(store, tmp_path / "run", tiny, "epochs=3", "halp.start_epoch=1", "contrast.queue=64")
+    evaluate_run(run, store, protocols=("knn",))
+    page = report_runs({"run": run}, store).html()
+    assert "Left out" not in page
+    assert "Similarity to every prototype" in page
+
+
+@pytest.mark.parametrize("splits", [True, False])
+def test_data_without_labels_has_a_report(store: Store, tmp_path: Path, tiny: tuple[str, ...], splits: bool) -> None:
+    bare = without_labels(store, tmp_path / "bare", splits=splits)
+    run = trained(bare, tmp_path / "run", tiny, 'split="all"')
+    page = report_runs({"run": run}, bare).html()
+    assert ("no label" in page) == splits
+    assert ("has no split with test clips" in page) == (not splits)
