@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.floors import RESULTS
+from benchmarks.baselines import RESULTS
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import normalise
 from halp.clips.readers import Item
