@@ -12,7 +12,7 @@ import tyro
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process
 from halp.errors import InputError
 
@@ -21,6 +21,8 @@ from halp.errors import InputError
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 OLD_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines"}
+
+CLASSIFY = "Classes from a handful of labels."
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -33,10 +35,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ.setdefault(name, value)
     arguments = [OLD_SPELLINGS.get(argument, argument) for argument in arguments]
     try:
-        app.cli(
-            prog="halp",
-            description="Learn human actions from skeletons without labels.",
-            args=arguments,
+        nested = arguments[:1] == ["classify"]
+        (classify.classify_app if nested else app).cli(
+            prog="halp classify" if nested else "halp",
+            description=CLASSIFY if nested else "Learn human actions from skeletons without labels.",
+            args=arguments[1:] if nested else arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
     except InputError as error:

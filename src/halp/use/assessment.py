@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.progress import Bar
-from halp.use.calibration import wilson
-from halp.use.classifier import choose_candidate, fit_classifier, folds
+from halp.use.calibration import accuracy_interval
+from halp.use.classifier import choose_candidate, fit_classifier, folds, sample_rows
 from halp.use.heads import Candidate, Labels, Vectors, candidates, fit_head
 
 MOST = 800  # labelled vectors that are cross-validated; more are sampled
@@ -19,7 +19,7 @@ _DRAWS = 5
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-validated accuracy with Wilson's 95 % interval; `recordings` counts what is independent of each other."""
+    """Cross-validated accuracy with a 95 % interval, over so many recordings, and what all of them choose."""
 
     accuracy: float
     low: float
@@ -50,6 +50,7 @@ def assess(
     labels: Labels,
     groups: npt.NDArray[np.int64],
     *,
+    recordings: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
     seed: int = 0,
     progress: bool = True,
@@ -57,13 +58,16 @@ def assess(
     """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way."""
     rows = sample_rows(labels, groups, MOST, seed)
     vectors, raw, labels, groups = vectors[rows], raw[rows], labels[rows], groups[rows]
+    recordings = groups if recordings is None else recordings[rows]
     splits = list(folds(labels, groups, seed))
     if not splits:
         return Assessment(None, None, {})
     with Bar("cross-validation", 2 * (len(splits) + 1), shown=progress) as bar:
         scores, curves = [], []
         for features in (vectors, raw):
-            scores.append(cross_validate(features, labels, groups, kind=kind, seed=seed, bar=bar))
+            scores.append(
+                cross_validate(features, labels, groups, recordings=recordings, kind=kind, seed=seed, bar=bar)
+            )
             curves.append(learning_curve(features, labels, groups, kind=kind, seed=seed))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
@@ -75,6 +79,7 @@ def cross_validate(
     labels: Labels,
     groups: npt.NDArray[np.int64],
     *,
+    recordings: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
     seed: int = 0,
     bar: Bar | None = None,
@@ -87,13 +92,10 @@ def cross_validate(
         right[test] = fitted.predict(vectors[test], reject=False).label == labels[test]
         if bar is not None:
             bar.advance()
-    # windows of one recording are no independent evidence: a recording counts once, by the share of it that was right
-    _, position = np.unique(groups, return_inverse=True)
-    share = np.bincount(position, right) / np.bincount(position)
-    low, high = wilson(round(float(share.sum())), len(share))
     chosen, _ = choose_candidate(vectors, labels, len(classes), groups, candidates(kind), seed)
-    accuracy = float(right.mean())
-    return Score(accuracy, min(low, accuracy), max(high, accuracy), len(share), str(chosen))
+    recordings = groups if recordings is None else recordings
+    low, high = accuracy_interval(right, recordings, groups)
+    return Score(float(right.mean()), low, high, len(np.unique(recordings)), str(chosen))
 
 
 def learning_curve(
@@ -145,20 +147,3 @@ def few_per_class(
         chosen = draw.permutation(np.unique(groups[own]))[:count]
         kept.append(own[np.isin(groups[own], chosen)])
     return np.concatenate(kept)
-
-
-def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
-    """All rows, or those of random groups until `most` is reached; every class keeps two groups at least."""
-    if len(labels) <= most:
-        return np.arange(len(labels))
-    draw = np.random.default_rng(seed)
-    kept: set[int] = set()
-    for label in np.unique(labels):
-        kept |= set(draw.permutation(np.unique(groups[labels == label]))[:2].tolist())
-    taken = int(np.isin(groups, list(kept)).sum())
-    sizes = dict(zip(*np.unique(groups, return_counts=True)))
-    for group in draw.permutation(np.unique(groups)):
-        if group not in kept and taken + sizes[group] <= most:
-            kept.add(int(group))
-            taken += int(sizes[group])
-    return np.flatnonzero(np.isin(groups, list(kept)))

@@ -66,6 +66,26 @@ def novelty_threshold(similarities: Floats, share: float) -> float:
     return float(np.quantile(known, share)) if len(known) else -1.0
 
 
+def accuracy_interval(
+    right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
+) -> tuple[float, float]:
+    """A 95 % interval of the accuracy of answers `(N,)`: the wider of two.
+
+    Wilson's interval, where the windows of a recording count once; and the accuracy ± t standard errors, where answers of
+    one group (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i − accuracy))² / N².
+    """
+    from scipy.stats import t
+
+    accuracy, count = float(right.mean()), len(np.unique(recordings))
+    low, high = wilson(round(accuracy * count), count)
+    number = len(np.unique(groups))
+    if number > 1:
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], right - accuracy)
+        reach = t.ppf(0.975, number - 1) * math.sqrt(number / (number - 1) * float(sums @ sums)) / len(right)
+        low, high = min(low, accuracy - reach), max(high, accuracy + reach)
+    return max(0.0, min(low, accuracy)), min(1.0, max(high, accuracy))
+
+
 def wilson(right: int, total: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's 95 % interval of a share.
 

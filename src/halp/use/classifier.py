@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_hea
 FOLDS = 5
 UNSURE = 0.05  # share of the labelled recordings that may be called unlike everything
 _BLOCK = 4096
+_TUNED = 2000  # labelled vectors that kind and setting are chosen with; more are sampled
+_BANK = 5000  # labelled vectors that are kept to compare with; more are sampled
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,14 @@ def fit_classifier(
         )
     if not 0 <= unsure < 1:
         raise InputError(f"the share that may be called unlike everything is {unsure:g}; it has to be in [0, 1)")
-    chosen, temperature = choose_candidate(vectors, labels, len(classes), groups, candidates(kind), seed)
+    rows = sample_rows(labels, groups, _TUNED, seed)
+    chosen, temperature = choose_candidate(
+        vectors[rows], labels[rows], len(classes), groups[rows], candidates(kind), seed
+    )
     head = fit_head(chosen, vectors, labels, len(classes))
-    similarities = own_class_similarities(head.bank, labels, groups)
+    kept = sample_rows(labels, groups, _BANK, seed)
+    head = replace(head, bank=head.bank[kept], labels=labels[kept])
+    similarities = own_class_similarities(head.bank, head.labels, groups[kept])
     known = np.sort(similarities[np.isfinite(similarities)])
     return Classifier(head, tuple(classes), temperature, novelty_threshold(similarities, unsure), known)
 
@@ -134,3 +141,20 @@ def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0) -> Itera
     for train, test in splitter.split(np.zeros(len(labels)), labels, groups):
         if len(train) and len(test):
             yield train, test
+
+
+def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
+    """All rows, or those of random groups until `most` is reached; every class keeps two groups at least."""
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    draw = np.random.default_rng(seed)
+    kept: set[int] = set()
+    for label in np.unique(labels):
+        kept |= set(draw.permutation(np.unique(groups[labels == label]))[:2].tolist())
+    taken = int(np.isin(groups, list(kept)).sum())
+    sizes = dict(zip(*np.unique(groups, return_counts=True)))
+    for group in draw.permutation(np.unique(groups)):
+        if group not in kept and taken + sizes[group] <= most:
+            kept.add(int(group))
+            taken += int(sizes[group])
+    return np.flatnonzero(np.isin(groups, list(kept)))

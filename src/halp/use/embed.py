@@ -72,15 +72,14 @@ def embed_clips(encoder: PackagedEncoder, clips: list[Clip], device: torch.devic
     device = torch.device(device)
     lengths = torch.tensor([len(clip.frames) for clip in clips])
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
-    pool = ClipPool(torch.from_numpy(_joined(clips)), offsets, lengths, device)
+    pool = ClipPool(torch.from_numpy(join_frames(clips, encoder.persons)), offsets, lengths, device)
     with evaluating(encoder.to(device)), torch.inference_mode():
         views = centre_views(pool, torch.arange(len(clips)), encoder.frames)
         return encoder(views).float().cpu().numpy()
 
 
-def _joined(clips: list[Clip]) -> npt.NDArray[np.float32]:
-    """Frames of all clips, one after the other, with as many persons as the fullest has."""
-    persons = max(clip.frames.shape[1] for clip in clips)
+def join_frames(clips: list[Clip], persons: int) -> npt.NDArray[np.float32]:
+    """Frames of all clips, one after the other, filled up with zeros to so many persons."""
     if all(clip.frames.shape[1] == persons for clip in clips):
         return np.concatenate([clip.frames for clip in clips])
     frames = np.zeros((sum(len(clip.frames) for clip in clips), persons, *clips[0].frames.shape[2:]), dtype=np.float32)

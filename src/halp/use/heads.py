@@ -5,6 +5,7 @@ All three give logits `(N, C)`; what follows (temperature, "none of these") does
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,11 +128,17 @@ def _logistic(standard: Vectors, labels: Labels, classes: int, strength: float) 
     if len(there) < 2:
         bias[there] = 0
         return weight, bias
-    left, sizes, right = np.linalg.svd(standard.astype(np.float64), full_matrices=False)
-    kept = sizes > 1e-6 * max(float(sizes[0]), 1e-12)
     size = np.sqrt(standard.shape[1])
-    fitted = LogisticRegression(C=strength, max_iter=500).fit(left[:, kept] * sizes[kept] / size, labels)
-    found, offsets = fitted.coef_ @ right[kept] / size, fitted.intercept_
+    if len(standard) < standard.shape[1]:
+        left, sizes, right = np.linalg.svd(standard.astype(np.float64), full_matrices=False)
+        kept = sizes > 1e-6 * max(float(sizes[0]), 1e-12)
+        rows, back = left[:, kept] * sizes[kept] / size, right[kept] / size
+    else:
+        rows, back = standard.astype(np.float64) / size, np.eye(standard.shape[1]) / size
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
+        fitted = LogisticRegression(C=strength, max_iter=500).fit(rows, labels)
+    found, offsets = fitted.coef_ @ back, fitted.intercept_
     if len(there) == 2:
         found, offsets = np.concatenate([-found / 2, found / 2]), np.concatenate([-offsets / 2, offsets / 2])
     weight[there], bias[there] = found, offsets

@@ -1,0 +1,165 @@
+"""From labelled recordings to a model folder that needs nothing else, by function and by command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import halp
+from halp.cli import main
+from halp.clips.arrays import store_from_arrays
+from halp.clips.store import Store
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError
+from halp.evaluation.protocols.finetune import FinetuneSettings
+from halp.use import finetune as tuning
+from halp.use.classify import LabelledSource, fit, predict
+from halp.use.finetune import finetune
+from halp.use.model_folder import load_model, save_model
+
+FEW = ("wave", "kick", "sit down", "walk")
+
+
+@pytest.fixture(scope="session")
+def labelled(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Clips of four classes by six people, the second half without labels."""
+    rows = [i for i in range(len(store)) if store.class_names[store.labels[i]] in FEW]
+    names = [store.class_names[store.labels[i]] for i in rows]
+    return store_from_arrays(
+        tmp_path_factory.mktemp("labelled") / "few",
+        [store.clip(i) for i in rows],
+        topology=store.topology,
+        labels=[FEW.index(name) if store.subjects[i] % 5 else -1 for i, name in zip(rows, names)],
+        subjects=[int(store.subjects[i]) for i in rows],
+        names=[str(store.names[i]) for i in rows],
+        class_names=FEW,
+        normalisation=store.normalisation,
+    )
+
+
+@pytest.fixture(scope="session")
+def model(package: Path, labelled: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = fit(package, labelled, kind="prototypes", progress=False)
+    return save_model(made, tmp_path_factory.mktemp("models") / "few")
+
+
+def test_model_folder_gives_the_same_answers(package: Path, labelled: Store, model: Path) -> None:
+    made = fit(package, labelled, kind="prototypes", progress=False)
+    assert predict(made, labelled, progress=False) == predict(model, labelled, progress=False)
+    again = load_model(model)
+    assert again.classifier.classes == FEW
+    assert sum(again.labelled.values()) == int((labelled.labels >= 0).sum())
+    assert again.assessment["grouped_by"] == "person"
+    assert 0 <= again.assessment["encoder"]["low"] <= again.assessment["encoder"]["high"] <= 1
+    assert again.assessment["raw"]["recordings"] == again.assessment["encoder"]["recordings"]
+
+
+def test_prediction_needs_the_model_folder_alone(model: Path, labelled: Store, tmp_path: Path) -> None:
+    moved = shutil.copytree(model, tmp_path / "moved")
+    code = "from halp.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "classify", "predict", str(moved), str(labelled.path), "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HALP_CACHE": str(tmp_path / "cache")},
+        check=True,
+    )
+    answers = json.loads(done.stdout)
+    assert [answer["name"] for answer in answers] == list(labelled.names)
+    assert all(list(answer) == ["name", "start", "end", "label", "probability"] for answer in answers)
+    assert {answer["label"] for answer in answers} <= {*FEW, None}
+    assert all(0 <= answer["probability"] <= 1 for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "x"}, "not a classifier"),
+        ({"version": 9}, "version 9"),
+        ({"classes": ["a"]}, "damaged"),
+        ({"temperature": 0}, "damaged"),
+        ({"kind": "forest"}, "unknown classifier"),
+        ({"weights": {"sha256": "1"}}, "hash"),
+        ({"windows": {"window": -1}}, "damaged"),
+    ],
+)
+def test_damaged_models_are_refused(model: Path, tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    copy = shutil.copytree(model, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(InputError, match=words):
+        load_model(copy)
+    with pytest.raises(InputError, match="not a model folder"):
+        load_model(tmp_path)
+
+
+def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    with open(table, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", "label"])
+        for row in range(0, len(labelled), 2):
+            writer.writerow([labelled.names[row], "even" if row % 4 else "other"])
+    made = fit(package, LabelledSource(labelled, labels=table), kind="knn", progress=False)
+    assert made.labelled == {
+        "even": len(labelled) // 4,
+        "other": len(labelled) - len(labelled) // 2 - len(labelled) // 4,
+    }
+    bare = tmp_path / "bare.csv"
+    bare.write_text("name,label\nnobody,x\n")
+    with pytest.raises(InputError, match=r"no labelled recording|fits no clip"):
+        fit(package, LabelledSource(labelled, labels=bare), progress=False)
+
+
+def test_commands_fit_predict_and_suggest(
+    package: Path, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model")
+    main(["classify", "fit", str(package), str(labelled.path), path, "--kind", "prototypes", "--json"])
+    assert json.loads(capsys.readouterr().out)["encoder"]["accuracy"] > 0
+    out = tmp_path / "answers.csv"
+    main(["classify", "predict", path, str(labelled.path), "--out", str(out)])
+    assert "probability" in capsys.readouterr().out
+    assert len(out.read_text().splitlines()) == len(labelled) + 1
+    main(["classify", "predict", path, str(labelled.path), "--suggest", "3", "--json"])
+    assert len({one["name"] for one in json.loads(capsys.readouterr().out)}) == 3
+    with pytest.raises(SystemExit) as stopped:
+        main(["classify", "fit", str(package), str(labelled.path), path])
+    assert stopped.value.code == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_fine_tuned_model_is_the_network_with_its_head(
+    encoder: PackagedEncoder, labelled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks = []
+    train = tuning._train
+
+    def noting(*given: object) -> object:
+        networks.append(train(*given))
+        return networks[-1]
+
+    monkeypatch.setattr(tuning, "_train", noting)
+    before = [parameter.clone() for parameter in encoder.parameters()]
+    made = finetune(encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False)
+    assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters()))
+    assert len(networks) == 2
+    assert made.assessment["encoder"]["recordings"] < sum(made.labelled.values())
+    vectors = halp.embed(made.encoder, labelled, progress=False)
+    wanted = networks[1].head(torch.from_numpy(vectors)).detach().numpy()
+    assert np.allclose(made.classifier.head.logits(vectors), wanted, atol=1e-3)
+    save_model(made, tmp_path / "tuned")
+    assert predict(tmp_path / "tuned", labelled, progress=False) == predict(made, labelled, progress=False)
+    one_class = LabelledSource(labelled, labels=tmp_path / "one.csv")
+    (tmp_path / "one.csv").write_text(f"name,label\n{labelled.names[0]},x\n")
+    with pytest.raises(InputError, match="two classes"):
+        finetune(encoder, one_class, progress=False)
