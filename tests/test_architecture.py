@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "halp"
 
 # Lower layers first; a module may import from its own layer and from those before it.
 LAYERS = [
-    {"_version", "cores", "errors", "files", "progress", "topologies"},
+    {"_version", "cores", "errors", "files", "locks", "progress", "topologies"},
     {"skeleton"},
     {"clips"},
     {"views", "sampling"},
@@ -28,6 +28,7 @@ LAYERS = [
     {"use"},
     {"demo", "reproduce"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

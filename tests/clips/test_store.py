@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clip_samples import make_store
+from clip_samples import make_store, reseal
 
 from halp.clips.clip import Clip
 from halp.clips.store import StoreWriter, open_store
@@ -65,7 +65,7 @@ def test_overwriting_replaces_the_old_store_in_one_step(tmp_path: Path) -> None:
     [
         ("store.json", None, "is not a store"),
         ("store.json", "{", "cannot be read"),
-        ("store.json", "[]", "no part of a store"),
+        ("store.json", "[]", "not part of a store"),
         ("store.json", '{"format": 99}', "format 99"),
         ("store.json", '{"format": 1}', "damaged"),
         ("index.json", None, "is not a store"),
@@ -105,6 +105,7 @@ def test_a_store_of_a_hundred_thousand_clips_opens_in_under_a_second(tmp_path: P
     }
     (path / "index.json").write_text(json.dumps(index))
     np.save(path / "frames.npy", np.zeros((count, 1, 20, 3), dtype=np.float32))
+    reseal(path)
     times = []
     for _ in range(3):
         began = time.perf_counter()

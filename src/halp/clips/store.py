@@ -1,7 +1,7 @@
 """The store: many clips in one folder, opened in an instant, whole or absent.
 
-`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds one column
-of values a clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is padded, nothing is pickled.
+`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds columns
+with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is padded, nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.partial import partial_folder, remove_leftovers
-from halp.clips.splits import Indices, Rule, rule_from_json, split_sizes
+from halp.clips.splits import Indices, Rule, split_sizes
+from halp.clips.store_check import (
+    check_header,
+    check_index,
+    check_manifest,
+    check_seal,
+    check_splits,
+    header_hash,
+    map_frames,
+    topology_from_json,
+)
+from halp.clips.verified import verify
 from halp.errors import InputError, choose
 from halp.files import sync_folder, write_text
 from halp.skeleton import Topology
@@ -45,7 +56,7 @@ class Store:
         self.lengths: Indices = columns["length"]
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
-        self.splits: dict[str, Rule] = {name: rule_from_json(name, rule) for name, rule in header["splits"].items()}
+        self.splits: dict[str, Rule] = check_splits(path, header["splits"])
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -101,11 +112,16 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
         path = self.path / "manifest.json"
-        return _read_json(path) if path.exists() else {}
+        found = _read_json(path) if path.exists() else {}
+        check_manifest(self.path, found)
+        return found
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
-    """Open a store; frames stay on disk until they are used."""
+    """Open a store; frames stay on disk until they are used.
+
+    The first time, and whenever its files changed, all of it is read once and compared with its fingerprint.
+    """
     path = Path(path)
     if not path.exists():
         raise InputError(
@@ -114,22 +130,21 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     header = _read_json(path / "store.json")
     if header.get("format") != FORMAT:
         raise InputError(
-            f"store '{path}' has format {header.get('format')!r}, this version of halp reads {FORMAT}; prepare it again"
+            f"store '{path}' has format {str(header.get('format'))[:40]!r}, this version of halp reads {FORMAT}; "
+            "prepare it again"
         )
-    index = _read_json(path / "index.json")
-    try:
-        columns = {name: np.asarray(values) for name, values in index.items()}
-        frames = np.load(path / "frames.npy", mmap_mode="r", allow_pickle=False)
-        store = Store(path, header, columns, frames)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"store '{path}' is damaged ({error}); prepare it again") from error
-    if store.offsets[-1] != len(frames) or frames.ndim != 4 or frames.shape[2] != len(store.topology):
+    check_header(path, header)
+    columns = check_index(path, _read_json(path / "index.json"))
+    frames = map_frames(path)
+    store = Store(path, header, columns, frames)
+    check_seal(path, header)
+    expected = (int(store.offsets[-1]), len(store.topology), store.topology.dimensions)
+    if (frames.shape[0], *frames.shape[2:]) != expected:
         raise InputError(
-            f"store '{path}' is damaged: its index speaks of {store.offsets[-1]} frames with {len(store.topology)} joints, "
+            f"store '{path}' is damaged: its index speaks of {expected[0]} frames with {expected[1]} joints, "
             f"frames.npy has shape {frames.shape}; prepare it again"
         )
-    if any(len(column) != len(store) for column in columns.values()):
-        raise InputError(f"store '{path}' is damaged: the columns of index.json differ in length; prepare it again")
+    verify(path, store.hash, frames, store.lengths, store.names)
     return store
 
 
@@ -144,10 +159,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise InputError(
             f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
         ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read ({error}); prepare the store again") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
     if not isinstance(data, dict):
-        raise InputError(f"'{path}' is no part of a store (it holds a {type(data).__name__}); prepare the store again")
+        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
     return data
 
 
@@ -216,6 +231,8 @@ class StoreWriter:
                 f"at most {self._persons} persons with the {expected[0]} joints and {expected[1]} coordinates "
                 f"of '{self._topology.name}'"
             )
+        if not np.isfinite(clip.frames).all():
+            raise InputError(f"clip '{clip.name}' holds a number that is not finite; fill the gap or leave it out")
         frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
         frames[:, :persons] = clip.frames
         data = frames.tobytes()
@@ -276,6 +293,7 @@ class StoreWriter:
         _write_text(self._partial / "index.json", index)
         if self.manifest:
             _write_text(self._partial / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False))
+        self._header["header_hash"] = header_hash(self._header)
         _write_text(self._partial / "store.json", json.dumps(self._header, indent=1))
         if self.path.exists():
             # The old store steps aside under a name that the next run would clear away, so it is never half removed.
@@ -297,8 +315,10 @@ def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = Fals
         )
     split.indices(store.columns)
     splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
+    header = {**store.header, "splits": splits}
+    header["header_hash"] = header_hash(header)
     try:
-        write_text(store.path / "store.json", json.dumps({**store.header, "splits": splits}, indent=1))
+        write_text(store.path / "store.json", json.dumps(header, indent=1))
     except OSError as error:
         raise InputError(f"split '{split.name}' cannot be saved in '{store.path}' ({error})") from error
 
@@ -313,18 +333,3 @@ def _write_text(path: Path, text: str) -> None:
 def unknown(like: Any) -> int | str:
     """What stands in a column where a clip has no value: an empty text among texts, -1 among numbers."""
     return "" if isinstance(like, str) else -1
-
-
-def topology_from_json(data: Mapping[str, Any]) -> Topology:
-    def pair(value: Any) -> tuple[str, str] | None:
-        return (str(value[0]), str(value[1])) if value else None
-
-    return Topology(
-        data["name"],
-        tuple(data["joints"]),
-        tuple(data["parents"]),
-        centre=data["centre"],
-        up=pair(data["up"]),
-        across=pair(data["across"]),
-        dimensions=data["dimensions"],
-    )

@@ -1,0 +1,217 @@
+"""Checks of what a store's files say before anything relies on it: each field has its type and fits the others.
+
+A store may come from elsewhere or be damaged; whatever is wrong ends here, in one sentence that names the file and field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import tokenize
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.splits import Rule, rule_from_json
+from halp.errors import InputError
+from halp.skeleton import Topology
+
+NEEDED_COLUMNS = ("name", "length", "label", "subject", "camera")
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MOST_JOINTS = 1000
+_OLDER_FIELDS = {"format", "topology", "class_names", "splits", "normalisation", "origin", "hash"}
+
+
+def damaged(path: Path, file: str, what: str) -> InputError:
+    """The error for a store that cannot be used as it is."""
+    return InputError(f"store '{path}' is damaged: {file}: {what}; prepare it again")
+
+
+def check_header(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise where a field of `store.json` is missing or has another type."""
+    file = "store.json"
+    texts = {"class_names": header.get("class_names"), "normalisation": header.get("normalisation")}
+    for name, value in texts.items():
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise damaged(path, file, f"'{name}' is not a list of texts")
+    for name in ("topology", "splits", "origin"):
+        if not isinstance(header.get(name), dict):
+            raise damaged(path, file, f"'{name}' is missing or not a table")
+    if not isinstance(header.get("hash"), str) or not _HASH.fullmatch(header["hash"]):
+        raise damaged(path, file, "'hash' is not a fingerprint")
+    if not _encodable([json.dumps(header, ensure_ascii=False)]):
+        raise damaged(path, file, "it holds characters that are none")
+
+
+def check_seal(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise where `store.json` was changed by something else than halp; older stores carry no seal and no newer fields."""
+    older = "header_hash" not in header and header.keys() <= _OLDER_FIELDS
+    if not older and header.get("header_hash") != header_hash(header):
+        raise damaged(path, "store.json", "it was changed after it was saved")
+
+
+def header_hash(header: Mapping[str, Any]) -> str:
+    """Fingerprint of all other fields of `store.json`."""
+    rest = json.loads(json.dumps({name: value for name, value in header.items() if name != "header_hash"}))
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def check_index(path: Path, index: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of `index.json` as arrays: whole numbers, numbers or texts, one value per clip."""
+    file = "index.json"
+    if missing := [name for name in NEEDED_COLUMNS if name not in index]:
+        raise damaged(path, file, f"column '{missing[0]}' is missing")
+    columns = {name: _column(path, name, values) for name, values in index.items()}
+    count = len(columns["name"])
+    for name, values in columns.items():
+        if len(values) != count:
+            raise damaged(path, file, f"columns differ in length: '{name}' has {len(values)} values, 'name' {count}")
+        if name in NEEDED_COLUMNS and values.dtype.kind != ("U" if name == "name" else "i"):
+            raise damaged(path, file, f"column '{name}' has values of another type")
+    if not count or (columns["length"] < 1).any():
+        raise damaged(path, file, "there is no clip, or one without frames")
+    if len(set(index["name"])) != count:
+        raise damaged(path, file, "two clips have the same name")
+    return columns
+
+
+def _column(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
+    kinds = set(map(type, values)) if isinstance(values, list) else {dict}
+    if kinds == {str} and _encodable(values):
+        return np.array(values, dtype=np.str_)
+    if kinds == {int} and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    if kinds <= {int, float} and kinds and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.float64)
+    raise damaged(path, "index.json", f"column '{name}' is not a list of numbers or of texts")
+
+
+def _encodable(texts: Iterable[str]) -> bool:
+    """Whether texts can be written as UTF-8: JSON can smuggle in halves of characters."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, Rule]:
+    """The rules of a store by name."""
+    rules = {}
+    for name, data in splits.items():
+        try:
+            rules[name] = rule_from_json(name, data)
+            _check_rule(rules[name])
+        except InputError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            raise damaged(path, "store.json", f"split '{name[:60]}' cannot be read ({error})") from None
+    return rules
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "column": (str,),
+    "folds": (int,),
+    "fold": (int,),
+    "seed": (int,),
+    "per_class": (int,),
+    "share": (int, float),
+    "stratified": (bool,),
+    "value": (int, str),
+}
+
+
+def _check_rule(rule: Rule) -> None:
+    for field in dataclasses.fields(rule):  # type: ignore[arg-type]
+        value = getattr(rule, field.name)
+        if field.name == "base":
+            _check_rule(value)
+            continue
+        listed = value if field.name in ("train", "test") else (value,)
+        if any(isinstance(one, int) and abs(one) >= 2**63 for one in listed):
+            raise ValueError(f"a number of '{field.name}' is too large")
+        if field.name in ("train", "test"):
+            if not {type(one) for one in value} <= {int, str, float}:
+                raise TypeError(f"'{field.name}' lists something else than numbers and texts")
+        elif field.name in _FIELDS and type(value) not in _FIELDS[field.name]:
+            raise TypeError(f"'{field.name}' is {str(value)[:40]!r}")
+
+
+def topology_from_json(data: Mapping[str, Any]) -> Topology:
+    """The topology that a store or a run recorded; one whose joints do not hang together is refused."""
+    try:
+        return _topology(data)
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"a recorded topology is damaged ({reason}); prepare the store or train the run again"
+        ) from None
+
+
+def _topology(data: Mapping[str, Any]) -> Topology:
+    joints, parents = data["joints"], data["parents"]
+    if (
+        not isinstance(joints, list)
+        or not 0 < len(joints) <= _MOST_JOINTS
+        or {type(joint) for joint in joints} != {str}
+    ):
+        raise TypeError("its joints are not a list of names")
+    whole = isinstance(parents, list | tuple) and all(
+        type(parent) is int and 0 <= parent < len(joints) for parent in parents
+    )
+    if not whole or type(data["dimensions"]) is not int or data["dimensions"] not in (2, 3):
+        raise TypeError("a parent or the number of dimensions is not possible")
+    centre, pairs = data["centre"], {name: data[name] for name in ("up", "across")}
+    named = [centre] * bool(centre) + [joint for pair in pairs.values() if pair for joint in pair]
+    if not isinstance(data["name"], str) or not isinstance(centre, str) or not all(joint in joints for joint in named):
+        raise TypeError("it names a joint that it does not have")
+    if any(pair and len(pair) != 2 for pair in pairs.values()):
+        raise TypeError("'up' or 'across' is not a pair")
+    up, across = ((str(pair[0]), str(pair[1])) if pair else None for pair in pairs.values())
+    return Topology(
+        data["name"], tuple(joints), tuple(parents), centre=centre, up=up, across=across, dimensions=data["dimensions"]
+    )
+
+
+def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
+    """`frames.npy` as a read-only memory map, after its header and its size were checked."""
+    try:
+        with open(path / "frames.npy", "rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"it has version {version}")
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            offset, size = file.tell(), os.fstat(file.fileno()).st_size
+    except (
+        OSError, ValueError, EOFError, SyntaxError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError,
+        AttributeError, tokenize.TokenError,
+    ) as error:  # fmt: skip
+        raise damaged(path, "frames.npy", f"it is not a whole array ({' '.join(str(error).split())[:120]})") from None
+    sound = len(shape) == 4 and all(type(length) is int and length > 0 for length in shape)
+    if not sound or fortran or dtype != np.dtype("<f4"):
+        raise damaged(path, "frames.npy", f"it holds {dtype} in shape {str(shape)[:80]}")
+    if size != offset + 4 * math.prod(shape):
+        raise damaged(path, "frames.npy", f"it has {size} bytes, its header speaks of {offset + 4 * math.prod(shape)}")
+    try:
+        return np.memmap(path / "frames.npy", dtype="<f4", mode="r", offset=offset, shape=shape)
+    except (OSError, ValueError, OverflowError) as error:
+        raise damaged(path, "frames.npy", f"it cannot be mapped ({error})") from None
+
+
+def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise where the lists of what was dropped and repaired are something else."""
+    for name in ("dropped", "repaired"):
+        rows = manifest.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise damaged(path, "manifest.json", f"'{name}' is not a list of clips")
+    if not _encodable([json.dumps(manifest, ensure_ascii=False)]):
+        raise damaged(path, "manifest.json", "it holds characters that are none")
