@@ -37,6 +37,7 @@ from halp.clips.store_check import (
 from halp.clips.verified import verify
 from halp.errors import InputError, choose
 from halp.files import sync_folder, write_text
+from halp.locks import locked
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -130,7 +131,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     header = _read_json(path / "store.json")
     if header.get("format") != FORMAT:
         raise InputError(
-            f"store '{path}' has format {str(header.get('format'))[:40]!r}, this version of halp reads {FORMAT}; "
+            f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
             "prepare it again"
         )
     check_header(path, header)
@@ -184,11 +185,8 @@ class StoreWriter:
         origin: Mapping[str, Any] | None = None,
         overwrite: bool = False,
     ) -> None:
-        self.path = Path(path)
-        if self.path.exists() and not (overwrite and (self.path / "store.json").exists()):
-            is_store = (self.path / "store.json").exists()
-            what = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
-            raise InputError(f"'{self.path}' exists already; {what}, or choose another place for the store")
+        self.path, self._overwrite = Path(path), overwrite
+        self._refuse_existing()
         self._topology, self._persons, self._splits = topology, persons, list(splits)
         self._header = {
             "format": FORMAT,
@@ -206,15 +204,28 @@ class StoreWriter:
         self.class_names = list(class_names)
         self._partial = partial_folder(self.path)
 
+    def _refuse_existing(self) -> None:
+        is_store = (self.path / "store.json").exists()
+        if self.path.exists() and not (self._overwrite and is_store):
+            what = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
+            raise InputError(f"'{self.path}' exists already; {what}, or choose another place for the store")
+
     def __enter__(self) -> StoreWriter:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_locked(self.path))
+            self._refuse_existing()  # somebody else may have written it meanwhile
+            self._open()
+            self._held = stack.pop_all()
+        return self
+
+    def _open(self) -> None:
         try:
             remove_leftovers(self.path)
             self._partial.mkdir(parents=True)
-            self._file = open(self._partial / "frames.npy", "wb")
+            self._file = open(self._partial / "frames.npy", "wb")  # noqa: SIM115  (closed by __exit__)
         except OSError as error:
             raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another place") from error
         self._write_array_header()
-        return self
 
     def _write_array_header(self) -> None:
         # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
@@ -231,8 +242,6 @@ class StoreWriter:
                 f"at most {self._persons} persons with the {expected[0]} joints and {expected[1]} coordinates "
                 f"of '{self._topology.name}'"
             )
-        if not np.isfinite(clip.frames).all():
-            raise InputError(f"clip '{clip.name}' holds a number that is not finite; fill the gap or leave it out")
         frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
         frames[:, :persons] = clip.frames
         data = frames.tobytes()
@@ -274,6 +283,7 @@ class StoreWriter:
             with contextlib.suppress(OSError):
                 self._file.close()
             shutil.rmtree(self._partial, ignore_errors=True)
+            self._held.close()
 
     def _finish(self) -> None:
         names = self._columns["name"]
@@ -306,9 +316,19 @@ class StoreWriter:
         sync_folder(self.path.parent)
 
 
+def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
+    """The lock of a store that is being written, beside it."""
+    return locked(path.with_name(f".{path.name}.lock"), f"store '{path}'", wait=wait)
+
+
 def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = False) -> None:
     """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
-    store = open_store(path)
+    open_store(path)  # a lock is not made beside what is not a store
+    with _locked(Path(os.path.realpath(path)), wait=10):
+        _add_split(open_store(path), split, replace)
+
+
+def _add_split(store: Store, split: Rule, replace: bool) -> None:
     if split.name in store.splits and store.splits[split.name] != split and not replace:
         raise InputError(
             f"store '{store.path}' has another split '{split.name}'; give yours another name, or replace it"
