@@ -47,7 +47,7 @@ def run_demo(
 ) -> Demo:
     """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
     started = time.monotonic()
-    torch.set_num_threads(1)  # a core a run: the two train at once
+    torch.set_num_threads(1)  # a core per run: the two train at once
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))
@@ -59,7 +59,7 @@ def run_demo(
     rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
     warm = pretrain(moco, store, folder / "moco", until=halp.halp.start_epoch)
     rows.append(_row("untrained", warm.encoder(trained=False), store, split, seed, warm))
-    # HaLP forks before MoCo goes on and replaces the checkpoint; then each has a core to itself
+    # HaLP forks before MoCo is resumed and replaces the checkpoint; then each has a core to itself
     checkpoint = list_checkpoints(warm.checkpoints)[-1]
     with _alongside(folder / "moco", moco, store.path):
         with_positives = pretrain(halp, store, folder / "halp", fork=checkpoint)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.splits import Indices
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
@@ -14,7 +15,6 @@ from halp.evaluation.features import embed
 from halp.evaluation.protocols.knn import neighbours
 
 _PRINCIPAL = 50
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from halp.clips.splits import Indices
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
@@ -25,7 +25,6 @@ from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
 
 Encoder = PackagedEncoder | Mapping[str, PackagedEncoder] | EncoderGroup
-Indices = npt.NDArray[np.int64]
 
 
 def evaluate(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halp.reports.drawing import WIDTH, Floats, clean, legend, show, tag, text_width
+from halp.reports.drawing import WIDTH, Floats, escape_text, format_number, legend, tag, text_width
 
 RIGHT = WIDTH - 14
 _NOTHING = 1e-100
 
 
-def widened(low: float, high: float) -> tuple[float, float]:
+def nonempty_range(low: float, high: float) -> tuple[float, float]:
     """A range that has an extent, also where all values are the same."""
     low, high = min(low, high), max(low, high)
     size = max(abs(low), abs(high))
@@ -37,7 +37,7 @@ def tick_step(low: float, high: float, count: int = 6, whole: bool = False) -> f
 def tick_text(value: float, step: float) -> str:
     """A tick with as many decimals as its step needs."""
     if abs(value) >= 1e6 or step < 1e-5:
-        return show(value)
+        return format_number(value)
     decimals = next(d for d in range(12) if abs(round(step, d) - step) < 1e-6 * step)
     text = f"{value:.{decimals}f}"
     return text.replace("-", "" if float(text) == 0 else "−")
@@ -68,7 +68,7 @@ class AxisScale:
         """Cover all values, or the given limits; `rounded` moves the ends out to ticks, `whole` keeps ticks on integers."""
         known = values[np.isfinite(values)]
         low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
-        low, high = widened(low, high)
+        low, high = nonempty_range(low, high)
         step = tick_step(low, high, count, whole)
         if rounded and not limits:
             low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
@@ -88,7 +88,7 @@ class AxisScale:
         return [tick_text(tick, self.step) for tick in self.ticks]
 
 
-def head(names: Sequence[str], paints: Sequence[str], title: str, *, lines: bool = False) -> tuple[str, float]:
+def legend_above(names: Sequence[str], paints: Sequence[str], title: str, *, lines: bool = False) -> tuple[str, float]:
     """The legend under the title, and where the plot begins."""
     keys, tall = legend(names, paints, 28 if title else 2, lines=lines)
     return keys, (28 if title else 2) + tall + 14
@@ -103,7 +103,7 @@ def y_axis(y: AxisScale, left: float, label: str) -> str:
     for tick, text in zip(y.ticks, y.labels):
         parts.append(tag("path", d=f"M{left:.2f},{y(tick):.2f}H{RIGHT:.2f}", class_="grid"))
         parts.append(tag("text", text, x=left - 8, y=y(tick) + 4, text_anchor="end"))
-    return "".join(parts) + (turned(label, 12, (y.start + y.end) / 2) if label else "")
+    return "".join(parts) + (rotated_label(label, 12, (y.start + y.end) / 2) if label else "")
 
 
 def x_axis(x: AxisScale, bottom: float, label: str) -> str:
@@ -113,13 +113,13 @@ def x_axis(x: AxisScale, bottom: float, label: str) -> str:
         place = min(x(tick), WIDTH - text_width(text, 12) / 2)
         parts.append(tag("text", text, x=place, y=bottom + 19, text_anchor="middle"))
     if label:
-        parts.append(tag("text", clean(label), x=(x.start + x.end) / 2, y=bottom + 38, text_anchor="middle"))
+        parts.append(tag("text", escape_text(label), x=(x.start + x.end) / 2, y=bottom + 38, text_anchor="middle"))
     return "".join(parts)
 
 
-def turned(label: str, x: float, y: float) -> str:
-    return tag("text", clean(label), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", text_anchor="middle")
+def rotated_label(label: str, x: float, y: float) -> str:
+    return tag("text", escape_text(label), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", text_anchor="middle")
 
 
-def nothing(x: float, y: float) -> str:
+def no_data_label(x: float, y: float) -> str:
     return tag("text", "no data", x=x, y=y, text_anchor="middle")

@@ -28,15 +28,15 @@ _BEYOND = 1e100
 
 
 @cache
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """Text of a file that lies beside this module: a style sheet or a script."""
     return files("halp.reports").joinpath(name).read_text(encoding="utf-8")
 
 
-def clean(text: object) -> str:
+def escape_text(text: object) -> str:
     """Text for markup: escaped for elements and attributes, in HTML as in XML.
 
-    >>> clean('a < b & "c"')
+    >>> escape_text('a < b & "c"')
     'a &lt; b &amp; &quot;c&quot;'
     """
     return html.escape(without_illegal_characters(text))
@@ -55,16 +55,16 @@ def tag(element: str, content: str = "", /, **attributes: object) -> str:
     """
     words = [element]
     for key, value in attributes.items():
-        shown = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else clean(value)
+        shown = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape_text(value)
         words.append(f'{key.rstrip("_").replace("_", "-")}="{"0" if shown == "-0" else shown}"')
     opening = " ".join(words)
     return f"<{opening}>{content}</{element}>" if content else f"<{opening}/>"
 
 
-def drawing(body: Sequence[str], height: float, title: str, kind: str, **attributes: object) -> str:
+def svg_image(body: Sequence[str], height: float, title: str, kind: str, **attributes: object) -> str:
     """A stand-alone SVG image, light or dark as the reader prefers, of the common width."""
-    style = re.sub(r"\s*\n\s*", "", asset("chart.css"))
-    head = tag("text", clean(shorten(title, WIDTH - 8, 14)), x=0, y=16, class_="title") if title else ""
+    style = re.sub(r"\s*\n\s*", "", read_asset("chart.css"))
+    head = tag("text", escape_text(shorten(title, WIDTH - 8, 14)), x=0, y=16, class_="title") if title else ""
     return tag(
         "svg",
         f"<style>{style}</style>{head}{''.join(body)}",
@@ -107,10 +107,10 @@ def shorten(text: object, width: float, size: float = 12) -> str:
     return words.rstrip() + "…"
 
 
-def show(value: float) -> str:
+def format_number(value: float) -> str:
     """A number for a reader: five significant digits, a real minus sign.
 
-    >>> show(0.123456), show(-12345.6), show(3.0)
+    >>> format_number(0.123456), format_number(-12345.6), format_number(3.0)
     ('0.12346', '−12346', '3')
     """
     text = f"{value:.5g}"
@@ -119,8 +119,8 @@ def show(value: float) -> str:
     return text.replace("-", "−")
 
 
-def colour(position: int, chosen: str | None = None) -> str:
-    """Style of the series at a position: its own colour, or one of the palette that fits light and dark paper."""
+def series_style(position: int, chosen: str | None = None) -> str:
+    """Style of the series at a position: its own series_style, or one of the palette that fits light and dark paper."""
     if chosen is not None and not _COLOUR.fullmatch(chosen):
         raise InputError(f"'{chosen}' is not a CSS colour; write a name, '#rrggbb' or 'rgb(…)'")
     return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
@@ -128,7 +128,7 @@ def colour(position: int, chosen: str | None = None) -> str:
 
 def marker(position: int, x: float, y: float, radius: float, name: str = "") -> str:
     """A mark at (x, y): circles for the first colours, other shapes when the colours come round again."""
-    title = tag("title", clean(name)) if name else ""
+    title = tag("title", escape_text(name)) if name else ""
     r = radius * 1.15
     shapes = [
         "",
@@ -160,8 +160,10 @@ def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bo
             if lines
             else tag("g", marker(position, x + 5, y, 4), class_="mark")
         )
-        full = tag("title", clean(name)) if shown[position] != name else ""
-        label = tag("text", clean(shown[position]), x=x + mark_width, y=y + size * 0.36, style=f"font-size:{size:g}px")
+        full = tag("title", escape_text(name)) if shown[position] != name else ""
+        label = tag(
+            "text", escape_text(shown[position]), x=x + mark_width, y=y + size * 0.36, style=f"font-size:{size:g}px"
+        )
         keys.append(tag("g", full + mark + label, class_="key", data_series=position, style=style))
         x += advance
     return "".join(keys), (y + row_height / 2 - top if keys else 0.0)

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.reports.axes import RIGHT, AxisScale, head, nothing, x_axis, y_axis, y_axis_width
+from halp.reports.axes import RIGHT, AxisScale, legend_above, no_data_label, x_axis, y_axis, y_axis_width
 from halp.reports.drawing import (
     COLOURS,
     WIDTH,
     Floats,
-    clean,
-    colour,
-    drawing,
+    escape_text,
+    format_number,
     legend,
     marker,
     numbers,
+    series_style,
     shorten,
-    show,
+    svg_image,
     tag,
     text_width,
 )
@@ -48,8 +48,8 @@ def line_chart(
     `var(--c0)` … `var(--c11)` are the colours of the palette, which fit light and dark paper (2 is green, 3 is red).
     """
     data = {name: _curve(name, xs, ys) for name, (xs, ys) in series.items()}
-    paints = [colour(position, (styles or {}).get(name)) for position, name in enumerate(data)]
-    keys, top = head(list(data), paints, title, lines=True)
+    paints = [series_style(position, (styles or {}).get(name)) for position, name in enumerate(data)]
+    keys, top = legend_above(list(data), paints, title, lines=True)
     all_x = np.concatenate([xs for xs, _ in data.values()] or [np.zeros(0)])
     all_y = np.concatenate([ys for _, ys in data.values()] or [np.zeros(0)])
     known = all_x[np.isfinite(all_x)]
@@ -71,9 +71,9 @@ def line_chart(
         tag("svg", "".join(curves), viewBox=" ".join(f"{side:.2f}" for side in frame), **place) if curves else ""
     )
     if not np.isfinite(all_y).any():
-        body.append(nothing((left + RIGHT) / 2, (y.start + y.end) / 2))
+        body.append(no_data_label((left + RIGHT) / 2, (y.start + y.end) / 2))
     plot = json.dumps([x.low, x.high, x.start, x.end, y.low, y.high, y.start, y.end])
-    return drawing(body, y.start + (44 if x_label else 26), title, "lines", data_plot=plot, data_x=x_label)
+    return svg_image(body, y.start + (44 if x_label else 26), title, "lines", data_plot=plot, data_x=x_label)
 
 
 def _curve(name: str, xs: Sequence[float | None], ys: Sequence[float | None]) -> tuple[Floats, Floats]:
@@ -119,7 +119,7 @@ def scatter(
         raise InputError(f"a scatter of {len(places)} points needs a group and a name for each of them")
     labels = sorted({str(group) for group in groups})
     position = {label: i for i, label in enumerate(labels)}
-    paints = [colour(i) for i in range(len(labels))]
+    paints = [series_style(i) for i in range(len(labels))]
     top, height = (30.0 if title else 6.0), 460.0
     flat = numbers(places.ravel()).reshape(-1, 2)
     drawn = np.isfinite(flat).all(axis=1)
@@ -146,16 +146,16 @@ def scatter(
         for i, mark in enumerate(marks)
     ]
     if not drawn.any():
-        body.append(nothing(WIDTH / 2, top + height / 2))
+        body.append(no_data_label(WIDTH / 2, top + height / 2))
     keys, tall = legend(labels, paints, top + height + 12)
-    return drawing([*body, keys], top + height + 16 + tall, title, "scatter")
+    return svg_image([*body, keys], top + height + 16 + tall, title, "scatter")
 
 
 def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str = "", y_label: str = "") -> str:
     """Grouped bars from zero with error bars: group → series → (mean, standard deviation); NaN or nothing leaves a gap."""
     names = list(dict.fromkeys(name for group in values.values() for name in group))
-    paints = [colour(position) for position in range(len(names))]
-    keys, top = head(names, paints, title)
+    paints = [series_style(position) for position in range(len(names))]
+    keys, top = legend_above(names, paints, title)
     table = {(group, name): numbers(pair) for group, series in values.items() for name, pair in series.items()}
     reached = [mean + side * np.nan_to_num(std) for mean, std in table.values() for side in (-1, 1)]
     y = AxisScale.fit(np.array([0.0, *reached]), top + 270, top + 8, rounded=True)
@@ -170,8 +170,8 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
             mean, std = (float(part) for part in table.get((group, name), (math.nan, math.nan)))
             if math.isnan(mean):
                 continue
-            middle, spread = start + (s + 0.5) * thick, "" if math.isnan(std) else f" ± {show(std)}"
-            tip = tag("title", clean(f"{group}\n{name}: {show(mean)}{spread}"))
+            middle, spread = start + (s + 0.5) * thick, "" if math.isnan(std) else f" ± {format_number(std)}"
+            tip = tag("title", escape_text(f"{group}\n{name}: {format_number(mean)}{spread}"))
             box = {
                 "x": middle - thick * 0.43,
                 "width": thick * 0.86,
@@ -187,19 +187,23 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
                 marks += tag("path", d=path, class_="whisker")
             if numbered:
                 edge = y(mean + reach) - 5 if mean >= 0 else y(mean - reach) + 14
-                marks += tag("text", show(float(f"{mean:.3g}")), x=middle, y=edge, text_anchor="middle", class_="value")
+                marks += tag(
+                    "text", format_number(float(f"{mean:.3g}")), x=middle, y=edge, text_anchor="middle", class_="value"
+                )
             body.append(tag("g", marks, data_series=s, style=paints[s]))
     body.append(tag("path", d=f"M{left:.2f},{y(0):.2f}H{RIGHT:.2f}", class_="axis"))
     tilted = any(text_width(str(group), 12) > band - 8 for group in values)
     for g, group in enumerate(values):
         x = left + (g + 0.5) * band
-        label = clean(shorten(group, min(120, x / 0.85) if tilted else band, 12))
+        label = escape_text(shorten(group, min(120, x / 0.85) if tilted else band, 12))
         turn = {"transform": f"rotate(-35 {x:.1f} {y.start + 16:.1f})"} if tilted else {}
         anchor = "end" if tilted else "middle"
-        body.append(tag("text", label + tag("title", clean(group)), x=x, y=y.start + 18, text_anchor=anchor, **turn))
+        body.append(
+            tag("text", label + tag("title", escape_text(group)), x=x, y=y.start + 18, text_anchor=anchor, **turn)
+        )
     if np.isnan(reached).all():
-        body.append(nothing((left + RIGHT) / 2, (y.start + y.end) / 2))
-    return drawing(body, y.start + (86 if tilted else 28), title, "bars")
+        body.append(no_data_label((left + RIGHT) / 2, (y.start + y.end) / 2))
+    return svg_image(body, y.start + (86 if tilted else 28), title, "bars")
 
 
 def _digits(value: float) -> float:

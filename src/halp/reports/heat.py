@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.reports.axes import RIGHT, nothing, turned
-from halp.reports.drawing import Floats, clean, drawing, numbers, shorten, show, tag, text_width
+from halp.reports.axes import RIGHT, no_data_label, rotated_label
+from halp.reports.drawing import Floats, escape_text, format_number, numbers, shorten, svg_image, tag, text_width
 
 _LONGEST = 170.0
 _SHADES = 32
@@ -52,11 +52,11 @@ def heatmap(
             if not values[r, c]:
                 continue
             part = f" ({share[r, c]:.1%} of the row)" if counts else ""
-            tip = f"{y_label}: {row}\n{x_label}: {column}\n{show(values[r, c])}{part}"
+            tip = f"{y_label}: {row}\n{x_label}: {column}\n{format_number(values[r, c])}{part}"
             body.append(_cell(left + (c + 0.5) * cell, y, cell, share[r, c], values[r, c] < 0, tip))
             if cell >= 26:
                 number = shorten(
-                    show(values[r, c]) if counts else f"{values[r, c]:.2f}".replace("-", "−"), cell + 4, 11
+                    format_number(values[r, c]) if counts else f"{values[r, c]:.2f}".replace("-", "−"), cell + 4, 11
                 )
                 body.append(_number(number, left + (c + 0.5) * cell, y + 4, share[r, c]))
 
@@ -66,13 +66,13 @@ def heatmap(
         body.append(_label(column, f"translate({x:.1f} {down + size * 0.6 + 3:.1f}) rotate(-{turn})", size))
     reach = max((text_width(shorten(name, _LONGEST, size), size) for name in columns), default=0.0)
     bottom = down + reach * math.sin(math.radians(turn)) + 30
-    body.append(tag("text", clean(x_label), x=(left + across) / 2, y=bottom, text_anchor="middle"))
-    body.append(turned(y_label, 12, (top + down) / 2))
+    body.append(tag("text", escape_text(x_label), x=(left + across) / 2, y=bottom, text_anchor="middle"))
+    body.append(rotated_label(y_label, 12, (top + down) / 2))
     if not values.size:
-        body.append(nothing(RIGHT / 2, top + 12))
+        body.append(no_data_label(RIGHT / 2, top + 12))
     meaning = "share of the row" if counts else "size (red: below zero)" if (values < 0).any() else "value"
-    body.append(_key(meaning, "100 %" if counts else show(float(f"{highest:.3g}")), bottom + 14))
-    return drawing(body, bottom + 36, title, "heatmap")
+    body.append(_key(meaning, "100 %" if counts else format_number(float(f"{highest:.3g}")), bottom + 14))
+    return svg_image(body, bottom + 36, title, "heatmap")
 
 
 def _checked(matrix: npt.ArrayLike, rows: Sequence[str], columns: Sequence[str]) -> Floats:
@@ -91,16 +91,16 @@ def _depth(share: float) -> float:
 def _cell(x: float, y: float, side: float, share: float, minus: bool, tip: str) -> str:
     corner = {"x": x - side / 2 + 0.5, "y": y - side / 2 + 0.5, "width": side - 1, "height": side - 1}
     kind = "cell minus" if minus else "cell"
-    return tag("rect", tag("title", clean(tip)), class_=kind, fill_opacity=_depth(share), **corner)
+    return tag("rect", tag("title", escape_text(tip)), class_=kind, fill_opacity=_depth(share), **corner)
 
 
 def _number(text: str, x: float, y: float, share: float) -> str:
     kind = "count on" if _depth(share) > 0.55 else "count"
-    return tag("text", clean(text), class_=kind, x=x, y=y, text_anchor="middle", pointer_events="none")
+    return tag("text", escape_text(text), class_=kind, x=x, y=y, text_anchor="middle", pointer_events="none")
 
 
 def _label(name: str, place: str, size: float) -> str:
-    shown = clean(shorten(name, _LONGEST * size / 12, size)) + tag("title", clean(name))
+    shown = escape_text(shorten(name, _LONGEST * size / 12, size)) + tag("title", escape_text(name))
     return tag("text", shown, transform=place, text_anchor="end", style=f"font-size:{size:.1f}px")
 
 
@@ -119,5 +119,5 @@ def _key(label: str, highest: str, y: float) -> str:
         )
         for i in range(_SHADES)
     ]
-    words = tag("text", clean(f"{label}   0"), x=left - 8, y=y + 9, text_anchor="end")
-    return words + "".join(shades) + tag("text", clean(highest), x=left + _SHADES * step + 8, y=y + 9)
+    words = tag("text", escape_text(f"{label}   0"), x=left - 8, y=y + 9, text_anchor="end")
+    return words + "".join(shades) + tag("text", escape_text(highest), x=left + _SHADES * step + 8, y=y + 9)

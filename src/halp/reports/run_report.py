@@ -127,24 +127,14 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
             line_chart(kept, title="Positives kept by the filter", x_label="step", y_label="share", y_range=(0, 1)),
             f"Mean over the tenth of the logged steps up to each step. At the end {shares}; the paper reports 91 of 100.",
         )
-    report.figure(
-        line_chart(
-            curves(real_positive="similarity_key_query", hallucinated="similarity_positive_query"),
-            title="Similarity to the query",
-            x_label="step",
-            y_label="mean cosine",
-        ),
-        "Real keys and hallucinated positives against the query they belong to (the supplement's first figure).",
-    )
-    report.figure(
-        line_chart(
-            curves(real_positive="similarity_key_queue", hallucinated="similarity_positive_queue"),
-            title="Similarity to the queue",
-            x_label="step",
-            y_label="mean cosine",
-        ),
-        "The same against the negatives (the supplement's second figure).",
-    )
+    for other, caption in (
+        ("query", "Real keys and hallucinated positives against the query they belong to (the supplement's figure 4)."),
+        ("queue", "The same against the negatives of the queue (the supplement's figure 5)."),
+    ):
+        found = curves(real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
+        report.figure(
+            line_chart(found, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
+        )
 
 
 def add_prototypes(report: Report, run: Run, store: Store) -> bool:
@@ -166,7 +156,7 @@ def add_prototypes(report: Report, run: Run, store: Store) -> bool:
             },
         ),
         "A positive is kept while the key's closest prototype is also the closest of the positive "
-        "(the supplement's third figure).",
+        "(the supplement's figure 6).",
     )
     return True
 

@@ -1,4 +1,4 @@
-"""A page about a store: what is in it, counted and drawn, with a player of one clip a class."""
+"""A page about a store: what is in it, counted and drawn, with a player of one clip per class."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from halp.reports.drawing import asset, without_illegal_characters
+from halp.reports.drawing import read_asset, without_illegal_characters
 
 
 def render(template: str, **values: Any) -> str:
@@ -23,7 +23,7 @@ def trusted(markup: str) -> Markup:
 
 def trusted_asset(name: str) -> Markup:
     """A style sheet or script that comes with halp."""
-    return trusted(asset(name))
+    return trusted(read_asset(name))
 
 
 @cache

@@ -17,7 +17,7 @@ from halp.evaluation import list_protocols
 from halp.evaluation.protocol_settings import parse_protocol_settings
 from halp.progress import console
 from halp.reproduce.cost import measured_step, seconds_per_step
-from halp.reproduce.runner import SweepRunner, describe
+from halp.reproduce.runner import SweepRunner, list_jobs
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
 from halp.reproduce.summary import TableSummary, summarise_rows
@@ -35,7 +35,7 @@ class PreparedSweep:
 
     def cost(self) -> dict[str, Any]:
         """Runs, steps and time that are left, and how the time was found."""
-        listed = describe(self.schedule, self.runner)
+        listed = list_jobs(self.schedule, self.runner)
         jobs = list(self.schedule.jobs.values())
         left = [job for job, line in zip(jobs, listed) if line["state"] != "done"]
         measured = measured_step(jobs, [self.runner.path(job.name) for job in jobs])

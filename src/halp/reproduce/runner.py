@@ -132,7 +132,7 @@ class SweepRunner:
         return run.encoder(run.recipe.streams[0], trained=trained), run
 
 
-def describe(schedule: Schedule, runner: SweepRunner) -> list[Mapping[str, Any]]:
+def list_jobs(schedule: Schedule, runner: SweepRunner) -> list[Mapping[str, Any]]:
     """The jobs of a schedule with their state and what they still cost in steps."""
     return [
         {"run": job.name, "state": runner.state(job), "steps": job.steps, "forks from": job.parent}

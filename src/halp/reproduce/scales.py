@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halp.errors import choose
@@ -85,9 +85,9 @@ SMALL = Scale(
     protocols={"finetune": {"epochs": 40, "milestones": (25, 35)}},
     clips=1440,
 )
-QUICK = Scale(
-    "quick",
-    {"": "cpu-halp"},
+QUICK = replace(
+    SMALL,
+    name="quick",
     settings=(
         *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
         *("saving.every=30", "saving.watch=5"),

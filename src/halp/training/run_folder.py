@@ -1,14 +1,20 @@
-"""The layout of a run folder: the one place that knows where the parts of a run lie.
-
-`run.json` what, where and with which versions · `recipe.toml` every setting · `metrics.jsonl` logged steps ·
-`online.jsonl` evaluations during training · `timing.jsonl` seconds and memory per epoch · `cost.json` a measurement of
-its own · `checkpoints/` · `diverged/` the dump of a step with a non-finite loss · `features/` and `results/` of evaluations.
-"""
+"""The layout of a run folder: the one place that knows where the parts of a run lie."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+
+class _Part:
+    """A file or folder of a run, by its name: `folder.results` is `folder.path / "results"`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RunFolder, owner: Any = None) -> Path:
+        return folder.path / self.name
 
 
 @dataclass(frozen=True)
@@ -17,45 +23,16 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def info_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def recipe_file(self) -> Path:
-        return self.path / "recipe.toml"
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def online_file(self) -> Path:
-        return self.path / "online.jsonl"
-
-    @property
-    def timing_file(self) -> Path:
-        return self.path / "timing.jsonl"
-
-    @property
-    def cost_file(self) -> Path:
-        return self.path / "cost.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def diverged(self) -> Path:
-        return self.path / "diverged"
-
-    @property
-    def features(self) -> Path:
-        return self.path / "features"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results"
+    info_file = _Part("run.json")  # what was trained, on which data and with which versions; written last
+    recipe_file = _Part("recipe.toml")  # every setting
+    metrics_file = _Part("metrics.jsonl")  # logged steps
+    online_file = _Part("online.jsonl")  # evaluations during training
+    timing_file = _Part("timing.jsonl")  # seconds and memory per epoch
+    cost_file = _Part("cost.json")  # a measurement of its own, by `halp reproduce cost`
+    checkpoints = _Part("checkpoints")
+    diverged = _Part("diverged")  # the dump of a step with a non-finite loss
+    features = _Part("features")  # cached by evaluations
+    results = _Part("results")  # of evaluations
 
     def holds_run(self) -> bool:
         """Whether a run was started here: `run.json` is written last, so its presence makes the folder a run."""
