@@ -26,7 +26,7 @@ LAYERS = [
     {"analysis"},
     {"reports"},
     {"use"},
-    {"demo", "reproduce"},
+    {"demo", "graphs", "reproduce"},
     {"cli"},
     {"__main__"},
 ]

@@ -19,7 +19,10 @@ def augment(batch: GraphBatch, settings: AugmentSettings, generator: torch.Gener
     drawn = torch.randint(len(names), (len(batch),), generator=generator)
     graph, sizes = batch.graph, batch.sizes
     # a tenth of the nodes of every graph, for whichever augmentation wants them
-    tenth = _rank(torch.rand(len(graph), generator=generator, dtype=torch.float64) + graph, graph, sizes) < (sizes // 10)[graph]
+    tenth = (
+        _rank(torch.rand(len(graph), generator=generator, dtype=torch.float64) + graph, graph, sizes)
+        < (sizes // 10)[graph]
+    )
     chosen = {name: (drawn == number) for number, name in enumerate(names)}
     kept = torch.ones(len(graph), dtype=torch.bool)
     if "nodes" in chosen:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from halp.errors import InputError
 from halp.files import read_json, write_json
@@ -40,7 +44,9 @@ def fingerprint(graphs: GraphSet, settings: GraphSettings, method: str) -> str:
         del chosen["halp"]
     if method == "untrained":
         loops = chosen["augment"]["self_loops"]
-        chosen = {key: chosen[key] for key in ("width", "layers", "svm", "folds", "inner_folds")} | {"self_loops": loops}
+        chosen = {key: chosen[key] for key in ("width", "layers", "svm", "folds", "inner_folds")} | {
+            "self_loops": loops
+        }
     digest = hashlib.sha256(json.dumps([method, chosen], sort_keys=True).encode())
     for part in (graphs.sources, graphs.targets, graphs.node_labels, graphs.starts, graphs.labels):
         digest.update(part.numpy().tobytes())
@@ -60,6 +66,19 @@ def read_cell(path: Path) -> Cell:
         raise InputError(f"'{path}' is not a result of this sweep; remove it, and it will be computed again") from None
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Inside, torch and the linear algebra of numpy use one thread: results do not depend on how many processes work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_core()
 def run_cells(
     graphs: GraphSet,
     settings: GraphSettings,

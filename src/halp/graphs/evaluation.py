@@ -32,7 +32,9 @@ def svm_accuracies(
     """Test accuracy of every fold; `seed` shuffles the folds, `scaled` standardises features by each training part."""
     rarest = int(np.bincount(labels).min()) if len(labels) else 0
     if len(np.unique(labels)) < 2 or rarest < folds:
-        raise InputError(f"{folds} stratified folds need two classes of at least {folds} graphs; the rarest has {rarest}")
+        raise InputError(
+            f"{folds} stratified folds need two classes of at least {folds} graphs; the rarest has {rarest}"
+        )
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
         raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")

@@ -38,14 +38,14 @@ class Neighbours:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Row i is the sum of the rows of the sources of all edges to node i."""
-        total: Tensor = _SumRows.apply(rows, *self.incoming, *self.outgoing)  # type: ignore[no-untyped-call]
+        total: Tensor = _SumRows.apply(rows, *self.incoming, *self.outgoing)
         return total
 
 
 def sum_pool(rows: Tensor, starts: Tensor, graph: Tensor) -> Tensor:
     """Sum of the node rows `(n, D)` of every graph, `(B, D)`; a graph without nodes gives zeros."""
     everyone, one_each = torch.arange(len(rows)), torch.arange(len(rows) + 1)
-    pooled: Tensor = _SumRows.apply(rows, everyone, starts, graph, one_each)  # type: ignore[no-untyped-call]
+    pooled: Tensor = _SumRows.apply(rows, everyone, starts, graph, one_each)
     return pooled
 
 

@@ -45,7 +45,12 @@ def read_npz(path: Path) -> GraphSet:
         if isinstance(error, InputError):
             raise
         raise InputError(f"'{path}' cannot be read as npz ({error}); it was damaged or is something else") from None
-    for key, array, axes in (("edge_index", edges, 2), ("node_labels", nodes, 1), ("graph_ptr", starts, 1), ("labels", labels, 1)):
+    for key, array, axes in (
+        ("edge_index", edges, 2),
+        ("node_labels", nodes, 1),
+        ("graph_ptr", starts, 1),
+        ("labels", labels, 1),
+    ):
         if array.dtype.kind not in "iu" or array.ndim != axes:
             raise InputError(f"'{path}': {key} has to hold integers with {axes} axes, not {array.dtype} {array.shape}")
     if len(edges) != 2:
@@ -56,7 +61,9 @@ def read_npz(path: Path) -> GraphSet:
             f"'{path}': graph_ptr has to rise from 0 to the number of nodes ({len(nodes)}) in {len(labels)} steps, "
             "one per label; an empty graph is not allowed"
         )
-    return assemble(path.stem, str(path), edges.astype(np.int64), nodes.astype(np.int64), starts, labels.astype(np.int64))
+    return assemble(
+        path.stem, str(path), edges.astype(np.int64), nodes.astype(np.int64), starts, labels.astype(np.int64)
+    )
 
 
 def read_tu_text(folder: Path, name: str) -> GraphSet:
@@ -67,7 +74,9 @@ def read_tu_text(folder: Path, name: str) -> GraphSet:
     path = folder / f"{name}_node_labels.txt"
     nodes = _read_integers(path)[:, 0] if path.is_file() else np.zeros(len(indicator), np.int64)
     if len(nodes) != len(indicator):
-        raise InputError(f"'{path}' has {len(nodes)} lines for the {len(indicator)} nodes of {name}_graph_indicator.txt")
+        raise InputError(
+            f"'{path}' has {len(nodes)} lines for the {len(indicator)} nodes of {name}_graph_indicator.txt"
+        )
     sizes = np.bincount(indicator - 1, minlength=len(labels)) if len(indicator) and indicator.min() > 0 else np.zeros(0)
     if len(sizes) != len(labels) or (np.diff(indicator) < 0).any() or (sizes < 1).any():
         raise InputError(
@@ -104,7 +113,9 @@ def _read_integers(path: Path, columns: int = 1) -> Integers:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise InputError(f"there is no file '{path}'; a TU set has NAME_A, _graph_indicator and _graph_labels") from None
+        raise InputError(
+            f"there is no file '{path}'; a TU set has NAME_A, _graph_indicator and _graph_labels"
+        ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read as text ({error})") from None
     while lines and not lines[-1].strip():

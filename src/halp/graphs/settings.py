@@ -130,7 +130,10 @@ def _replaced(settings: Any, path: list[str], key: str, text: str) -> Any:
     name = choose("setting", path[0], [known.name for known in fields(settings)])
     old = getattr(settings, name)
     if is_dataclass(old) != (len(path) > 1):
-        raise InputError(f"--set {key}: " + (f"'{name}' is a section, name a key in it" if is_dataclass(old) else f"'{name}' has no keys"))
+        raise InputError(
+            f"--set {key}: "
+            + (f"'{name}' is a section, name a key in it" if is_dataclass(old) else f"'{name}' has no keys")
+        )
     return replace(settings, **{name: _replaced(old, path[1:], key, text) if len(path) > 1 else _parse(key, text, old)})
 
 

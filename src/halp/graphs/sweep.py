@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -51,7 +52,9 @@ def run_sweep(
     for name, known in graphs.items():
         rarest = int(torch.bincount(known.labels).min())
         if len(known.labels.unique()) < 2 or rarest < settings.folds:
-            raise InputError(f"set '{name}': {settings.folds} stratified folds need two classes of at least so many graphs")
+            raise InputError(
+                f"set '{name}': {settings.folds} stratified folds need two classes of at least so many graphs"
+            )
     keys = {(name, method): fingerprint(graphs[name], settings, method) for name in sets for method in METHODS}
     paths = {
         (name, seed, method): cell_path(folder, name, seed, method, keys[name, method])
@@ -72,7 +75,7 @@ def run_sweep(
             _run_parallel(waiting, data, settings, folder, min(jobs, len(waiting)), bar)
         else:
             for job in waiting:
-                tick = _Ticker(lambda units, job=job: bar.advance(units, f"{job.set}, seed {job.seed}"))
+                tick = _Ticker(partial(bar.advance, note=f"{job.set}, seed {job.seed}"))
                 run_cells(graphs[job.set], settings, job.seed, job.methods, folder, tick)
     return [read_cell(path) for path in paths.values()]
 
@@ -115,9 +118,8 @@ _worker: dict[str, Any] = {}
 
 
 def _begin(ticks: Any, data: Path, settings: GraphSettings, folder: Path) -> None:
-    """Prepare a worker process: one core, and the parent alone listens to the keyboard."""
+    """Prepare a worker process; the parent alone listens to the keyboard."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
     _worker.update(ticks=ticks, data=data, settings=settings, folder=folder, graphs={})
 
 
@@ -146,7 +148,9 @@ def _run_parallel(
             for one in done:
                 one.result()
     except BrokenProcessPool:
-        raise Interrupted("a process of the sweep was killed; finished cells are saved, run the command again") from None
+        raise Interrupted(
+            "a process of the sweep was killed; finished cells are saved, run the command again"
+        ) from None
     except BaseException:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()

@@ -63,7 +63,9 @@ def summarise(cells: Sequence[Cell], sets: Sequence[str], seeds: Sequence[int]) 
     results = []
     for name in sets:
         by_method = {method: [found[name, seed, method] for seed in seeds] for method in METHODS}
-        gains = [paired_difference(by_method[a], by_method[b]) for a, b in (("halp", "graphcl"), ("graphcl", "untrained"))]
+        gains = [
+            paired_difference(by_method[a], by_method[b]) for a, b in (("halp", "graphcl"), ("graphcl", "untrained"))
+        ]
         results.append(SetResult(name, by_method, *gains))
     return results
 
@@ -92,10 +94,12 @@ def rows(results: Sequence[SetResult]) -> tuple[list[str], list[list[str]]]:
 
 def note(seeds: Sequence[int], svm: str) -> str:
     """What the numbers are."""
-    extra = " Features were standardised for the SVM, which the published protocol does not do." if svm == "scaled" else ""
+    extra = (
+        " Features were standardised for the SVM, which the published protocol does not do." if svm == "scaled" else ""
+    )
     return (
-        f"Accuracy in %, mean ± standard deviation over {len(seeds)} seed(s); differences are paired by seed (training and folds) "
-        "with half the width of the 95 % interval (t). The encoder is trained on all graphs without labels, those later "
+        f"Accuracy in %, mean ± standard deviation over {len(seeds)} seed(s); differences are paired by seed (training and "
+        "folds) with half the width of the 95 % interval (t). The encoder is trained on all graphs without labels, those later "
         f"tested among them. The paper: five runs.{extra}"
     )
 

@@ -50,7 +50,9 @@ class GraphTraining:
                 loss.backward()
                 self.optimiser.step()
             if not bool(torch.isfinite(loss)):
-                raise InputError(f"training on '{self.graphs.name}' diverged in epoch {self.epoch}; lower learning_rate")
+                raise InputError(
+                    f"training on '{self.graphs.name}' diverged in epoch {self.epoch}; lower learning_rate"
+                )
             self.epoch += 1
             tick()
         return self
@@ -72,7 +74,9 @@ class GraphTraining:
         one, other = unit_or_zero(self.model(first)), unit_or_zero(self.model(second))
         loss = nt_xent(one, other, settings.temperature, include_positive=settings.include_positive)
         if settings.halp.weight > 0 and self.epoch >= settings.halp.start_epoch:
-            loss = loss + settings.halp.weight * self._halp(one, other, generator(self.seed, "graphs/halp", self.epoch, step))
+            loss = loss + settings.halp.weight * self._halp(
+                one, other, generator(self.seed, "graphs/halp", self.epoch, step)
+            )
         if settings.halp.source == "queue":
             self.past = torch.cat([self.past, unit(other.detach())])[-settings.halp.recent :]
         return loss
