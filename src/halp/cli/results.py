@@ -124,10 +124,9 @@ def reproduce(
     if table == "graphs":
         from halp.graphs.command import reproduce_graphs
 
-        graph_choices: dict[str, Any] = {"sets": sets, "svm": svm, "jobs": jobs, "settings": flat(set), "out": out}
-        made_graphs = reproduce_graphs(data, seeds=10 if seeds is None else seeds, show=not json, **graph_choices)
-        if json:
-            print_json(made_graphs)
+        wanted = {"seeds": 10 if seeds is None else seeds, "settings": flat(set), "out": out, "jobs": jobs}
+        graphs = reproduce_graphs(data, sets=sets, svm=svm, **wanted)  # type: ignore[arg-type]
+        print_json(graphs.as_dict()) if json else print_table(graphs.as_table())
         return
     from dataclasses import asdict
 

@@ -84,7 +84,9 @@ def read_tu_text(folder: Path, name: str) -> GraphSet:
             f"{name}_graph_labels.txt, with at least one node per graph"
         )
     starts = np.concatenate([[0], sizes.cumsum()]).astype(np.int64)
-    return assemble(name, str(folder / f"{name}_A.txt"), edges, nodes - nodes.min(initial=0), starts, labels)
+    return assemble(
+        name, str(folder / f"{name}_A.txt"), edges, nodes - (nodes.min() if len(nodes) else 0), starts, labels
+    )
 
 
 def assemble(name: str, where: str, edges: Integers, nodes: Integers, starts: Integers, labels: Integers) -> GraphSet:
