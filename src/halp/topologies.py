@@ -142,6 +142,50 @@ _COCO_17_BONES = (
     | {"shoulder_left": "nose", "shoulder_right": "nose", "hip_left": "shoulder_left", "hip_right": "shoulder_right"}
 )
 
+# Azure Kinect's own order; its neck lies between the collar bones, at the height of the shoulders.
+_AZURE = (
+    "hip_center spine chest neck "
+    "clavicle_left shoulder_left elbow_left wrist_left hand_left hand_tip_left thumb_left "
+    "clavicle_right shoulder_right elbow_right wrist_right hand_right hand_tip_right thumb_right "
+    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right "
+    "head nose eye_left ear_left eye_right ear_right"
+)
+_COLLARS = {
+    f"{child}_{side}": parent.format(side)
+    for side in ("left", "right")
+    for child, parent in {"clavicle": "chest", "shoulder": "clavicle_{}"}.items()
+}
+_AZURE_BONES = (
+    _LIMBS
+    | _COLLARS
+    | {"spine": "hip_center", "chest": "spine", "neck": "chest", "head": "neck", "nose": "head"}
+    | {
+        f"{child}_{side}": parent.format(side)
+        for side in ("left", "right")
+        for child, parent in {"hand_tip": "hand_{}", "thumb": "wrist_{}", "eye": "head", "ear": "head"}.items()
+    }
+)
+# The 17 joints that most work on Human3.6M keeps of its 32, and the body joints of SMPL.
+_H36M = (
+    "hip_center hip_right knee_right ankle_right hip_left knee_left ankle_left spine shoulder_center neck head "
+    "shoulder_left elbow_left wrist_left shoulder_right elbow_right wrist_right"
+)
+_H36M_BONES = _LIMBS | {
+    "spine": "hip_center",
+    "shoulder_center": "spine",
+    "neck": "shoulder_center",
+    "head": "neck",
+}
+_SMPL = (
+    "hip_center hip_left hip_right spine_lower knee_left knee_right spine ankle_left ankle_right chest foot_left foot_right "
+    "neck clavicle_left clavicle_right head shoulder_left shoulder_right elbow_left elbow_right wrist_left wrist_right"
+)
+_SMPL_BONES = (
+    _LIMBS
+    | _COLLARS
+    | {"spine_lower": "hip_center", "spine": "spine_lower", "chest": "spine", "neck": "chest", "head": "neck"}
+)
+
 
 def _layout(
     name: str, joints: str, bones: dict[str, str], centre: str, up: tuple[str, str] | None, dimensions: int = 3
@@ -163,6 +207,10 @@ LAYOUTS = (
     _layout("mediapipe-33-2d", _MEDIAPIPE, _MEDIAPIPE_BONES, "hip_left", _SIDE, 2),
     _layout("openpose-25", _OPENPOSE_25, _OPENPOSE_25_BONES, "hip_center", _TRUNK, 2),
     _layout("openpose-18", _OPENPOSE_18, _OPENPOSE_18_BONES, "shoulder_center", None, 2),
+    _layout("azure-kinect-32", _AZURE, _AZURE_BONES, "hip_center", ("hip_center", "chest")),
+    _layout("h36m-17", _H36M, _H36M_BONES, "hip_center", _TRUNK),
+    _layout("h36m-17-2d", _H36M, _H36M_BONES, "hip_center", _TRUNK, 2),
+    _layout("smpl-22", _SMPL, _SMPL_BONES, "hip_center", ("hip_center", "chest")),
     _layout("coco-17", _COCO_17, _COCO_17_BONES, "hip_left", _SIDE, 2),
 )
 
@@ -197,6 +245,12 @@ SYNONYMS = {
     "spine_base": "hip_center",
     "spine_mid": "spine",
     "mid_spine": "spine",
+    "spine_naval": "spine",
+    "spine_navel": "spine",
+    "spine_chest": "chest",
+    "thorax": "shoulder_center",
+    "hip_centre": "hip_center",
+    "shoulder_centre": "shoulder_center",
     "spine_shoulder": "shoulder_center",
     "mid_shoulder": "shoulder_center",
     **{

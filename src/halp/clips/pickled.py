@@ -24,10 +24,14 @@ _SCALARS = frozenset({str, bytes, bytearray, int, float, bool, type(None)})
 
 
 class Dtype:
-    """Stands for `numpy.dtype`: plain numbers and texts only, never objects or records."""
+    """Stands for `numpy.dtype`: plain numbers and texts, never records; objects stand for a plain list."""
 
     def __init__(self, spec: object, align: object = False, copy: object = False) -> None:
         text = spec.decode("latin1") if isinstance(spec, bytes) else spec
+        self.objects = text in ("O", "O8", "|O", "|O8")
+        if self.objects:
+            self.value = np.dtype("V1")
+            return
         if not isinstance(text, str) or not _PLAIN.fullmatch(text):
             raise Damaged(f"an array of type {str(text)[:20]!r} is not plain numbers")
         self.value = np.dtype(text)
@@ -46,14 +50,17 @@ class Pending:
     """An array between `_reconstruct`, which names no size, and its state, which holds type, shape and bytes."""
 
     def __init__(self) -> None:
-        self.array: npt.NDArray[Any] | None = None
+        self.array: npt.NDArray[Any] | list[Any] | None = None
 
     def build(self, state: object) -> None:
         """Take the content, once."""
         if self.array is not None or not isinstance(state, tuple) or len(state) != 5:
             raise Damaged("an array is damaged")
         _, shape, dtype, fortran, raw = state
-        self.array = filled(raw, dtype, shape, bool(fortran))
+        if isinstance(dtype, Dtype) and dtype.objects:
+            self.array = _items(raw, shape)
+        else:
+            self.array = filled(raw, dtype, shape, bool(fortran))
 
 
 class NdarrayName:
@@ -68,6 +75,8 @@ def filled(raw: object, dtype: object, shape: object, fortran: bool) -> npt.NDAr
     data = raw.encode("latin1") if isinstance(raw, str) else raw
     if not isinstance(dtype, Dtype) or not isinstance(data, bytes | bytearray) or not isinstance(shape, tuple):
         raise Damaged("an array is damaged")
+    if dtype.objects:
+        raise Damaged("an array of objects is damaged")
     sizes = tuple(size for size in shape if type(size) is int and 0 <= size < _LONGEST_AXIS)
     if len(sizes) != len(shape) or len(shape) > _MOST_AXES or dtype.value.itemsize == 0:
         raise Damaged("an array is damaged")
@@ -76,6 +85,15 @@ def filled(raw: object, dtype: object, shape: object, fortran: bool) -> npt.NDAr
     if not data:
         return np.empty(sizes, dtype=dtype.value)
     return np.frombuffer(data, dtype=dtype.value).reshape(sizes, order="F" if fortran else "C")
+
+
+def _items(raw: object, shape: object) -> list[Any]:
+    """The members of an array of objects with at most one axis, as a plain list of plain values."""
+    if not isinstance(raw, list) or not isinstance(shape, tuple) or len(shape) > 1 or (shape and shape[0] != len(raw)):
+        raise Damaged("an array of objects is damaged")
+    if not shape and len(raw) != 1:
+        raise Damaged("an array of objects is damaged")
+    return list(raw)
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> Pending:

@@ -28,10 +28,13 @@ _NEWEST_PROTOCOL = 5
 _LIST, _DICT, _SET, _TUPLE, _MEMO = 160, 160, 320, 160, 128
 
 
-def load_pickle(path: Path) -> Any:
-    """What a pickle file holds: containers, numbers, texts and NumPy arrays; anything else is refused before it is built."""
+def load_pickle(path: Path, data: bytes | None = None) -> Any:
+    """What a pickle file holds: containers, numbers, texts and NumPy arrays; anything else is refused before it is built.
+
+    With `data` it is these bytes, found inside the file, that are read.
+    """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb") if data is None else io.BytesIO(data) as file:
             machine = _Machine(file)
             content = machine.run()
             check_plain(content, machine.budget)

@@ -13,8 +13,11 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.files import find_files, first_file, head, read_json
-from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table
+from halp.clips.readers.freemocap import FREEMOCAP
+from halp.clips.readers.json_lines import read_json_lines
+from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table, row_labels
 from halp.clips.readers.sources import class_folders, entries, entry_of
+from halp.clips.readers.table_runs import labelled_clips, labels_in, with_classes
 from halp.clips.readers.text import (
     Floats,
     checked_scores,
@@ -26,13 +29,16 @@ from halp.clips.readers.text import (
     unless_empty,
 )
 from halp.clips.readers.tracking import Detection, follow
-from halp.skeleton import get_topology
+from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
-_SUFFIXES = (".json", ".csv")
+_SUFFIXES = (".json", ".csv", ".jsonl", ".ndjson")
+_LINES = (".jsonl", ".ndjson")
 _WORLD = ("pose_world_landmarks", "poseWorldLandmarks", "worldLandmarks", "world_landmarks")
 _IMAGE = ("pose_landmarks", "poseLandmarks", "landmarks", "normalized_landmarks", "landmark")
 _SIGN = re.compile(rb'"\w*landmarks?"\s*:|"visibility"\s*:', re.IGNORECASE)
+_NAMED = (b'"left_hip"', b'"right_hip"', b'"left_heel"', b'"left_pinky')
+_NAMES = {name: number for number, name in enumerate(MEDIAPIPE_33.joints)}
 _SCORES = ("visibility", "presence", "score", "v")
 
 
@@ -54,11 +60,15 @@ class MediaPipeReader:
         found = first_file(path, *_SUFFIXES)
         if found is None:
             return False
+        if first_file(path, *FREEMOCAP) is not None:
+            return False
         start = head(found, 65536)
         if found.suffix.lower() == ".csv":
             header = start.lstrip(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
             return landmark_columns([cell.strip(' "\r') for cell in re.split("[,;\t]", header)]) is not None
-        return b'"keypoints"' not in start and b'"skeletons"' not in start and _SIGN.search(start) is not None
+        if b'"keypoints"' in start or b'"skeletons"' in start:
+            return False
+        return _SIGN.search(start) is not None or sum(name in start.lower() for name in _NAMED) == len(_NAMED)
 
     def info(self, path: Path) -> Info:
         files = find_files(path, *_SUFFIXES)
@@ -68,13 +78,15 @@ class MediaPipeReader:
             if body is not None:
                 topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
                 steps = ("drop-empty", "interpolate-gaps", "centre")
-                return Info(topology, self.persons, class_folders(files, path), normalisation=steps)
+                classes = _table_classes(files) or class_folders(files, path)
+                return Info(topology, self.persons, classes, normalisation=steps)
         raise problem(
             files[0], "", "there are no landmarks in it, nor in the files that follow", "leave this source out"
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        return entries(find_files(path, *_SUFFIXES), path, self.info(path).topology)
+        files = find_files(path, *_SUFFIXES)
+        return with_classes(entries(files, path, self.info(path).topology), _table_classes(files))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
@@ -89,7 +101,9 @@ class MediaPipeReader:
             raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
         found = [[self._person(body, item.path, number) for body in frame] for number, frame in enumerate(frames)]
         tracked, left_out = follow(found, self.persons, 33, dimensions)
-        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+        clip = unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))
+        found_labels = row_labels(item.path) if item.path.suffix.lower() == ".csv" else []
+        return labelled_clips(clip, found_labels, entry) if found_labels and isinstance(clip, Clip) else [clip]
 
     def _person(self, body: Floats, path: Path, number: int) -> Detection:
         # A landmark without all its coordinates (null, an empty cell) is missing.
@@ -109,9 +123,11 @@ def _landmarks(path: Path) -> list[list[Floats]]:
     """Bodies frame by frame, each `(33, 3 or 4)`: coordinates and score."""
     if path.suffix.lower() == ".csv":
         return read_landmark_table(path)
-    data = read_json(path)
+    data = read_json_lines(path) if path.suffix.lower() in _LINES else read_json(path)
     if isinstance(data, dict):
-        frames = next((data[key] for key in ("frames", "results", "data") if isinstance(data.get(key), list)), [data])
+        data = next((data[key] for key in ("frames", "results", "data") if data.get(key)), data)
+    if isinstance(data, dict):
+        frames = _numbered(data) or [data]
     elif isinstance(data, list) and data and all(isinstance(one, dict) and "x" in one for one in data):
         frames = [data]
     else:
@@ -125,14 +141,44 @@ def _landmarks(path: Path) -> list[list[Floats]]:
     return [_bodies(frame, keys, path, f"frame {number}") for number, frame in enumerate(frames)]
 
 
+def _table_classes(files: Sequence[Path]) -> tuple[str, ...]:
+    """Classes that tables with a row per frame name."""
+    tables = [file for file in files if file.suffix.lower() == ".csv"]
+    return labels_in([file for file in tables if b"landmark" not in head(file, 65536).split(b"\n")[0].lower()])
+
+
+def _numbered(data: dict[str, Any]) -> list[Any] | None:
+    """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None where they are not."""
+    numbers = {key: re.fullmatch(r"(?:frame[ _-]?)?(\d{1,15})", key, re.ASCII | re.IGNORECASE) for key in data}
+    if not data or not all(numbers.values()):
+        return None
+    return [data[key] for key in sorted(data, key=lambda key: int(numbers[key][1]))]  # type: ignore[index]
+
+
+def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
+    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None where it is none."""
+    places = {key: value for key, value in frame.items() if isinstance(value, (dict, list)) or value is None}
+    names = dict(zip(canonical_joints(list(places)), places.values()))
+    known = names.keys() & _NAMES.keys()
+    if len(known) < len(_NAMES) // 2:
+        return None
+    if len(known) != len(_NAMES):
+        missing = next(name for name in _NAMES if name not in known)
+        raise problem(path, where, f"there is no landmark '{missing}'", "write all landmarks of MediaPipe Pose")
+    return [names[name] if names[name] is not None else [None, None, None] for name in _NAMES]
+
+
 def _bodies(frame: Any, keys: Sequence[str], path: Path, where: str) -> list[Floats]:
     """The bodies of one frame: landmarks of one person, a list of persons, or nothing."""
+    if isinstance(frame, dict) and (named := _by_name(frame, path, where)) is not None:
+        frame = named
     if isinstance(frame, dict):
         if frame and not any(key in frame for key in _WORLD + _IMAGE):
-            raise problem(path, where, f"it has none of the keys {_WORLD[0]}, {_IMAGE[0]}", "check the format")
+            what = f"it has none of the keys {_WORLD[0]}, {_IMAGE[0]} or names of landmarks"
+            raise problem(path, where, what, "check the format")
         frame = next((frame[key] for key in keys if frame.get(key)), None)
     if isinstance(frame, dict):
-        frame = frame.get("landmark", frame.get("landmarks"))
+        frame = _by_name(frame, path, where) or frame.get("landmark", frame.get("landmarks"))
     if frame is None or frame == []:
         return []
     if not isinstance(frame, list):

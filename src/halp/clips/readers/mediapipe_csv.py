@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from halp.clips.readers.table_runs import label_column, label_runs
 from halp.clips.readers.text import Floats, Table, problem, read_table, shown
 from halp.skeleton import canonical_joints, get_topology
 
@@ -51,6 +52,13 @@ def _indices(names: Sequence[str]) -> dict[str, int]:
     words = [name for name in names if name not in numbers]
     indices |= {name: _JOINTS.index(joint) for name, joint in zip(words, canonical_joints(words)) if joint in _JOINTS}
     return indices
+
+
+def row_labels(path: Path) -> list[tuple[str, int, int]]:
+    """Runs of rows of one class in a table with a row per frame; empty where it names no classes."""
+    table = read_table(path)
+    wide = isinstance(landmark_columns(list(table.columns)), dict)
+    return label_runs(table) if wide and label_column(table.columns) else []
 
 
 def read_landmark_table(path: Path) -> list[list[Floats]]:

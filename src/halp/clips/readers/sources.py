@@ -15,12 +15,16 @@ from halp.skeleton import Topology
 
 @dataclass(frozen=True)
 class Entry:
-    """The key of an item: the clip's name, its class, the topology of the whole source and the files of a longer run."""
+    """The key of an item: the clip's name, its class, the topology of the whole source and the files of a longer run.
+
+    `classes` are the class names of the whole source, for files that name their classes themselves.
+    """
 
     name: str
     label: int = -1
     topology: Topology | None = None
     files: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name

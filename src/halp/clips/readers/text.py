@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +169,15 @@ def refuse_twins(names: Iterable[str], path: Path) -> None:
 
 @dataclass
 class Table:
-    """A CSV file by column: cells as text, lower-case column names, and the line each row stands on."""
+    """A CSV file by column: cells as text, lower-case column names, and the line each row stands on.
+
+    `spelling` has the column names as they are written in the file.
+    """
 
     path: Path
     columns: dict[str, tuple[str, ...]]
     lines: list[int]
+    spelling: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -238,4 +242,4 @@ def read_table(path: Path) -> Table:
     if len(set(header)) != len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise problem(path, f"line {lines[0]}", f"column {shown(twice)} comes twice", "rename one of the two")
-    return Table(path, dict(zip(header, zip(*rows[1:]))), lines[1:])
+    return Table(path, dict(zip(header, zip(*rows[1:]))), lines[1:], dict(zip(header, rows[0])))

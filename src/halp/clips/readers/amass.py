@@ -1,0 +1,80 @@
+"""AMASS-style `.npz`: body-model parameters (`poses`, `trans`, `betas`); read where joints are stored beside them.
+
+Joints follow from the parameters only by way of the SMPL body model, whose licence does not let it be shipped; a file
+without stored joints is refused with the way to get them.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from halp.clips.readers import register_reader
+from halp.clips.readers.archives import load_npz
+from halp.clips.readers.files import find_files
+from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
+from halp.clips.readers.text import problem
+from halp.skeleton import get_topology
+
+SMPL = get_topology("smpl-22")
+_JOINTS = ("joints", "Jtr", "jtr", "joints3d", "joints_3d", "j3d")
+_RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
+
+
+@dataclass
+class AmassReader(PoseFileReader):
+    """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
+
+    name: str = "amass"
+    description: str = "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"
+    suffixes: ClassVar[tuple[str, ...]] = (".npz",)
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+
+    def looks_right(self, path: Path) -> bool:
+        names = _names(path)
+        return bool(names & {"poses", "pose_body", "root_orient"}) and bool(names & {"trans", "betas"})
+
+    def files(self, path: Path) -> list[Path]:
+        found = find_files(path, *self.suffixes)
+        # Every subject's folder of AMASS has its shape in a file without motion.
+        return [file for file in found if file.stem not in ("shape", "neutral_stagei")] or found
+
+    def load(self, path: Path) -> Poses:
+        names = _names(path)
+        name = next((name for name in _JOINTS if name in names), None)
+        if name is None and names:
+            what = "it stores parameters of a body model (poses, trans, betas) and no joints"
+            remedy = (
+                "compute joints with the SMPL body model (package smplx) and save them as array 'joints' "
+                "(frames, 22 or more, 3) in the same file"
+            )
+            raise problem(path, "", what, remedy)
+        arrays = load_npz(path)
+        if name not in arrays:
+            raise problem(path, "", "it is not a whole .npz file", "fetch it again")
+        joints = arrays[name]
+        if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
+            what = f"its shape is {joints.shape}"
+            raise problem(path, f"array '{name}'", what, "expected (frames, 22 or more, 3)")
+        if joints.dtype.kind not in "fiu":
+            raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
+        rate = next((arrays[key] for key in _RATES if key in arrays), None)
+        fps = float(rate.ravel()[0]) if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu" else -1.0
+        frames = turned(joints[:, : len(SMPL)].astype(np.float64), Z_UP)
+        return Poses(SMPL.joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0, topology=SMPL)
+
+
+def _names(path: Path) -> set[str]:
+    """Names of the arrays in a file; empty where it is not an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return set()
+
+
+register_reader(AmassReader())

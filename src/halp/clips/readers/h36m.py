@@ -1,0 +1,172 @@
+"""Human3.6M as VideoPose3D and its followers share it: `data_3d_h36m.npz` or `data_2d_h36m_*.npz`.
+
+The files hold a pickled dictionary {subject: {action: positions}}; it is read by the loader that knows plain data only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.archives import expansion_limit
+from halp.clips.readers.files import find_files, first_file
+from halp.clips.readers.pose_files import Z_UP, turned
+from halp.clips.readers.text import coordinates, problem, safe_name, unless_empty
+from halp.clips.splits import Split
+from halp.clips.unpickle import load_pickle
+from halp.errors import InputError
+from halp.skeleton import get_topology
+
+_KEYS = ("positions_3d", "positions_2d")
+#: Joints of the 32 that are in use, in the order of topology `h36m-17`.
+USED = (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 17, 18, 19, 25, 26, 27)
+SPLITS = (Split("xsub", "subject", (1, 5, 6, 7, 8), (9, 11)),)
+_FPS = 50.0
+
+Table = dict[str, dict[str, Any]]
+
+
+@dataclass
+class H36mReader:
+    """Clips are a subject's performances of an action (and, in 2D, cameras); classes are the actions without number."""
+
+    name: str = "h36m"
+    description: str = "Human3.6M: data_3d_h36m.npz or data_2d_h36m_*.npz as VideoPose3D shares them"
+
+    def sniff(self, path: Path) -> bool:
+        found = first_file(path, ".npz")
+        return found is not None and _member(found) is not None
+
+    def info(self, path: Path) -> Info:
+        file = _only(path)
+        table, key = _load(file)
+        topology = get_topology("h36m-17" if key == "positions_3d" else "h36m-17-2d")
+        classes = tuple(sorted({_class(action) for actions in table.values() for action in actions}))
+        return Info(topology, 1, classes, SPLITS, ("drop-empty", "centre"), shared=False)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        file = _only(path)
+        table, _ = _load(file)
+        return [Item(file, (subject, action)) for subject, actions in table.items() for action in actions]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        table, key = _load(item.path)
+        classes = sorted({_class(action) for actions in table.values() for action in actions})
+        pairs = [item.key] if item.key else [(one, action) for one, actions in table.items() for action in actions]
+        outcomes: list[Clip | Dropped] = []
+        for subject, action in pairs:
+            found = table[subject][action]
+            views = [found] if isinstance(found, np.ndarray) else found
+            for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
+                name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
+                outcomes.append(_clip(view, name, subject, classes.index(_class(action)), camera, key, item.path))
+        return outcomes
+
+
+def _clip(view: Any, name: str, subject: str, label: int, camera: int, key: str, path: Path) -> Clip | Dropped:
+    where = f"'{name[:80]}'"
+    try:
+        dimensions = 3 if key == "positions_3d" else 2
+        sound = isinstance(view, np.ndarray) and view.ndim == 3 and len(view) and view.dtype.kind == "f"
+        if not sound or view.shape[1] not in (17, 32) or view.shape[2] < dimensions:
+            what = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
+            raise problem(path, where, what, "leave it out")
+        joints = view[:, :, :dimensions].astype(np.float64)
+        joints = joints[:, list(USED)] if joints.shape[1] == 32 else joints
+        joints = turned(joints, Z_UP) if dimensions == 3 else joints
+        match = re.fullmatch(r"S(\d{1,3})", subject)
+        number = int(match[1]) if match else -1
+        clip = Clip(
+            coordinates(joints, path, where)[:, None],
+            safe_name(name, path, where),
+            label,
+            number,
+            camera if dimensions == 2 else -1,
+            fps=_FPS,
+        )
+        return unless_empty(clip)
+    except InputError as error:
+        return Dropped(name[:200], str(error))
+
+
+def _class(action: str) -> str:
+    """`Walking 1` is a performance of `Walking`."""
+    return re.sub(r"[ _]\d+$", "", action.strip()) or action
+
+
+def _member(path: Path) -> str | None:
+    """Which of the two arrays a file has; None where it is something else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return None
+    return next((key for key in _KEYS if f"{key}.npy" in names), None)
+
+
+def _only(path: Path) -> Path:
+    found = [file for file in find_files(path, ".npz") if _member(file) or file == path]
+    if len(found) != 1:
+        what = f"it holds {len(found)} .npz files with {' or '.join(_KEYS)}"
+        raise problem(path, "", what, "name one file, such as data_3d_h36m.npz")
+    return found[0]
+
+
+def _load(path: Path) -> tuple[Table, str]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise problem(path, "", f"it cannot be read ({error.strerror})", "check that it exists") from None
+    return _load_once(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1)
+def _load_once(path: Path, changed: int, size: int) -> tuple[Table, str]:
+    key = _member(path)
+    if key is None:
+        what = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
+        raise problem(path, "", what, "check that this is data_3d_h36m.npz, and whole")
+    content = load_pickle(path, _pickled(path, key))
+    content = content[0] if isinstance(content, list) and len(content) == 1 else content
+    sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
+    if not sound or not any(content.values()):
+        raise problem(path, f"array '{key}'", "it is not {subject: {action: positions}}", "fetch it again")
+    return {str(one)[:100]: {str(a)[:100]: p for a, p in actions.items()} for one, actions in content.items()}, key
+
+
+def _pickled(path: Path, key: str) -> bytes:
+    """The pickle inside an array of objects, unpacked with a bound."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entry = archive.getinfo(f"{key}.npy")
+            if entry.file_size > expansion_limit(os.path.getsize(path)):
+                what = f"it would expand to {entry.file_size} bytes"
+                raise problem(path, f"array '{key}'", what, "if you trust it, raise the limit with --max-memory")
+            data = archive.read(entry)
+        stream = io.BytesIO(data)
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        _, _, dtype = reader(stream)
+    except InputError:
+        raise
+    except Exception as error:
+        # The zip and array headers raise whatever they meet in a broken file.
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        raise problem(path, f"array '{key}'", f"it is damaged ({reason})", "fetch it again") from None
+    if not dtype.hasobject:
+        raise problem(path, f"array '{key}'", "it is not a dictionary of subjects", "check that this is Human3.6M")
+    return data[stream.tell() :]
+
+
+register_reader(H36mReader())

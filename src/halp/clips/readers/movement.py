@@ -1,0 +1,67 @@
+"""netCDF files of the `movement` package: `position` over time, space, keypoints and individuals, with `confidence`."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from halp.clips.readers import register_reader
+from halp.clips.readers.hdf5 import column, object_names, read_hdf5
+from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.text import problem
+
+# In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
+_ORDERS = ("tcvp", "tpvc", *("".join(order) for order in itertools.permutations("tcvp")))
+
+
+@dataclass
+class MovementReader(PoseFileReader):
+    """One file per recording, in the netCDF-4 layout (which is HDF5)."""
+
+    name: str = "movement"
+    description: str = "netCDF files of the movement package (.nc)"
+    persons: int = 2
+    min_score: float = 0.0
+    suffixes: ClassVar[tuple[str, ...]] = (".nc",)
+
+    def looks_right(self, path: Path) -> bool:
+        return {"position", "keypoints"} <= object_names(path)
+
+    def load(self, path: Path) -> Poses:
+        content = read_hdf5(
+            path, ("position", "confidence", "keypoints", "keypoint", "space", "individuals", "individual")
+        )
+        joints = content.texts.get("keypoints", content.texts.get("keypoint"))
+        space = content.texts.get("space", ["x", "y"])
+        people = content.texts.get("individuals", content.texts.get("individual", [""]))
+        position = column(content, "position", path, axes=4)
+        sizes = {"c": len(space), "v": len(joints or ()), "p": len(people)}
+        if not joints or len(space) not in (2, 3) or len(people) > MOST_PERSONS:
+            raise problem(
+                path, "", "keypoints, space or individuals are missing", "save it with movement's save_dataset"
+            )
+        order = next(
+            (
+                one
+                for one in _ORDERS
+                if all(one[axis] == "t" or position.shape[axis] == sizes[one[axis]] for axis in range(4))
+            ),
+            None,
+        )
+        if order is None:
+            what = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
+            raise problem(path, "array 'position'", what, "save it with movement's save_dataset")
+        frames = position.transpose([order.index(axis) for axis in "tpvc"])
+        scores = content.numbers.get("confidence")
+        if scores is not None and scores.ndim == 3:
+            scores = scores.transpose([order.replace("c", "").index(axis) for axis in "tpv"]).astype(np.float64)
+            scores = scores if scores.shape == frames.shape[:3] else None
+        fps = float(content.attributes.get("", {}).get("fps", "-1") or -1)
+        return Poses(joints, frames, scores, fps if np.isfinite(fps) and 0 < fps <= 10_000 else -1.0)
+
+
+register_reader(MovementReader())

@@ -1,0 +1,114 @@
+"""Plain arrays: `.npy`, JSON or JSON Lines with joints and no word about which; the topology has to be named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.readers import register_reader
+from halp.clips.readers.files import head, load_npy, read_json
+from halp.clips.readers.freemocap import is_freemocap
+from halp.clips.readers.json_lines import read_json_lines
+from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.text import Floats, json_numbers, problem
+from halp.clips.topology_file import find_topology
+from halp.skeleton import Topology, get_topology, list_topologies
+
+_NUMPY = b"\x93NUMPY"
+_NESTED = re.compile(rb"\s*\[\s*\[\s*(?:\[\s*){1,2}(?:-?\d|null|NaN)")
+_LINE = re.compile(
+    rb'\s*(?:\[\s*(?:\[\s*){1,2}(?:-?\d|null|NaN)|\{[^\n]*"(?:joints|keypoints|pose|skeleton)"\s*:\s*\[\s*\[)'
+)
+_KEYS = ("joints", "keypoints", "pose", "skeleton")
+_LINES = (".jsonl", ".ndjson")
+
+
+@dataclass
+class ArrayReader(PoseFileReader):
+    """`(frames, joints, coordinates)` or `(frames, persons, joints, coordinates)`; one more number per joint is a score.
+
+    `topology` names the joint layout: one that halp knows, or a TOML file. Zeros and NaN are missing joints.
+    """
+
+    name: str = "arrays"
+    description: str = "plain arrays (.npy, .json, .jsonl): (frames, joints, coordinates), with --option topology=NAME"
+    topology: str = ""
+    persons: int = 2
+    min_score: float = 0.0
+    scale: float = 1.0
+    suffixes: ClassVar[tuple[str, ...]] = (".npy", ".json", *_LINES)
+
+    def looks_right(self, path: Path) -> bool:
+        suffix = path.suffix.lower()
+        if suffix == ".npy":
+            taken = is_freemocap(path) or path.name.lower().endswith(("_data_joint.npy", "_num_frame.npy"))
+            return not taken and head(path, 6) == _NUMPY
+        return (_LINE if suffix in _LINES else _NESTED).match(head(path, 65536)) is not None
+
+    def load(self, path: Path) -> Poses:
+        values = _values(path)
+        if values.ndim == 3:
+            values = values[:, None]
+        if values.ndim != 4 or not values.size or values.shape[1] > MOST_PERSONS:
+            what = f"its shape is {values.shape}"
+            raise problem(
+                path, "", what, "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
+            )
+        topology = self._layout(values.shape[2:], path)
+        frames = np.array(values[..., : topology.dimensions], dtype=np.float64)
+        frames = np.where((frames == 0).all(axis=-1, keepdims=True), np.nan, frames) * self.scale
+        scores = np.array(values[..., -1], dtype=np.float64) if values.shape[3] > topology.dimensions else None
+        return Poses(topology.joints, frames, scores, topology=topology)
+
+    def _layout(self, shape: tuple[int, ...], path: Path) -> Topology:
+        """The topology that was named, if it fits; an error names those that would."""
+        joints, numbers = shape
+        fitting = [
+            name
+            for name in list_topologies()
+            if len(get_topology(name)) == joints and get_topology(name).dimensions in (numbers, numbers - 1)
+        ]
+        hint = f" (those with {joints} joints: {', '.join(fitting)})" if fitting else ""
+        if not self.topology:
+            what = "an array does not tell which joints it holds"
+            raise problem(path, "", what, f"name the layout with --option topology=NAME or a TOML file{hint}")
+        topology = find_topology(self.topology)
+        if len(topology) != joints or numbers not in (topology.dimensions, topology.dimensions + 1):
+            what = f"{joints} joints of {numbers} numbers do not fit topology '{topology.name}'"
+            raise problem(path, "", what, f"name another with --option topology=NAME{hint}")
+        return topology
+
+
+def _values(path: Path) -> npt.NDArray[Any]:
+    """The numbers of a file as an array, whatever its axes."""
+    if path.suffix.lower() == ".npy":
+        stored = load_npy(path)
+        if stored.dtype.kind not in "fiu":
+            raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
+        return stored
+    data = read_json_lines(path) if path.suffix.lower() in _LINES else read_json(path)
+    if isinstance(data, list):
+        data = [_frame(frame) for frame in data]
+    depth, inner = 0, data
+    while isinstance(inner, list) and depth < 5:
+        depth, inner = depth + 1, inner[0] if inner else None
+    if depth not in (3, 4):
+        what = f"its lists are nested {depth} deep"
+        raise problem(path, "", what, "expected frames of joints of coordinates")
+    numbers: Floats = json_numbers(data, (None,) * depth, path, "")
+    return numbers
+
+
+def _frame(frame: Any) -> Any:
+    """The joints of one frame, from a list or under one of the usual keys."""
+    if isinstance(frame, dict):
+        return next((frame[key] for key in _KEYS if key in frame), frame)
+    return frame
+
+
+register_reader(ArrayReader())

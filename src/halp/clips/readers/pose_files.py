@@ -1,0 +1,162 @@
+"""What readers share whose files hold one recording each: joints by name, frames with gaps, and perhaps a frame rate.
+
+Such a reader says how its files look and how one is loaded; the rest (topology of the whole source, classes from folders,
+persons, scores, missing joints) is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip, Frames
+from halp.clips.readers import Dropped, Info, Item
+from halp.clips.readers.files import find_files, walk
+from halp.clips.readers.sources import class_folders, entries, entry_of
+from halp.clips.readers.text import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
+from halp.errors import InputError
+from halp.skeleton import Topology, canonical_joints, topology_for
+
+MOST_JOINTS, MOST_PERSONS = 500, 50
+# So many files are looked at to find out whether a folder is of a format.
+_LOOKED_AT = 20
+#: From z up to y up, keeping left and right.
+Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
+#: From a camera's axes (x to its right, y down, z away) to y up with the left side at the smaller x, as in the Kinect sets.
+CAMERA = np.diag([-1.0, -1.0, 1.0])
+
+
+@dataclass
+class Poses:
+    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per second."""
+
+    joints: Sequence[str]
+    frames: Floats
+    scores: Floats | None = None
+    fps: float = -1.0
+    bones: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    topology: Topology | None = None
+
+    def layout(self, path: Path) -> Topology:
+        """The topology of the file: a known one where the joints are those of one, otherwise one made for it."""
+        if self.topology is not None:
+            return self.topology
+        names = canonical_joints([joint.strip() for joint in self.joints])
+        if not names or len(names) > MOST_JOINTS or not all(name and name.isprintable() for name in names):
+            raise problem(path, "", f"it has {len(names)} joints or one without a usable name", "name all joints")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise problem(path, "", f"joint {shown(twice)} comes twice", "rename one of the two")
+        topology = topology_for(names, self.frames.shape[3])
+        return _with_bones(topology, self.bones) if self.bones else topology
+
+
+def _with_bones(topology: Topology, bones: Sequence[tuple[int, int]]) -> Topology:
+    """The topology with a file's own bones (parent, child), where they form trees."""
+    parents = list(range(len(topology)))
+    for parent, child in bones:
+        if not (0 <= parent < len(parents) and 0 <= child < len(parents)) or parents[child] != child:
+            return topology
+        parents[child] = parent
+    try:
+        return replace(topology, parents=tuple(parents)) if topology.name == "custom" else topology
+    except InputError:
+        return topology
+
+
+@dataclass
+class PoseFileReader:
+    """Base of readers with one recording per file; all files of a source need the joints of the first one."""
+
+    name: str = ""
+    description: str = ""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
+
+    def looks_right(self, path: Path) -> bool:
+        """Whether a file looks like this format, by its first bytes; never raises for a readable path."""
+        raise NotImplementedError
+
+    def load(self, path: Path) -> Poses:
+        """The recording of a file."""
+        raise NotImplementedError
+
+    def sniff(self, path: Path) -> bool:
+        wanted = tuple(suffix.lower() for suffix in self.suffixes)
+        try:
+            found = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(wanted))
+            return any(self.looks_right(file) for file in islice(found, _LOOKED_AT))
+        except (InputError, OSError):
+            return False
+
+    def files(self, path: Path) -> list[Path]:
+        """The files of a source, one recording each."""
+        return find_files(path, *self.suffixes)
+
+    def info(self, path: Path) -> Info:
+        files = self.files(path)
+        topology, persons = self._first(files)
+        steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
+        return Info(topology, persons, class_folders(files, path), normalisation=steps)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        files = self.files(path)
+        return entries(files, path, self._first(files)[0])
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        entry = entry_of(item)
+        poses = self.load(item.path)
+        own = poses.layout(item.path)
+        frames, repairs = self.clean(poses, item.path)
+        topology = entry.topology or own
+        if own.joints != topology.joints or own.dimensions != topology.dimensions:
+            frames = _reordered(frames, own, topology, item.path)
+        return [unless_empty(Clip(frames, entry.name, entry.label, repairs=repairs, fps=poses.fps))]
+
+    def clean(self, poses: Poses, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        """Frames with zeros for what is missing or unsure, of at most as many persons as the reader keeps."""
+        missing = np.isnan(poses.frames).any(axis=-1, keepdims=True)
+        frames = coordinates(np.where(missing, 0.0, poses.frames), path)
+        repairs: tuple[str, ...] = ()
+        if poses.scores is not None:
+            scores = checked_scores(poses.scores, path)
+            frames, repairs = forget_unsure(frames, scores, getattr(self, "min_score", 0.0))
+        persons = getattr(self, "persons", 1)
+        if frames.shape[1] > persons:
+            seen = (frames != 0).any(axis=(2, 3)).sum(axis=0)
+            frames = frames[:, np.argsort(-seen, kind="stable")[:persons]]
+            repairs += (f"the {persons} of {len(seen)} persons seen longest kept",)
+        return frames, repairs
+
+    def _first(self, files: Sequence[Path]) -> tuple[Topology, int]:
+        """Topology and persons of the first file that can be read; the error of the first one where none can."""
+        first_error: InputError | None = None
+        for path in files[:_LOOKED_AT]:
+            try:
+                poses = self.load(path)
+                several = poses.frames.shape[1] > 1
+                return poses.layout(path), getattr(self, "persons", 1) if several else 1
+            except InputError as error:
+                first_error = first_error or error
+        raise first_error or problem(files[0], "", "it cannot be read", "leave it out")
+
+
+def _reordered(frames: Frames, own: Topology, target: Topology, path: Path) -> Frames:
+    """Frames with the joints of the first file, whatever their order in this one; a joint that is not there is an error."""
+    missing = [joint for joint in target.joints if joint not in own.joints]
+    if missing or own.dimensions != target.dimensions:
+        what = f"no joint {', '.join(missing[:5])}" if missing else f"{own.dimensions} coordinates per joint"
+        raise problem(path, "", f"it has {what}, unlike the first file", "prepare files of another layout on their own")
+    return frames[:, :, [own.index(joint) for joint in target.joints]]
+
+
+def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:
+    """Frames `(…, 3)` turned by a rotation and scaled; NaN stays NaN."""
+    result: Floats = frames @ (rotation.T * scale)
+    return result

@@ -1,0 +1,110 @@
+"""SLEAP: the analysis files that it exports, `.h5` (`tracks`, `node_names`) or `.csv` (`track, frame_idx, nose.x, …`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from halp.clips.readers import register_reader
+from halp.clips.readers.files import head
+from halp.clips.readers.hdf5 import column, object_names, read_hdf5
+from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.text import LARGEST, MOST_CELLS, Table, problem, read_table
+
+_CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
+
+
+@dataclass
+class SleapReader(PoseFileReader):
+    """One analysis file per video; at most `persons` tracks are kept, those seen longest."""
+
+    name: str = "sleap"
+    description: str = "SLEAP analysis files: .h5 or .csv"
+    persons: int = 2
+    min_score: float = 0.0
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".csv")
+
+    def looks_right(self, path: Path) -> bool:
+        if path.suffix.lower() == ".csv":
+            cells = head(path, 65536).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].lower().split(b",")
+            return b"frame_idx" in cells and any(cell.strip().endswith(b".x") for cell in cells)
+        return {"tracks", "node_names"} <= object_names(path)
+
+    def load(self, path: Path) -> Poses:
+        return _from_table(read_table(path)) if path.suffix.lower() == ".csv" else _from_hdf5(path)
+
+
+def _from_hdf5(path: Path) -> Poses:
+    content = read_hdf5(path, ("tracks", "node_names", "point_scores", "edge_inds"))
+    joints = content.texts.get("node_names")
+    if not joints:
+        raise problem(path, "", "it has no 'node_names'", "export it from SLEAP as an analysis file")
+    tracks = column(content, "tracks", path, axes=4)
+    # (tracks, coordinates, nodes, frames), or the other way round where it was not written for MATLAB.
+    if tracks.shape[1:3] == (len(joints), 2):
+        tracks = tracks.transpose(3, 2, 1, 0)
+    persons, axes, nodes, _ = tracks.shape
+    if axes != 2 or nodes != len(joints) or persons > MOST_PERSONS:
+        what = f"its shape {tracks.shape} does not fit {len(joints)} nodes"
+        raise problem(path, "array 'tracks'", what, "export it from SLEAP as an analysis file")
+    scores = content.numbers.get("point_scores")
+    fitting = scores is not None and scores.shape == (persons, nodes, tracks.shape[3])
+    edges = content.numbers.get("edge_inds")
+    bones = []
+    if edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu":
+        bones = [(int(parent), int(child)) for parent, child in edges.tolist()]
+    return Poses(
+        joints,
+        tracks.transpose(3, 0, 2, 1),
+        scores.astype(np.float64).transpose(2, 0, 1) if fitting and scores is not None else None,
+        bones=bones,
+    )
+
+
+def _from_table(table: Table) -> Poses:
+    """A row per instance and frame; the words of a track are its name, or empty without tracking."""
+    cells = {name: match for name in table.columns if (match := _CELL.fullmatch(name))}
+    joints = list(dict.fromkeys(match["joint"] for match in cells.values() if match["joint"] != "instance"))
+    path = table.path
+    if "frame_idx" not in table.columns or not joints:
+        raise problem(path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV")
+    for joint in joints:
+        if f"{joint}.x" not in cells or f"{joint}.y" not in cells:
+            raise problem(path, "line 1", f"joint '{joint}' has no x or no y", "export all coordinates")
+    numbers = table.whole_numbers("frame_idx")
+    first, last = int(numbers.min()), int(numbers.max())
+    names = table.columns.get("track", ("",) * len(table))
+    # Without tracking the instances of a frame take the places one after the other.
+    people: dict[str, int] = {}
+    persons = []
+    taken: set[tuple[int, int]] = set()
+    for row, name in enumerate(names):
+        place = people.setdefault(name, len(people)) if name else 0
+        while not name and (int(numbers[row]), place) in taken:
+            place += 1
+        if (int(numbers[row]), place) in taken or place >= MOST_PERSONS:
+            what = f"track '{name}' comes twice in frame {numbers[row]}" if name else "a frame has too many instances"
+            raise problem(path, f"line {table.lines[row]}", what, "keep one row for each track and frame")
+        taken.add((int(numbers[row]), place))
+        persons.append(place)
+    shape = (last - first + 1, max(persons) + 1, len(joints))
+    if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
+        raise problem(path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers")
+    frames, scores = np.full((*shape, 2), np.nan), np.full(shape, np.nan)
+    time, person = numbers - first, np.array(persons)
+    for at, joint in enumerate(joints):
+        for axis, name in enumerate((f"{joint}.x", f"{joint}.y")):
+            frames[time, person, at, axis] = table.numbers(name)
+        if f"{joint}.score" in cells:
+            scores[time, person, at] = table.numbers(f"{joint}.score")
+    if not (np.abs(frames[np.isfinite(frames)]) <= LARGEST).all():
+        raise problem(path, "", "a coordinate is not a place", "correct it")
+    spelled = [table.spelling[f"{joint}.x"].removesuffix(".x") for joint in joints]
+    return Poses(spelled, frames, scores if np.isfinite(scores).any() else None)
+
+
+register_reader(SleapReader())
