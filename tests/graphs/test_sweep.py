@@ -81,6 +81,17 @@ def test_json_is_one_document_on_stdout(folder: Path, capsys: pytest.CaptureFixt
     assert document["results"][0]["gain_halp"]["mean"] == pytest.approx(gaps.mean())
 
 
+def test_a_dry_run_counts_what_is_left_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(arguments(folder, "out", "--dry-run"))
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["cells"], plan["cells left"]) == (12, 12)
+    assert not (folder / "out").exists()
+    main(arguments(folder, "out", sets=("ONE",), seeds=1))
+    capsys.readouterr()
+    main(arguments(folder, "out", "--dry-run"))
+    assert json.loads(capsys.readouterr().out)["cells left"] == 9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_stopped_sweep_keeps_its_cells_and_resumes(folder: Path, jobs: str) -> None:
@@ -113,7 +124,8 @@ def test_a_stopped_sweep_keeps_its_cells_and_resumes(folder: Path, jobs: str) ->
     ("change", "words"),
     [
         (["--sets", "THREE"], "neither THREE.npz nor THREE_A.txt"),
-        (["--seeds", "0"], "at least 1"),
+        (["--seeds", "0"], "at least one seed"),
+        (["--jobs", "0"], "at least one process"),
         (["--svm", "scald"], "did you mean 'scaled'"),
         (["--data"], "give the folder"),
         (["--set", "folds=30"], "30 stratified folds"),

@@ -122,11 +122,14 @@ def reproduce(
         json: print as JSON.
     """
     if table == "graphs":
-        from halp.graphs.command import reproduce_graphs
+        from halp.graphs.command import plan_graphs, reproduce_graphs, request_graphs
 
-        wanted = {"seeds": 10 if seeds is None else seeds, "settings": flat(set), "out": out, "jobs": jobs}
-        graphs = reproduce_graphs(data, sets=sets, svm=svm, **wanted)  # type: ignore[arg-type]
-        print_json(graphs.as_dict()) if json else print_table(graphs.as_table())
+        request = request_graphs(data, sets=sets, seeds=seeds, svm=svm, settings=flat(set), out=out)
+        if dry_run:
+            print_json(plan_graphs(request))
+        else:
+            graphs = reproduce_graphs(request, jobs=jobs)
+            print_json(graphs.as_dict()) if json else print_table(graphs.as_table())
         return
     from dataclasses import asdict
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from halp.errors import InputError
 from halp.graphs.settings import GraphSettings, override
-from halp.graphs.sweep import run_sweep
+from halp.graphs.sweep import run_sweep, schedule
 from halp.graphs.table import SetResult, note, rows, save, summarise
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "DD")
@@ -38,29 +38,60 @@ class GraphOutcome:
         return shown
 
 
-def reproduce_graphs(
+@dataclass(frozen=True)
+class GraphRequest:
+    """What the command was asked for: a folder with sets, which of them, how many seeds, and settings as key=value."""
+
+    data: Path
+    sets: tuple[str, ...]
+    seeds: range
+    settings: GraphSettings
+    command: str
+    out: Path
+
+    @property
+    def cells(self) -> Path:
+        """Where finished cells are."""
+        return self.out / "graphs" / "cells"
+
+
+def request_graphs(
     data: Sequence[str | Path],
     *,
     sets: Sequence[str] = (),
-    seeds: int = 10,
+    seeds: int | None = None,
     svm: str = "plain",
     settings: Sequence[str] = (),
     out: Path = Path("reproduced"),
-    jobs: int = 1,
-    progress: bool = True,
-) -> GraphOutcome:
-    """Train and evaluate what is missing in `out/graphs`, and write the table there."""
+) -> GraphRequest:
+    """Check what was asked for; all four sets of the paper and ten seeds where nothing else is said."""
     if len(data) != 1:
         raise InputError("give the folder with the graph sets: halp reproduce graphs --data FOLDER")
-    if seeds < 1 or jobs < 1:
-        raise InputError(f"--seeds {seeds} and --jobs {jobs} have to be at least 1")
-    chosen = override(replace(GraphSettings(), svm=svm), settings)
-    names, numbers = tuple(dict.fromkeys(sets)) or SETS, range(seeds)
-    folder = out / "graphs"
-    cells = run_sweep(Path(data[0]), names, numbers, chosen, folder / "cells", jobs=jobs, progress=progress)
+    seeds = 10 if seeds is None else seeds
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: at least one seed is needed")
+    names = tuple(dict.fromkeys(sets)) or SETS
     command = ["halp reproduce graphs --data FOLDER", f"--seeds {seeds}", "--sets", *names]
     command += [f"--svm {svm}"] * (svm != "plain") + (["--set", *settings] if settings else [])
-    about = {"command": " ".join(command), "seeds": list(numbers), "settings": chosen.as_dict()}
-    outcome = GraphOutcome(summarise(cells, names, numbers), note(numbers, chosen.svm), about)
-    save(folder, cells, outcome.results, outcome.note, about)
+    chosen = override(replace(GraphSettings(), svm=svm), settings)
+    return GraphRequest(Path(data[0]), names, range(seeds), chosen, " ".join(command), out)
+
+
+def plan_graphs(request: GraphRequest) -> dict[str, Any]:
+    """What is left to do, without doing it."""
+    planned = schedule(request.data, request.sets, request.seeds, request.settings, request.cells)
+    left = sum(len(job.methods) for job in planned.jobs)
+    return {"cells": len(planned.paths), "cells left": left, "seconds left": round(planned.seconds)}
+
+
+def reproduce_graphs(request: GraphRequest, *, jobs: int = 1, progress: bool = True) -> GraphOutcome:
+    """Train and evaluate what is missing in `out/graphs`, and write the table there."""
+    if jobs < 1:
+        raise InputError(f"--jobs {jobs}: at least one process is needed")
+    asked = (request.data, request.sets, request.seeds, request.settings, request.cells)
+    cells = run_sweep(*asked, jobs=jobs, progress=progress)
+    about = {"command": request.command, "seeds": list(request.seeds), "settings": request.settings.as_dict()}
+    words = note(request.seeds, request.settings.svm)
+    outcome = GraphOutcome(summarise(cells, request.sets, request.seeds), words, about)
+    save(request.out / "graphs", cells, outcome.results, words, about)
     return outcome

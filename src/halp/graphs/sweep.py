@@ -37,6 +37,45 @@ class Job:
     methods: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """All cells that were asked for, in the order set, seed, method, and the jobs for those that are missing."""
+
+    graphs: dict[str, GraphSet]
+    paths: list[Path]
+    jobs: list[Job]
+    seconds: float  # expected work of all jobs, on one core
+
+
+def schedule(data: Path, sets: Sequence[str], seeds: Sequence[int], settings: GraphSettings, folder: Path) -> Schedule:
+    """Read the sets and look for what is finished already."""
+    graphs = {name: read_graphs(data, name) for name in sets}
+    paths: list[Path] = []
+    jobs: list[Job] = []
+    seconds = 0.0
+    for name, known in graphs.items():
+        check_classes(known, settings.folds)
+        keys = {method: fingerprint(known, settings, method) for method in METHODS}
+        for seed in seeds:
+            own = {method: cell_path(folder, name, seed, method, key) for method, key in keys.items()}
+            paths += own.values()
+            missing = tuple(method for method, path in own.items() if not path.exists())
+            if missing:
+                jobs.append(Job(name, seed, missing))
+                seconds += expected_cost(known, settings, missing)
+    return Schedule(graphs, paths, jobs, seconds)
+
+
+def check_classes(graphs: GraphSet, folds: int) -> None:
+    """Refuse a set that cannot be divided into stratified folds before anything is trained."""
+    counts = torch.bincount(graphs.labels)
+    if len(counts) < 2 or int(counts.min()) < folds:
+        raise InputError(
+            f"set '{graphs.name}': {folds} stratified folds need two classes of at least {folds} graphs, "
+            f"not {counts.tolist()}; lower --set folds"
+        )
+
+
 def run_sweep(
     data: Path,
     sets: Sequence[str],
@@ -48,36 +87,17 @@ def run_sweep(
     progress: bool = True,
 ) -> list[Cell]:
     """Compute all missing cells into `folder` and return all that were asked for, in the order set, seed, method."""
-    graphs = {name: read_graphs(data, name) for name in sets}
-    for name, known in graphs.items():
-        rarest = int(torch.bincount(known.labels).min())
-        if len(known.labels.unique()) < 2 or rarest < settings.folds:
-            raise InputError(
-                f"set '{name}': {settings.folds} stratified folds need two classes of at least so many graphs"
-            )
-    keys = {(name, method): fingerprint(graphs[name], settings, method) for name in sets for method in METHODS}
-    paths = {
-        (name, seed, method): cell_path(folder, name, seed, method, keys[name, method])
-        for name in sets
-        for seed in seeds
-        for method in METHODS
-    }
-    waiting = []
-    for name in sets:
-        for seed in seeds:
-            missing = tuple(method for method in METHODS if not paths[name, seed, method].exists())
-            if missing:
-                waiting.append(Job(name, seed, missing))
-    total = sum(_units(expected_cost(graphs[job.set], settings, job.methods)) for job in waiting)
+    planned = schedule(data, sets, seeds, settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with Bar("graphs", total, shown=progress and bool(waiting)) as bar, _stoppable():
-        if jobs > 1 and len(waiting) > 1:
-            _run_parallel(waiting, data, settings, folder, min(jobs, len(waiting)), bar)
+    shown = progress and bool(planned.jobs)
+    with Bar("graphs", int(planned.seconds * _UNITS), shown=shown) as bar, _stoppable():
+        if jobs > 1 and len(planned.jobs) > 1:
+            _run_parallel(planned.jobs, data, settings, folder, min(jobs, len(planned.jobs)), bar)
         else:
-            for job in waiting:
+            for job in planned.jobs:
                 tick = _Ticker(partial(bar.advance, note=f"{job.set}, seed {job.seed}"))
-                run_cells(graphs[job.set], settings, job.seed, job.methods, folder, tick)
-    return [read_cell(path) for path in paths.values()]
+                run_cells(planned.graphs[job.set], settings, job.seed, job.methods, folder, tick)
+    return [read_cell(path) for path in planned.paths]
 
 
 class _Ticker:
@@ -90,10 +110,6 @@ class _Ticker:
         whole, self.rest = divmod(self.rest + cost * _UNITS, 1)
         if whole:
             self.advance(int(whole))
-
-
-def _units(cost: float) -> int:
-    return int(cost * _UNITS)
 
 
 @contextmanager
