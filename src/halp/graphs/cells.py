@@ -33,7 +33,7 @@ class Cell:
     method: str
     accuracy: float  # mean over the folds
     folds: list[float]
-    seconds: dict[str, float]  # of training and of evaluation
+    seconds: dict[str, float]  # of training since the last cell of this seed, and of evaluation
     fingerprint: str  # of the data and of the settings that this method depends on
 
 
@@ -91,12 +91,13 @@ def run_cells(
 
     GraphCL and HaLP are one training up to HaLP's start epoch and share every draw afterwards.
     """
-    started = time.monotonic()
     training = GraphTraining(graphs, settings, seed)
     epoch, fold = costs(graphs)
+    since = time.monotonic()
 
     def save(one: GraphTraining, method: str) -> None:
-        trained = time.monotonic() - started
+        nonlocal since
+        trained = time.monotonic()
         accuracies = svm_accuracies(
             one.embed(),
             graphs.labels.numpy(),
@@ -106,11 +107,12 @@ def run_cells(
             scaled=settings.svm == "scaled",
             tick=lambda: tick(fold),
         )
-        seconds = {"training": round(trained, 2), "evaluation": round(time.monotonic() - started - trained, 2)}
+        seconds = {"training": round(trained - since, 2), "evaluation": round(time.monotonic() - trained, 2)}
         key = fingerprint(graphs, settings, method)
         mean = sum(accuracies) / len(accuracies)
         cell = Cell(graphs.name, seed, method, mean, accuracies, seconds, key)
         write_json(cell_path(folder, graphs.name, seed, method, key), asdict(cell))
+        since = time.monotonic()
 
     if "untrained" in methods:
         save(training, "untrained")

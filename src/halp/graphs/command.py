@@ -90,7 +90,13 @@ def reproduce_graphs(request: GraphRequest, *, jobs: int = 1, progress: bool = T
         raise InputError(f"--jobs {jobs}: at least one process is needed")
     asked = (request.data, request.sets, request.seeds, request.settings, request.cells)
     cells = run_sweep(*asked, jobs=jobs, progress=progress)
-    about = {"command": request.command, "seeds": list(request.seeds), "settings": request.settings.as_dict()}
+    spent = round(sum(sum(cell.seconds.values()) for cell in cells))
+    about: dict[str, Any] = {
+        "command": request.command,
+        "seeds": list(request.seeds),
+        "settings": request.settings.as_dict(),
+    }
+    about["core seconds"] = spent  # of all cells, whenever they were computed
     words = note(request.seeds, request.settings.svm)
     outcome = GraphOutcome(summarise(cells, request.sets, request.seeds), words, about)
     save(request.out / "graphs", cells, outcome.results, words, about)
