@@ -16,6 +16,7 @@ from halp.use.calibration import (
     accuracy_interval,
     fit_temperature,
     novelty_threshold,
+    other_class_similarities,
     own_class_similarities,
     softmax,
     wilson,
@@ -123,7 +124,11 @@ def test_similarities_to_the_own_class_equal_a_loop() -> None:
         assert found[i] == pytest.approx(max(float(directions[i] @ directions[j]) for j in others), abs=1e-6)
     alone = own_class_similarities(directions[:2], np.array([0, 0]), np.array([3, 3]))
     assert np.isnan(alone).all()
-    assert novelty_threshold(alone, 0.05) == -1
+    assert novelty_threshold(alone, alone, 0.05) == -1
+    other = other_class_similarities(directions, labels)
+    for i in range(20):
+        wanted = max(float(directions[i] @ directions[j]) for j in range(20) if labels[j] != labels[i])
+        assert other[i] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_what_is_unlike_everything_has_no_class() -> None:

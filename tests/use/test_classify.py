@@ -63,6 +63,7 @@ def test_model_folder_gives_the_same_answers(package: Path, labelled: Store, mod
     assert again.assessment["raw"]["recordings"] == again.assessment["encoder"]["recordings"]
 
 
+@pytest.mark.slow
 def test_prediction_needs_the_model_folder_alone(model: Path, labelled: Store, tmp_path: Path) -> None:
     moved = shutil.copytree(model, tmp_path / "moved")
     code = "from halp.cli import main; main()"

@@ -85,6 +85,8 @@ def find_package(source: str | os.PathLike[str]) -> Path | None:
     """The package folder that a path or the name of a shipped encoder means; None where it is something else."""
     path = Path(source)
     if path.exists():
+        # a classifier carries the package of its encoder
+        path = path / "encoder" if (path / "encoder" / CONFIG).is_file() else path
         return path if (path / CONFIG).is_file() and (path / WEIGHTS).is_file() else None
     return list_shipped().get(str(source))
 

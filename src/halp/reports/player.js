@@ -91,7 +91,7 @@
       stage.replaceChildren();
       cards = data.rows[state.row].map((clip, place) => {
         const mood = place === 0 ? "query" : clip.good === true ? "good" : clip.good === false ? "bad" : "";
-        const role = place === 0 ? "query" : `neighbour ${place} ${{ good: "✓", bad: "✗" }[mood] ?? ""}`;
+        const role = clip.role ?? (place === 0 ? "query" : `neighbour ${place} ${{ good: "✓", bad: "✗" }[mood] ?? ""}`);
         const card = make(stage, "div", `card ${mood}`);
         const canvas = make(card, "canvas");
         canvas.tabIndex = 0;
@@ -264,7 +264,7 @@
       before = now;
       if (!state.playing || length < 2) return;
       const shown = Math.floor(state.frame);
-      state.frame = (state.frame + (passed / 1000) * RATE * state.speed) % length;
+      state.frame = (state.frame + (passed / 1000) * (data.rate ?? RATE) * state.speed) % length;
       state.steps += 1;
       if (Math.floor(state.frame) !== shown) show();
     }

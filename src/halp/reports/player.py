@@ -26,12 +26,14 @@ _LEVEL = {0: (1, 2, -1.0), 1: (0, 2, 1.0), 2: (0, 1, -1.0)}
 class PlayerClip:
     """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its query.
 
-    A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn.
+    A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands above the
+    caption in place of "query" or "neighbour".
     """
 
     frames: npt.NDArray[np.floating[Any]]
     title: str
     good: bool | None = None
+    role: str | None = None
 
     def __post_init__(self) -> None:
         shape = np.shape(self.frames)
@@ -42,10 +44,11 @@ class PlayerClip:
             )
 
 
-def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis: int = 2) -> str:
+def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis: int = 2, rate: float = 30.0) -> str:
     """The player for rows of clips, each row the query first and then its neighbours; a chooser steps through the rows.
 
     Clips with three coordinates have `up_axis` up and are seen from the front; clips with two have x across and y up.
+    `rate` is how many frames are played per second.
     """
     for clip in (clip for row in rows for clip in row):
         if clip.frames.shape[2] != len(topology):
@@ -59,6 +62,7 @@ def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis:
         "bones": topology.bones,
         "sides": [_side(joint) for joint in topology.joints],
         "head": next((v for v, joint in enumerate(topology.joints) if joint in ("head", "nose")), -1),
+        "rate": rate,
         "rows": [[_packed(clip, up_axis) for clip in row] for row in rows if row],
     }
     # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
@@ -88,6 +92,7 @@ def _packed(clip: PlayerClip, up_axis: int) -> dict[str, Any]:
     reach = np.where(known[..., None], axes - middle, 0.0) / extent
     return {
         "title": clip.title,
+        "role": clip.role,
         "good": clip.good,
         "flat": clip.frames.shape[3] == 2,
         "shape": joints.shape[:3],

@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.use.calibration import Floats, fit_temperature, novelty_threshold, own_class_similarities, softmax
+from halp.use.calibration import (
+    Floats,
+    fit_temperature,
+    novelty_threshold,
+    other_class_similarities,
+    own_class_similarities,
+    softmax,
+)
 from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_head
 
 FOLDS = 5
@@ -95,7 +102,8 @@ def fit_classifier(
     head = replace(head, bank=head.bank[kept], labels=labels[kept])
     similarities = own_class_similarities(head.bank, head.labels, groups[kept])
     known = np.sort(similarities[np.isfinite(similarities)])
-    return Classifier(head, tuple(classes), temperature, novelty_threshold(similarities, unsure), known)
+    threshold = novelty_threshold(similarities, other_class_similarities(head.bank, head.labels), unsure)
+    return Classifier(head, tuple(classes), temperature, threshold, known)
 
 
 def choose_candidate(

@@ -17,7 +17,14 @@ from halp.errors import InputError
 from halp.evaluation.protocols.finetune import Finetuned, FinetuneSettings
 from halp.evaluation.protocols.finetune import finetune as train
 from halp.training import load_encoder
-from halp.use.calibration import Floats, accuracy_interval, fit_temperature, novelty_threshold, own_class_similarities
+from halp.use.calibration import (
+    Floats,
+    accuracy_interval,
+    fit_temperature,
+    novelty_threshold,
+    other_class_similarities,
+    own_class_similarities,
+)
 from halp.use.classifier import UNSURE, Classifier, Labels, folds
 from halp.use.classify import LabelledSource, group_clips
 from halp.use.embed import embed_clips, join_frames
@@ -59,17 +66,18 @@ def finetune(
     given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
     data = _read(encoder, given)
     splits = list(folds(data.labels, data.groups, seed))
-    temperature, similarities, facts = 1.0, None, dict[str, Any]()
+    temperature, own, other, facts = 1.0, None, None, dict[str, Any]()
     if splits:
         kept, held = splits[0]
         first = _train(encoder, data, kept, settings, seed, progress)
-        temperature, similarities, facts = _judge(first, data, kept, held)
+        temperature, own, other, facts = _judge(first, data, kept, held)
     network = _train(encoder, data, np.arange(len(data.labels)), settings, seed, progress)
     head = _head(network, _embed(network.encoder, data.clips), data.labels, len(data.classes))
-    if similarities is None:
-        similarities = own_class_similarities(head.bank, data.labels, data.groups)
-    known = np.sort(similarities[np.isfinite(similarities)])
-    classifier = Classifier(head, data.classes, temperature, novelty_threshold(similarities, unsure), known)
+    if own is None or other is None:
+        own = own_class_similarities(head.bank, data.labels, data.groups)
+        other = other_class_similarities(head.bank, data.labels)
+    known = np.sort(own[np.isfinite(own)])
+    classifier = Classifier(head, data.classes, temperature, novelty_threshold(own, other, unsure), known)
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
     counts = {name: int((data.labels == number).sum()) for number, name in enumerate(data.classes)}
@@ -115,13 +123,17 @@ def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, 
     return Head(Candidate("linear"), classes, mean, scale, bank, labels, weight * scale, bias + weight @ mean)
 
 
-def _judge(network: Finetuned, data: _Clips, kept: Labels, held: Labels) -> tuple[float, Floats, dict[str, Any]]:
-    """Temperature, similarities and accuracy of a network on clips that it was not trained on."""
+def _judge(
+    network: Finetuned, data: _Clips, kept: Labels, held: Labels
+) -> tuple[float, Floats, Floats, dict[str, Any]]:
+    """Temperature, similarities to the own and to other classes, and accuracy, on clips that were not trained on."""
     vectors = _embed(network.encoder, data.clips)
     head = _head(network, vectors[kept], data.labels[kept], len(data.classes))
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
-    similarity = (head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64)
+    product = (head.directions(vectors[held]) @ head.bank.T).astype(np.float64)
+    same = data.labels[held][:, None] == data.labels[kept][None]
+    own, other = np.where(same, product, -1).max(1), np.where(same, -1, product).max(1)
     low, high = accuracy_interval(right, data.recordings[held], data.groups[held])
     score = {
         "accuracy": float(right.mean()),
@@ -130,4 +142,4 @@ def _judge(network: Finetuned, data: _Clips, kept: Labels, held: Labels) -> tupl
         "recordings": len(np.unique(data.recordings[held])),
         "chosen": "fine-tuned, a fifth held out",
     }
-    return fit_temperature(logits, data.labels[held]), similarity, {"encoder": score}
+    return fit_temperature(logits, data.labels[held]), own, other, {"encoder": score}

@@ -1,0 +1,100 @@
+"""Invent a folder of BVH files, as a motion capture suit would give them: three movements of four people, and a long one.
+
+    python examples/make_recordings.py recordings
+
+writes `recordings/{wave,squat,march}/*.bvh` and beside them `long.bvh`, where the movements follow each other.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FPS = 30
+# joint, its parent, offset from it in metres
+BONES = [
+    ("Hips", None, (0, 0, 0)),
+    ("Spine", "Hips", (0, 0.25, 0)),
+    ("Neck", "Spine", (0, 0.28, 0)),
+    ("Head", "Neck", (0, 0.15, 0.02)),
+    ("LeftArm", "Spine", (0.18, 0.24, 0)),
+    ("LeftForeArm", "LeftArm", (0.28, 0, 0)),
+    ("LeftHand", "LeftForeArm", (0.25, 0, 0)),
+    ("RightArm", "Spine", (-0.18, 0.24, 0)),
+    ("RightForeArm", "RightArm", (-0.28, 0, 0)),
+    ("RightHand", "RightForeArm", (-0.25, 0, 0)),
+    ("LeftUpLeg", "Hips", (0.1, -0.05, 0)),
+    ("LeftLeg", "LeftUpLeg", (0, -0.42, 0)),
+    ("LeftFoot", "LeftLeg", (0, -0.42, 0)),
+    ("RightUpLeg", "Hips", (-0.1, -0.05, 0)),
+    ("RightLeg", "RightUpLeg", (0, -0.42, 0)),
+    ("RightFoot", "RightLeg", (0, -0.42, 0)),
+]
+NAMES = [name for name, _, _ in BONES]
+MOVEMENTS = ("wave", "squat", "march")
+
+
+def angles(movement: str, seconds: float, draw: np.random.Generator) -> np.ndarray:
+    """Rotations (frames, joints, 3) about z, x and y in degrees."""
+    time = np.arange(round(seconds * FPS)) / FPS
+    turns = np.zeros((len(time), len(BONES), 3))
+    speed, size, phase = draw.uniform(0.8, 1.2), draw.uniform(0.8, 1.2), draw.uniform(0, 2 * np.pi)
+    swing = np.sin(2 * np.pi * speed * time + phase)
+    turns[:, NAMES.index("LeftArm"), 0], turns[:, NAMES.index("RightArm"), 0] = -75, 75  # arms hang down
+    if movement == "wave":
+        turns[:, NAMES.index("RightArm"), 0] = -40
+        turns[:, NAMES.index("RightForeArm"), 0] = -50 + 40 * size * swing
+    elif movement == "squat":
+        bend = 45 * size * (1 - np.cos(np.pi * speed * time + phase)) / 2
+        for side in ("Left", "Right"):
+            turns[:, NAMES.index(f"{side}UpLeg"), 1] = -1.6 * bend
+            turns[:, NAMES.index(f"{side}Leg"), 1] = 2.2 * bend
+        turns[:, NAMES.index("Spine"), 1] = 0.6 * bend
+    else:
+        for side, way in (("Left", 1), ("Right", -1)):
+            turns[:, NAMES.index(f"{side}UpLeg"), 1] = -35 * size * np.maximum(way * swing, 0)
+            turns[:, NAMES.index(f"{side}Leg"), 1] = 60 * size * np.maximum(way * swing, 0)
+            turns[:, NAMES.index(f"{side}Arm"), 1] = -25 * size * way * swing
+    return turns + draw.normal(0, 1.0, turns.shape)
+
+
+def bvh(turns: np.ndarray, height: float) -> str:
+    """A BVH file of these rotations for a person of this size."""
+
+    def joint(name: str, depth: int) -> list[str]:
+        pad, (x, y, z) = "  " * depth, next(offset for bone, _, offset in BONES if bone == name)
+        children = [bone for bone, parent, _ in BONES if parent == name]
+        channels = "Zrotation Xrotation Yrotation"
+        channels = f"6 Xposition Yposition Zposition {channels}" if not depth else f"3 {channels}"
+        lines = [f"{pad}{'JOINT' if depth else 'ROOT'} {name}", f"{pad}{{"]
+        lines += [f"{pad}  OFFSET {height * x:.4f} {height * y:.4f} {height * z:.4f}", f"{pad}  CHANNELS {channels}"]
+        lines += [line for child in children for line in joint(child, depth + 1)]
+        if not children:
+            lines += [f"{pad}  End Site", f"{pad}  {{", f"{pad}    OFFSET 0 {-0.05 * height:.4f} 0", f"{pad}  }}"]
+        return [*lines, f"{pad}}}"]
+
+    def order(name: str) -> list[int]:
+        below = [bone for bone, parent, _ in BONES if parent == name]
+        return [NAMES.index(name), *(place for child in below for place in order(child))]
+
+    rows = turns[:, order("Hips")].reshape(len(turns), -1)
+    frames = [f"0 {height * 0.95:.4f} 0 " + " ".join(f"{value:.3f}" for value in row) for row in rows]
+    head = ["HIERARCHY", *joint("Hips", 0), "MOTION", f"Frames: {len(rows)}", f"Frame Time: {1 / FPS:.6f}"]
+    return "\n".join([*head, *frames]) + "\n"
+
+
+def main(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for movement in MOVEMENTS:
+        (folder / movement).mkdir(parents=True, exist_ok=True)
+        for person in range(4):
+            for take in range(3):
+                text = bvh(angles(movement, draw.uniform(2.5, 3.5), draw), 0.9 + 0.06 * person)
+                (folder / movement / f"person{person + 1}_{take + 1}.bvh").write_text(text)
+    parts = [angles(movement, 5.0, draw) for movement in ("march", "wave", "squat", "wave", "march")]
+    (folder.parent / "long.bvh").write_text(bvh(np.concatenate(parts), 1.0))
+    print(f"written: {folder} with {3 * 4 * 3} recordings, and {folder.parent / 'long.bvh'}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "recordings"))

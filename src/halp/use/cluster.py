@@ -1,0 +1,144 @@
+"""Groups without labels: k-means on the sphere of vectors, how many by the silhouette, and a typical clip of each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from halp.clips.windows import Cutting
+from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError
+from halp.sampling import generator
+from halp.sphere import kmeans
+from halp.training import load_encoder
+from halp.use.heads import unit
+from halp.use.sources import Source
+from halp.use.vectors import VectorTable, embed_table
+
+MOST_GROUPS = 12  # tried where the number is not given
+_SAMPLE = 1000  # vectors that the silhouette is computed with
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """For every vector its group (the largest is 0), for every group the row of a typical clip; silhouette −1 … 1.
+
+    `silhouettes` holds what each number of groups that was tried had; none were tried where the number was given.
+    """
+
+    group: npt.NDArray[np.int64]
+    typical: npt.NDArray[np.int64]
+    silhouette: float
+    silhouettes: dict[int, float]
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return np.bincount(self.group, minlength=len(self.typical))
+
+
+def cluster(
+    encoder: PackagedEncoder | str | os.PathLike[str],
+    source: Source,
+    *,
+    groups: int | None = None,
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    format: str = "auto",
+    seed: int = 0,
+    cache: bool = True,
+    progress: bool = True,
+) -> tuple[VectorTable, Clusters]:
+    """Group the clips or windows of a source; the table says what the rows are."""
+    encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
+    cutting = Cutting(window, stride, fps)
+    table = embed_table(encoder, source, cutting, format=format, cache=cache, progress=progress)
+    return table, group_vectors(table.vectors, groups, seed=seed)
+
+
+def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
+    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is taken."""
+    if groups is not None and not 1 <= groups <= len(vectors):
+        raise InputError(f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}")
+    rows = directions(vectors)
+    silhouettes: dict[int, float] = {}
+    if groups is None:
+        for count in range(2, min(MOST_GROUPS, len(rows) - 1) + 1):
+            silhouettes[count] = silhouette(rows, _assign(rows, count, seed)[0], seed=seed)
+        groups = max(silhouettes, key=lambda count: silhouettes[count]) if silhouettes else 1
+    group, centres = _assign(rows, groups, seed)
+    order = np.argsort(-np.bincount(group, minlength=groups), kind="stable")
+    group, centres = np.argsort(order)[group], centres[order]
+    own = np.einsum("nf,nf->n", rows, centres[group])
+    typical = [
+        int(np.flatnonzero(group == one)[own[group == one].argmax()]) for one in range(groups) if (group == one).any()
+    ]
+    return Clusters(group, np.array(typical, dtype=np.int64), silhouette(rows, group, seed=seed), silhouettes)
+
+
+def directions(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Unit vectors without the mean that all of them share; as they are where nothing else is left."""
+    centred = np.asarray(vectors, dtype=np.float32) - np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32)
+    flat = np.linalg.norm(centred, axis=1) < 1e-6
+    return unit(np.where(flat[:, None], vectors, centred))
+
+
+def _assign(
+    rows: npt.NDArray[np.float32], groups: int, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    points = torch.from_numpy(rows)
+    centres = kmeans(points, groups, generator=generator(seed, "clusters", groups), starts=3)
+    return (points @ centres.T).argmax(1).numpy(), centres.numpy()
+
+
+def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, seed: int = 0) -> float:
+    """Mean of (b − a) / max(a, b): a is the mean cosine distance to the own group, b to the nearest other one.
+
+    Of many rows a sample is taken. 0 for one group, and for a row that is alone in its own.
+    """
+    if len(rows) > _SAMPLE:
+        chosen = np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False)
+        rows, group = rows[chosen], group[chosen]
+    kinds, group = np.unique(group, return_inverse=True)
+    if len(kinds) < 2:
+        return 0.0
+    distance = np.maximum(1 - rows.astype(np.float64) @ rows.T, 0)
+    member = np.eye(len(kinds))[group]
+    sizes = member.sum(0)
+    sums = distance @ member
+    own_size = sizes[group]
+    inside = sums[np.arange(len(rows)), group] / np.maximum(own_size - 1, 1)
+    means = sums / sizes
+    means[np.arange(len(rows)), group] = np.inf
+    outside = means.min(1)
+    width = (outside - inside) / np.maximum(np.maximum(inside, outside), 1e-12)
+    return float(np.where(own_size > 1, width, 0).mean())
+
+
+def clusters_to_json(table: VectorTable, found: Clusters) -> dict[str, Any]:
+    """Groups with their typical clip and members, largest first."""
+
+    def entry(row: int) -> dict[str, Any]:
+        return {
+            "name": table.name(row),
+            "start": round(float(table.starts[row]), 6),
+            "end": round(float(table.ends[row]), 6),
+        }
+
+    return {
+        "silhouette": round(found.silhouette, 6),
+        "groups": [
+            {
+                "group": number,
+                "size": int((found.group == number).sum()),
+                "typical": entry(int(found.typical[number])),
+                "members": [entry(int(row)) for row in np.flatnonzero(found.group == number)],
+            }
+            for number in range(len(found.typical))
+        ],
+    }
