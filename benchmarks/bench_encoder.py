@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
-from halp.methods.terms import Moment
+from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.skeleton import get_topology
 from halp.sphere import unit
 
@@ -127,7 +126,7 @@ def step_row(hidden: int, cycles: int) -> Row:
     The same model takes both kinds of steps: before the start epoch of the term a step is plain MoCo.
     """
     settings = HalpSettings(start_epoch=1)
-    model = ContrastiveModel(
+    model = MocoMethod(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden),
@@ -143,7 +142,7 @@ def step_row(hidden: int, cycles: int) -> Row:
 
     def step(epoch: int) -> Callable[[], None]:
         def action() -> None:
-            loss, _ = model(first, second, Moment(epoch, generator, watched=False))
+            loss, *_ = model({"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False))
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

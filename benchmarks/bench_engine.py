@@ -22,16 +22,15 @@ from benchmarks.bench_encoder import FrameByFrame
 from benchmarks.engine_plot import plot
 from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
+from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
-from halp.methods.terms import Moment
+from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.sphere import unit
 from halp.training.devices import reuse_memory
-from halp.views import ClipPool, ViewSettings, random_views
 
 BATCH, FRAMES, PERSONS, JOINTS, QUEUE, WIDTH, REFRESH = 64, 64, 2, 25, 16384, 128, 5
 INPUTS = PERSONS * JOINTS * 3
@@ -108,7 +107,7 @@ def growth_rows() -> list[Row]:
 
 def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
-    model = ContrastiveModel(
+    model = MocoMethod(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden, direction="causal"),
@@ -125,7 +124,9 @@ def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 
         chosen = torch.randint(clips, (batch,), generator=generator(0, "order", step[0]))
         views = random_views(pool, chosen.repeat(2), ViewSettings(), generator(0, "views", step[0]))
         first, second = views.chunk(2)
-        loss, _ = model(first, second, Moment(0, generator(0, "terms", step[0]), watched=False))
+        loss, *_ = model(
+            {"query": first, "key": second}, StepContext(0, generator(0, "terms", step[0]), log_metrics=False)
+        )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

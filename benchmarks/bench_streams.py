@@ -9,8 +9,7 @@ import torch
 
 from benchmarks.harness import Row, memory_peak, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
-from halp.methods.terms import Moment
+from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.skeleton import get_topology
 from halp.sphere import unit
 from halp.training.devices import reuse_memory
@@ -46,7 +45,7 @@ def time_rows(hidden: int, cycles: int) -> list[Row]:
 def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
     """A training step without and with hallucinated positives on one model: before their start epoch they do not count."""
     terms = ("infonce", "halp") if len(streams) == 1 else ("infonce", "cmd", "halp")
-    model = ContrastiveModel(
+    model = MocoMethod(
         get_topology("kinect-v2"),
         PERSONS,
         streams=streams,
@@ -63,7 +62,7 @@ def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
 
     def step(epoch: int) -> Step:
         def action() -> None:
-            loss, _ = model(first, second, Moment(epoch, generator, watched=False))
+            loss, *_ = model({"query": first, "key": second}, StepContext(epoch, generator, log_metrics=False))
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.harness import Row, interleaved, milliseconds
-from halp.views import ClipPool, ViewSettings, draw_crops, draw_matrices, random_views, transform
+from halp.augment import ClipPool, ViewSettings, draw_crops, draw_matrices, random_views, transform
 
 CLIPS, BATCH, PERSONS, JOINTS = 200, 64, 2, 25
 

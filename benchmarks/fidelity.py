@@ -16,7 +16,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.harness import RESULTS
-from halp.hallucinate import plan
+from halp.hallucinate import plan_positives
 from halp.sphere import angle, kmeans, log_map, slerp, unit
 
 PROTOTYPES, RECENT, DIRECTIONS, GRID = 20, 256, 60, 512
@@ -53,7 +53,7 @@ def measure(configuration: str, dimensions: int, batches: int, seed: int = 0) ->
 
 def one_scene(key: Tensor, prototypes: Tensor, generator: torch.Generator) -> list[Tensor]:
     """The quantities of `Figures` for every positive of a scene, the minimum by a dense search along the geodesics."""
-    hardest = plan(key, prototypes, count=50, step="hardest", generator=generator)
+    hardest = plan_positives(key, prototypes, count=50, step="hardest", generator=generator)
     closest = prototypes[(key @ prototypes.T).argmax(1)][:, None]
     target = prototypes[hardest.target]
     limit = hardest.step
@@ -69,7 +69,8 @@ def one_scene(key: Tensor, prototypes: Tensor, generator: torch.Generator) -> li
     wrong = (1 - (target * closest).sum(-1)) / lead + (key[:, None] * target).sum(-1) < 0
     exact = exact_limit(key, prototypes, closest, target)
     kept = [
-        plan(key, prototypes, count=50, step=step, generator=generator).kept for step in ("paper", "authors", "hardest")
+        plan_positives(key, prototypes, count=50, step=step, generator=generator).kept
+        for step in ("paper", "authors", "hardest")
     ]
     return [
         elsewhere,

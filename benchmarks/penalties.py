@@ -23,7 +23,7 @@ from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, evaluate
 from halp.training.recipe import load_recipe
-from halp.training.run import build_model
+from halp.training.run import build_method
 
 PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
@@ -31,7 +31,7 @@ PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 def encoders(store: Store) -> dict[str, tuple[PackagedEncoder, int]]:
     """The two baselines, and how many training crops each is fitted on."""
     recipe = load_recipe("cpu-moco")
-    model = build_model(recipe, store.topology, store.persons)
+    model = build_method(recipe, store.topology, store.persons)
     inner = model.get_submodule("pairs.joint.query.encoder")
     untrained = PackagedEncoder(inner, store.topology, persons=store.persons, frames=recipe.views.frames)
     return {"raw": (RawCoordinates(store.topology, persons=store.persons), 0), "untrained": (untrained.eval(), 4)}

@@ -18,7 +18,7 @@ TRAIN = """
 import os, sys, time
 from pathlib import Path
 import torch
-import halp.training.loop as loop
+from halp.augment import ViewMaker
 from halp.cli import main
 torch.set_num_threads(1)
 pause, pids = float(os.environ.get("PAUSE", 0)), os.environ.get("PIDS")
@@ -27,11 +27,11 @@ if "LIMIT" in os.environ:  # no file may grow larger: what a full disk looks lik
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LIMIT"]),) * 2)
 if pids:
     Path(f"{pids}-{os.environ.get('RANK', 0)}").write_text(str(os.getpid()))
-views = loop.random_views
+make = ViewMaker.make
 def slowly(*given):
     time.sleep(pause)
-    return views(*given)
-loop.random_views = slowly
+    return make(*given)
+ViewMaker.make = slowly
 store, run, *settings = sys.argv[1:]
 more = ["--resume"] if os.environ.get("RESUME") else []
 main(["pretrain", "small", "--data", store, "--run", run, "--accelerator", "cpu", *more, "--set", *settings])

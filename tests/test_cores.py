@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 import torch
 
-from halp.contrast.momentum import Branch, encode_all
 from halp.cores import side_by_side
 from halp.encoders.gru import GRUEncoder
+from halp.methods.momentum import ProjectedEncoder, encode_all
 
 
 @pytest.fixture(params=[1, 2, 8])
@@ -72,7 +72,9 @@ def test_a_forked_process_has_workers_of_its_own(cores: int) -> None:
 
 def test_branches_give_the_same_side_by_side_as_one_after_the_other() -> None:
     torch.manual_seed(0)
-    branches = [Branch(GRUEncoder(12, 5, 2, direction=way), 8) for way in ("causal", "bidirectional", "causal")]
+    branches = [
+        ProjectedEncoder(GRUEncoder(12, 5, 2, direction=way), 8) for way in ("causal", "bidirectional", "causal")
+    ]
     branches[2].requires_grad_(False)
     clips = [torch.randn(6, 7, 1, 4, 3) for _ in branches]
     wanted = [parameter for branch in branches[:2] for parameter in branch.parameters()]

@@ -23,8 +23,8 @@ from halp.hallucinate import (
     HallucinatedPositives,
     hallucinate,
     halp_loss,
-    plan,
-    pull,
+    plan_positives,
+    positive_alignment_loss,
 )
 from halp.sphere import angle, hardest_step, kmeans, unit
 
@@ -102,7 +102,9 @@ def drawn(batch: int, count: int, prototypes: int, direction: str, step: str) ->
 def test_settings_of_the_comparison_keep_some_positives_and_drop_others() -> None:
     query, key, prototypes = scene()
     for filter in ("rank", "variant-1"):
-        kept = plan(key, prototypes, query=query, count=200, step="hardest", filter=filter, generator=seeded(0)).kept
+        kept = plan_positives(
+            key, prototypes, query=query, count=200, step="hardest", filter=filter, generator=seeded(0)
+        ).kept
         assert 0.1 < float(kept.float().mean()) < 0.95
 
 
@@ -120,10 +122,10 @@ def test_only_the_query_receives_a_gradient() -> None:
 def test_gradient_passes_gradcheck(reduction: str, direction: str) -> None:
     query, key, prototypes = scene(batch=3, width=4)
     fixed = query.clone()
-    made = plan(key, prototypes, query=fixed, count=6, direction=direction, generator=seeded(1))
+    made = plan_positives(key, prototypes, query=fixed, count=6, direction=direction, generator=seeded(1))
 
     def loss(moving: Tensor) -> Tensor:
-        return pull(moving, made, 0.07, reduction)
+        return positive_alignment_loss(moving, made, 0.07, reduction)
 
     assert torch.autograd.gradcheck(loss, query.requires_grad_())
 
@@ -150,7 +152,7 @@ def test_loss_is_zero_and_has_a_zero_gradient_where_nothing_is_kept(reduction: s
 
 def test_reductions_differ_where_anchors_keep_different_numbers() -> None:
     query, key, prototypes = scene()
-    kept = plan(key, prototypes, query=query, count=20, step="hardest", generator=seeded(0)).kept
+    kept = plan_positives(key, prototypes, query=query, count=20, step="hardest", generator=seeded(0)).kept
     assert kept.sum(1).unique().numel() > 1
     by_positives, by_anchors = (
         halp_loss(query, key, prototypes, count=20, step="hardest", reduction=how, generator=seeded(0))
@@ -181,7 +183,7 @@ def test_kept_is_the_argmax_over_materialised_positives_but_for_rounding(step: s
 def test_ranked_steps_leave_nothing_to_filter(dtype: torch.dtype, direction: str) -> None:
     for seed in range(20):
         query, key, prototypes = scene(16, 12, 4, seed=seed, dtype=dtype)
-        made = plan(
+        made = plan_positives(
             key,
             prototypes,
             query=query,
@@ -199,7 +201,7 @@ def test_ranked_steps_leave_nothing_to_filter(dtype: torch.dtype, direction: str
 
 def test_ranked_steps_reach_as_far_as_the_ranking_over_all_prototypes_admits() -> None:
     _, key, prototypes = scene(10, 8, 5, seed=4)
-    made = plan(key, prototypes, count=400, step="ranked", hardness=1.0, generator=seeded(0))
+    made = plan_positives(key, prototypes, count=400, step="ranked", hardness=1.0, generator=seeded(0))
     for b, z in enumerate(key.numpy()):
         own = slow.closest_prototype(z, prototypes.numpy())
         rivals = [p for j, p in enumerate(prototypes.numpy()) if j != own]
@@ -224,7 +226,7 @@ def test_hardest_positives_lie_on_the_boundary_and_are_kept_where_only_the_pair_
 @pytest.mark.parametrize(("dtype", "margin"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_hardest_step_of_the_plan_is_hardest_step_of_the_sphere(dtype: torch.dtype, margin: float) -> None:
     _, key, prototypes = scene(40, 10, 16, seed=7, dtype=dtype)
-    made = plan(key, prototypes, count=30, step="hardest", filter="none", generator=seeded(0))
+    made = plan_positives(key, prototypes, count=30, step="hardest", filter="none", generator=seeded(0))
     closest = prototypes[(key @ prototypes.T).argmax(1)]
     wanted = hardest_step(key[:, None], closest[:, None], prototypes[made.target])
     torch.testing.assert_close(made.step, wanted, atol=margin, rtol=0)
@@ -233,7 +235,7 @@ def test_hardest_step_of_the_plan_is_hardest_step_of_the_sphere(dtype: torch.dty
 def test_target_is_uniform_over_all_prototypes_but_the_closest() -> None:
     _, key, prototypes = scene(6, 7, 5, seed=5)
     count = 20_000
-    target = plan(key, prototypes, count=count, generator=seeded(0)).target
+    target = plan_positives(key, prototypes, count=count, generator=seeded(0)).target
     closest = (key @ prototypes.T).argmax(1)
     assert closest.unique().numel() > 2
     for b in range(6):
@@ -248,7 +250,7 @@ def test_target_is_uniform_over_all_prototypes_but_the_closest() -> None:
 @pytest.mark.parametrize("step", ["paper", "authors"])
 def test_steps_fill_their_range_uniformly(step: str, hardness: float) -> None:
     _, key, prototypes = scene(5, 6, 12, seed=6)
-    made = plan(key, prototypes, count=4000, step=step, hardness=hardness, generator=seeded(0))
+    made = plan_positives(key, prototypes, count=4000, step=step, hardness=hardness, generator=seeded(0))
     closest = prototypes[(key @ prototypes.T).argmax(1)]
     share = made.step / hardest_step(key[:, None], closest[:, None], prototypes[made.target])
     low, high = (0.0, hardness) if step == "paper" else (1 - hardness, 1.0)
@@ -263,16 +265,20 @@ def test_steps_fill_their_range_uniformly(step: str, hardness: float) -> None:
 
 def test_walk_between_query_and_key_covers_the_whole_geodesic() -> None:
     query, key, prototypes = scene()
-    made = plan(key, prototypes, query=query, direction="query", step="hardest", filter="none", count=2)
+    made = plan_positives(key, prototypes, query=query, direction="query", step="hardest", filter="none", count=2)
     torch.testing.assert_close(made.positives()[:, 0], query)
-    back = plan(key, prototypes, query=query, direction="query", anchor="query", step="hardest", filter="none", count=2)
+    back = plan_positives(
+        key, prototypes, query=query, direction="query", anchor="query", step="hardest", filter="none", count=2
+    )
     torch.testing.assert_close(back.positives()[:, 0], key)
 
 
 def test_variant_2_keeps_everything_as_in_the_paper() -> None:
     query, key, prototypes = scene(30, 10, 4, seed=8, dtype=torch.float32)
     for step in STEPS:
-        assert plan(key, prototypes, query=query, step=step, filter="variant-2", generator=seeded(0)).kept.all()
+        assert plan_positives(
+            key, prototypes, query=query, step=step, filter="variant-2", generator=seeded(0)
+        ).kept.all()
 
 
 def test_loss_draws_the_same_positives_as_hallucinate_and_repeats_with_the_generator() -> None:
@@ -343,7 +349,9 @@ def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_fi
 def test_steps_of_degenerate_scenes_are_in_range(vectors: tuple[Tensor, Tensor, Tensor], seed: int) -> None:
     query, key, prototypes = vectors
     for step, direction in itertools.product(STEPS, DIRECTIONS):
-        made = plan(key, prototypes, query=query, step=step, direction=direction, count=4, generator=seeded(seed))
+        made = plan_positives(
+            key, prototypes, query=query, step=step, direction=direction, count=4, generator=seeded(seed)
+        )
         assert torch.isfinite(made.step).all()
         assert (made.step >= 0).all()
         assert (made.step <= 1).all()
@@ -355,7 +363,7 @@ def test_walk_to_an_opposite_point_stays_where_it_is(direction: str, dtype: torc
     key = sphere_points(8, 6, dtype=dtype)
     query = -key
     prototypes = torch.cat([key[:1], -key[:1]])
-    made = plan(key[:1], prototypes, query=query[:1], direction=direction, step="hardest", count=3)
+    made = plan_positives(key[:1], prototypes, query=query[:1], direction=direction, step="hardest", count=3)
     torch.testing.assert_close(made.positives()[0], key[:1].expand(3, -1))
     torch.testing.assert_close(made.kept_sum(), made.kept.sum() * key[:1])
 

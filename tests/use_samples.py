@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from halp.encoders.packaged import PackagedEncoder, build_architecture
 
 def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PackagedEncoder:
     """A small encoder with random weights for the clips of a store."""
-    architecture = asdict(EncoderSettings(**{"hidden": 16, "layers": 1, "pooling": "mean", **settings}))
+    architecture = EncoderSettings(**{"hidden": 16, "layers": 1, "pooling": "mean", **settings}).to_plain()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inner = build_architecture(architecture, store.topology, store.persons)

@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake; the command line turns it into one sentence and exit code 2."""
+"""Exceptions that the command line turns into one sentence and an exit code; `InputError` is a user's mistake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy."""
+
+    exit_code = 2
+
+
+class Interrupted(Exception):
+    """Training stopped because it was asked to; everything is saved."""
+
+    exit_code = 3
+
+
+class Diverged(Exception):
+    """The loss is not a number any more."""
+
+    exit_code = 1
+
+
+class LostProcess(Exception):
+    """Another process of the job is gone; what was saved last is whole."""
+
+    exit_code = 1
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """Hallucinated latent positives (HaLP): prototypes → targets → hardest step → positives → filter → loss. Torch only.
 
 A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, so its similarity to anything is the same combination
-of products of keys, targets and prototypes. `plan` works out the angles θ and which positives survive the filter from the
-products alone; `hallucinate` then materialises the `(B, G, D)` positives for whoever wants to look at them, and
+of products of keys, targets and prototypes. `plan_positives` works out the angles θ and which positives survive the filter
+from the products alone; `hallucinate` then materialises the `(B, G, D)` positives for whoever wants to look at them, and
 `halp_loss` never does: the sum of the kept positives of a key is one `(B, D)` combination of its key and the prototypes.
 """
 
@@ -27,7 +27,7 @@ SOURCES = ("queue", "batch", "keys")
 
 
 @dataclass(frozen=True)
-class Plan:
+class PositivePlan:
     """How every positive is made: positive g of key b lies at the angle theta[b, g] from its anchor, towards its target."""
 
     anchor: Tensor  # (B, D) where the walk starts
@@ -65,7 +65,7 @@ class Plan:
 
 
 @torch.no_grad()
-def plan(
+def plan_positives(
     key: Tensor,
     prototypes: Tensor,
     *,
@@ -77,7 +77,7 @@ def plan(
     anchor: str = "key",
     direction: str = "prototype",
     generator: torch.Generator | None = None,
-) -> Plan:
+) -> PositivePlan:
     """Draw targets and steps for `count` positives of every key `(B, D)` and decide which are kept.
 
     step: `paper` t ~ U(0, λt*) as the paper writes; `authors` t = (1 − u)·t*, u ~ U(0, λ), as their code draws it;
@@ -140,7 +140,7 @@ def plan(
         kept = theta <= torch.atan2(course.sine, course.cosine).gather(1, target)
     else:
         kept = torch.ones_like(theta, dtype=torch.bool)
-    return Plan(start, course.targets, course.cosine, course.sine, target, theta, kept)
+    return PositivePlan(start, course.targets, course.cosine, course.sine, target, theta, kept)
 
 
 class _Course(NamedTuple):
@@ -182,7 +182,7 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
 
 
 def _draw_others(closest: Tensor, prototypes: int, count: int, generator: torch.Generator | None) -> Tensor:
-    """One target a positive: uniformly any prototype but the closest."""
+    """One target per positive: uniformly any prototype but the closest."""
     device = generator.device if generator is not None else closest.device
     drawn = torch.randint(prototypes - 1, (len(closest), count), generator=generator, device=device).to(closest.device)
     return drawn + (drawn >= closest)
@@ -204,7 +204,7 @@ def hallucinate(
 ) -> tuple[Tensor, Tensor]:
     """Positives `(B, G, D)` of unit length and which of them are kept `(B, G)`, for unit keys `(B, D)`.
 
-    `settings` are those of `plan`: query, step, filter, anchor, direction.
+    `settings` are those of `plan_positives`: query, step, filter, anchor, direction.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> keys, prototypes = torch.eye(8)[:2], torch.eye(8)
@@ -212,7 +212,7 @@ def hallucinate(
     >>> positives.shape, bool(kept.all())
     (torch.Size([2, 5, 8]), True)
     """
-    made = plan(key, prototypes, count=count, hardness=hardness, generator=generator, **settings)
+    made = plan_positives(key, prototypes, count=count, hardness=hardness, generator=generator, **settings)
     return made.positives(), made.kept
 
 
@@ -233,11 +233,13 @@ def halp_loss(
     The mean is taken over all kept `positives` of the batch, or over the `anchors` of each anchor's own mean. Only the
     query receives a gradient. The same generator state draws the same positives as `hallucinate`.
     """
-    made = plan(key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings)
-    return pull(query, made, temperature, reduction)
+    made = plan_positives(key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings)
+    return positive_alignment_loss(query, made, temperature, reduction)
 
 
-def pull(query: Tensor, made: Plan, temperature: float, reduction: str = "positives") -> Tensor:
+def positive_alignment_loss(
+    query: Tensor, made: PositivePlan, temperature: float, reduction: str = "positives"
+) -> Tensor:
     """The loss for positives that are planned already; zero where none is kept."""
     if choose("reduction", reduction, REDUCTIONS) == "anchors":
         total = made.kept_sum(made.kept.sum(1, keepdim=True).clamp_min(1).to(made.theta.dtype).reciprocal())
@@ -291,7 +293,7 @@ class HallucinatedPositives(nn.Module):
             )
         if count < 1:
             raise InputError(
-                f"count = {count}: at least one positive a key is needed; to train without, set the weight to 0"
+                f"count = {count}: at least one positive per key is needed; to train without, set the weight to 0"
             )
         if not 0 < hardness <= 1:
             raise InputError(
@@ -315,7 +317,7 @@ class HallucinatedPositives(nn.Module):
         }
         self.register_buffer("centres", torch.empty(0, 0))
         self.register_buffer("calls", torch.zeros((), dtype=torch.long))
-        self.last: Plan | None = None
+        self.last: PositivePlan | None = None
 
     def forward(
         self,
@@ -331,11 +333,18 @@ class HallucinatedPositives(nn.Module):
             self.centres = prototypes.detach()
         elif self.source == "keys":
             self.centres = key
-        elif self.source == "batch" or int(self.calls) % self.refresh == 0:
-            self.fit(key if self.source == "batch" else recent_keys, generator)
+        elif self.source == "batch":
+            self.fit(key, generator)
+        elif self.needs_recent_keys:
+            self.fit(recent_keys, generator)
         self.calls += 1
-        self.last = plan(key, self.centres, query=query, generator=generator, **self.settings)
-        return pull(query, self.last, self.temperature, self.reduction)
+        self.last = plan_positives(key, self.centres, query=query, generator=generator, **self.settings)
+        return positive_alignment_loss(query, self.last, self.temperature, self.reduction)
+
+    @property
+    def needs_recent_keys(self) -> bool:
+        """Whether the next call clusters recent keys: every `refresh` calls, where the source is the queue."""
+        return self.source == "queue" and int(self.calls) % self.refresh == 0
 
     def fit(self, keys: Tensor | None, generator: torch.Generator | None = None) -> None:
         """Cluster these keys into fresh prototypes (from the present ones where `warm_start` is on)."""

@@ -29,7 +29,7 @@ def test_graph_parts_are_self_parent_and_children_and_weights_of_a_joint_sum_to_
 
 
 def test_network_has_the_published_quarter_width() -> None:
-    encoder = build_encoder(EncoderSettings("stgcn", hidden=256), KINECT_V2, 2)
+    encoder = build_encoder(EncoderSettings("stgcn", output=256), KINECT_V2, 2)
     widths = [block.time.out_channels for block in encoder.blocks]
     assert widths == [16, 16, 16, 16, 32, 32, 32, 64, 64, 256]
     assert [block.stride for block in encoder.blocks] == [1, 1, 1, 1, 2, 1, 1, 2, 1, 1]
@@ -40,7 +40,7 @@ def test_network_has_the_published_quarter_width() -> None:
 @pytest.mark.parametrize("frames", [1, 2, 7, 16])
 @pytest.mark.parametrize("persons", [1, 2])
 def test_shapes_for_any_number_of_frames_and_persons(frames: int, persons: int) -> None:
-    encoder = build_encoder(EncoderSettings("stgcn", hidden=32), KINECT_V1, persons).eval()
+    encoder = build_encoder(EncoderSettings("stgcn", output=32), KINECT_V1, persons).eval()
     clips = torch.randn(3, frames, persons, 20, 3)
     quarter = math.ceil(frames / 4)
     assert encoder.sequence(clips).shape == (3, persons, quarter, 20, 32)
@@ -49,7 +49,7 @@ def test_shapes_for_any_number_of_frames_and_persons(frames: int, persons: int) 
 
 
 def test_training_on_one_frame_and_absent_persons_stays_finite() -> None:
-    encoder = build_encoder(EncoderSettings("stgcn", hidden=16), KINECT_V2, 2)
+    encoder = build_encoder(EncoderSettings("stgcn", output=16), KINECT_V2, 2)
     clips = torch.zeros(4, 1, 2, 25, 3)
     clips[:2, :, 0] = torch.randn(2, 1, 25, 3)
     features = encoder.train()(clips)
@@ -101,14 +101,14 @@ def test_order_of_joints_does_not_matter() -> None:
 
 
 def test_order_of_persons_does_not_matter() -> None:
-    encoder = build_encoder(EncoderSettings("stgcn", hidden=32), KINECT_V1, 2).eval()
+    encoder = build_encoder(EncoderSettings("stgcn", output=32), KINECT_V1, 2).eval()
     clips = torch.randn(3, 8, 2, 20, 3)
     assert torch.allclose(encoder(clips), encoder(clips.flip(2)), atol=1e-5)
 
 
 def test_clips_of_another_topology_and_wrong_sizes_are_refused_in_one_sentence() -> None:
-    encoder = build_encoder(EncoderSettings("stgcn", hidden=16), KINECT_V1, 1)
+    encoder = build_encoder(EncoderSettings("stgcn", output=16), KINECT_V1, 1)
     with pytest.raises(InputError, match="another topology"):
         encoder(torch.zeros(1, 2, 1, 25, 3))
     with pytest.raises(InputError, match="at least 1"):
-        build_encoder(EncoderSettings("stgcn", hidden=16, layers=0), KINECT_V1, 1)
+        build_encoder(EncoderSettings("stgcn", output=16, stages=0), KINECT_V1, 1)

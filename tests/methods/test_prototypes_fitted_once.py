@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 import halp.hallucinate
 from safetensors.torch import save_file
-from halp.contrast.parallel import share, synchronised
+from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
-from halp.methods.terms import Moment
+from halp.methods import MocoMethod, ContrastSettings, HalpSettings
+from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 
 torch.set_num_threads(1)
@@ -40,7 +40,7 @@ for name, queue, settings in (
     ("batch", 0, HalpSettings(**small, source="batch")),
 ):
     torch.manual_seed(0)
-    model = ContrastiveModel(
+    model = MocoMethod(
         KINECT_V1,
         1,
         streams=("joint", "motion"),
@@ -50,12 +50,12 @@ for name, queue, settings in (
         halp=settings,
         generator=torch.Generator().manual_seed(1),
     )
-    model = synchronised(model, torch.device("cpu"))
+    model = synchronise_batch_norm(model, torch.device("cpu"))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for step in range(6):
         g = torch.Generator().manual_seed(step)
         first, second = torch.randn(2, 8, 6, 1, 20, 3, generator=g)
-        loss, _ = model(first[share(8)], second[share(8)], Moment(0, g, False, 8))
+        loss, *_ = model({"query": first[rank_rows(8)], "key": second[rank_rows(8)]}, StepContext(0, g, False, 8))
         found[f"{name}/{step}/loss"] = loss.detach()
         for parameter, gradient in zip(trained, torch.autograd.grad(loss, trained)):
             if world > 1:

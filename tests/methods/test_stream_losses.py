@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.contrast.distillation import distillation_loss, nearest_rows, teach
-from halp.contrast.mining import mining_loss
-from halp.contrast.queue import KeyQueue
-from halp.methods.cmd import CmdSettings, CmdTerm
-from halp.methods.cross import CrossTerm
-from halp.methods.guidance import group_means, guided_prototypes, partner
-from halp.methods.mining import MiningSettings, MiningTerm
-from halp.methods.terms import InfoNCETerm, Moment, StreamBatch
+from halp.losses.distillation import distillation_loss, nearest_rows, teacher_targets
+from halp.losses.mined_positives import mining_loss
+from halp.methods import StepContext, StreamBatch
+from halp.methods.queue import KeyQueue
+from halp.methods.terms.cmd import CmdSettings, CmdTerm
+from halp.methods.terms.crossclr import MiningSettings, MiningTerm
+from halp.methods.terms.guidance import group_means, guided_prototypes, partner
+from halp.methods.terms.infonce import InfoNCETerm
+from halp.methods.terms.isc import CrossTerm
 from halp.sphere import karcher_mean, kmeans
 
 STREAMS = ("joint", "motion", "bone")
@@ -53,8 +54,8 @@ def arrays(batches: Batches, queue: KeyQueue) -> tuple[dict[str, np.ndarray], ..
     )
 
 
-def moment(epoch: int = 0) -> Moment:
-    return Moment(epoch, torch.Generator().manual_seed(0))
+def moment(epoch: int = 0) -> StepContext:
+    return StepContext(epoch, torch.Generator().manual_seed(0))
 
 
 def compare(term: nn.Module, batches: Batches, queue: KeyQueue, loss: float, gradients: dict[str, np.ndarray]) -> None:
@@ -108,7 +109,7 @@ def test_nearest_rows_are_the_largest_entries(dtype: torch.dtype, count: int) ->
 
 def test_the_teacher_chooses_the_rows_and_the_positive_is_not_among_them() -> None:
     key, queue = torch.eye(4)[:1], torch.eye(4)[[1, 0, 2, 0]] * torch.tensor([[1.0], [0.9], [1.0], [0.8]])
-    lesson = teach(key, queue, 2)
+    lesson = teacher_targets(key, queue, 2)
     assert sorted(lesson.rows[0].tolist()) == [1, 3]
     assert torch.allclose(lesson.probability.sum(1), torch.ones(1))
     # a student whose own nearest rows are others is compared on the teacher's rows all the same
@@ -139,7 +140,7 @@ def test_mining_equals_its_definition(streams: tuple[str, ...], top: int) -> Non
 
 def test_mining_is_info_nce_before_its_epoch_and_until_the_queue_is_full() -> None:
     batches, queue = case()
-    plain, _ = InfoNCETerm(0.07)(batches, queue, moment())
+    plain, _ = InfoNCETerm(temperature=0.07)(batches, queue, moment())
     term = MiningTerm(MiningSettings(start_epoch=5), STREAMS, 0.07)
     before, seen = term(batches, queue, moment(4))
     after, mined = term(batches, queue, moment(5))
@@ -164,12 +165,12 @@ def test_streams_that_agree_on_their_neighbours_are_seen_to() -> None:
 def test_cross_equals_its_definition() -> None:
     batches, queue = case(("joint", "joint@stgcn"))
     loss, gradients = slow.cross(*arrays(batches, queue), temperature=0.07)
-    compare(CrossTerm(0.07), batches, queue, loss, gradients)
+    compare(CrossTerm(temperature=0.07), batches, queue, loss, gradients)
 
 
 def test_cross_without_a_queue_contrasts_with_the_other_clips_of_the_other_representation() -> None:
     batches, _ = case(("joint", "joint@stgcn"))
-    value, _ = CrossTerm(0.07)(batches, KeyQueue(list(batches), 0, 6), moment())
+    value, _ = CrossTerm(temperature=0.07)(batches, KeyQueue(list(batches), 0, 6), moment())
     queries, keys, _ = arrays(batches, KeyQueue(list(batches), 0, 6))
     expected = 0.0
     for i in range(4):

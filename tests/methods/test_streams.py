@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,17 @@ import halp
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
-from halp.methods import TERMS, CmdSettings, ContrastiveModel, ContrastSettings, HalpSettings, MiningSettings
-from halp.methods.guidance import guided_prototypes
-from halp.methods.registry import Kind, register_term
-from halp.methods.terms import Moment
+from halp.methods import (
+    TERMS,
+    CmdSettings,
+    ContrastSettings,
+    HalpSettings,
+    MiningSettings,
+    MocoMethod,
+    StepContext,
+    register_term,
+)
+from halp.methods.terms.guidance import guided_prototypes
 from halp.skeleton import KINECT_V1
 from halp.training import Recipe, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
@@ -27,38 +35,40 @@ METHODS = {
     "halp-cmd": ("small-halp-cmd",),
     "guided": ("small-halp-cmd", "halp.guide=cross"),
     "crosclr-b": ("small-crosclr-b", "mining.start_epoch=1"),
-    "isc": ("small-isc", "encoders.stgcn.hidden=16", "encoders.stgcn.layers=2"),
-    "halp-isc": ("small-isc", "encoders.stgcn.hidden=16", "encoders.stgcn.layers=1", 'terms=["cross", "halp"]'),
+    "isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=2"),
+    "halp-isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=1", 'terms=["cross", "halp"]'),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
 }
 
 
 def recipe(method: str, tiny: tuple[str, ...], *more: str) -> Recipe:
     name, *changes = METHODS[method]
+    has_halp = "halp" in load_recipe(name, changes).terms
+    fitting = [setting for setting in tiny if has_halp or not setting.startswith("halp.")]
     # a queue that no batch of 16 divides, so that writes wrap around in the middle of a batch
-    return load_recipe(name, (*tiny, "contrast.queue=37", *changes, *more))
+    return load_recipe(name, (*changes, *fitting, "contrast.queue=37", *more))
 
 
-def model(streams: tuple[str, ...] = THREE, **changes: object) -> ContrastiveModel:
+def model(streams: tuple[str, ...] = THREE, **changes: object) -> MocoMethod:
     torch.manual_seed(0)
     settings: dict[str, object] = {
         "encoder": EncoderSettings(hidden=4, layers=1),
-        "encoders": {"stgcn": EncoderSettings("stgcn", hidden=8, layers=1)},
+        "encoders": {"stgcn": EncoderSettings("stgcn", output=8, stages=1)},
         "contrast": ContrastSettings(dimension=8, queue=19, momentum=0.9),
         "halp": HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, refresh=2),
         "mining": MiningSettings(start_epoch=0),
         **changes,
     }
-    return ContrastiveModel(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
+    return MocoMethod(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
 
 
-def views(seed: int = 0) -> tuple[Tensor, Tensor]:
+def views(seed: int = 0) -> dict[str, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 6, 1, 20, 3, generator=g), torch.randn(8, 6, 1, 20, 3, generator=g)
+    return {view: torch.randn(8, 6, 1, 20, 3, generator=g) for view in ("query", "key")}
 
 
-def moment(epoch: int = 0, seed: int = 0) -> Moment:
-    return Moment(epoch, torch.Generator().manual_seed(seed))
+def moment(epoch: int = 0, seed: int = 0) -> StepContext:
+    return StepContext(epoch, torch.Generator().manual_seed(seed))
 
 
 def final_files(run: Path) -> dict[str, bytes]:
@@ -99,7 +109,7 @@ def test_streams_side_by_side_give_the_loss_and_gradients_of_streams_in_turn() -
         try:
             torch.set_num_threads(number)
             made = model(terms=("infonce", "cmd"))
-            loss, _ = made(*views(0), moment(seed=0))
+            loss, *_ = made(views(0), moment(seed=0))
             loss.backward()
         finally:
             torch.set_num_threads(threads)
@@ -113,7 +123,7 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
     made = model(terms=("infonce", "cmd"))
     seen: dict[str, list[Tensor]] = {stream: [] for stream in THREE}
 
-    def record(model: ContrastiveModel) -> None:
+    def record(model: MocoMethod) -> None:
         for stream in THREE:
             key: nn.Module = model.pairs[stream].key  # type: ignore[assignment]
             key.register_forward_hook(lambda *call, stream=stream: seen[stream].append(call[2].clone()))
@@ -126,12 +136,12 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
 
     record(made)
     for step in range(3):
-        made(*views(step), moment(seed=step))
+        made(views(step), moment(seed=step))
     resumed = model(terms=("infonce", "cmd"))
     resumed.load_state_dict(made.state_dict())
     record(resumed)
     for step in range(3, 7):
-        resumed(*views(step), moment(seed=step))
+        resumed(views(step), moment(seed=step))
         rows = [which(resumed.queue.keys(stream), stream) for stream in THREE]
         assert rows[0] == rows[1] == rows[2]
         written = 8 * (step + 1)
@@ -152,7 +162,7 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
 def test_any_terms_compose_and_train_all_query_branches_only(streams: tuple[str, ...], terms: tuple[str, ...]) -> None:
     made = model(streams, terms=terms)
     for step in range(4):
-        loss, metrics = made(*views(step), moment(seed=step))
+        loss, metrics, _ = made(views(step), moment(seed=step))
     loss.backward()
     assert torch.isfinite(loss)
     for name, parameter in made.named_parameters():
@@ -164,7 +174,7 @@ def test_sum_of_terms_is_the_sum_of_each_alone() -> None:
     def value(*terms: str) -> Tensor:
         made = model(terms=terms)
         for step in range(4):
-            loss, _ = made(*views(step), moment(seed=step))
+            loss, *_ = made(views(step), moment(seed=step))
         return loss
 
     assert torch.allclose(value("infonce", "cmd"), value("infonce") + value("cmd"), atol=1e-5)
@@ -173,13 +183,13 @@ def test_sum_of_terms_is_the_sum_of_each_alone() -> None:
 def test_all_key_encoders_follow_while_positives_are_mined() -> None:
     made = model(terms=("mining",))
     for step in range(3):
-        made(*views(step), moment())
+        made(views(step), moment())
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if ".query." in name:
                 parameter.add_(0.1)
     before = {name: value.clone() for name, value in made.named_parameters() if ".key." in name}
-    _, metrics = made(*views(9), moment())
+    _, metrics, _ = made(views(9), moment())
     assert "bone/loss_mining" in metrics
     after = dict(made.named_parameters())
     assert all(not torch.equal(after[name], value) for name, value in before.items())
@@ -188,16 +198,16 @@ def test_all_key_encoders_follow_while_positives_are_mined() -> None:
 def test_guided_positives_use_the_clusters_of_the_other_streams_by_turns() -> None:
     made = model(terms=("infonce", "halp"), halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, guide="cross"))
     for step in range(3):  # the queue of 19 is full, and prototypes are due with the next batch
-        made(*views(step), moment(seed=step))
+        made(views(step), moment(seed=step))
     term = made.terms["halp"].streams["joint"]  # type: ignore[index, union-attr]
     assert len(term.centres) == 0
     made.terms["halp"].settings = HalpSettings(1.0, 0, 3, 5, recent=16, refresh=2, guide="cross")
     for guide in ("motion", "bone"):
         recent = {stream: made.queue.recent(stream, 16) for stream in THREE}
-        made(*views(7), moment(seed=11))
+        made(views(7), moment(seed=11))
         expected = guided_prototypes(recent["joint"], recent[guide], 3, torch.Generator().manual_seed(11))
         assert torch.equal(term.centres, expected), guide
-        made(*views(8), moment(seed=12))
+        made(views(8), moment(seed=12))
         assert torch.equal(term.centres, expected), "prototypes last until the next refresh"
 
 
@@ -208,19 +218,33 @@ def test_representations_of_one_stream_have_their_own_encoders() -> None:
 
 
 def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
-    class Quiet(nn.Module):
-        def forward(
-            self, streams: Mapping[str, object], queue: object, moment: object
-        ) -> tuple[Tensor, dict[str, Tensor]]:
-            return torch.zeros(()), {"quiet": torch.ones(())}
+    @dataclass(frozen=True)
+    class QuietSettings:
+        level: float = 1.0
 
-    register_term("quiet", Kind(lambda settings, streams, temperature: Quiet()))
+    class Quiet(nn.Module):
+        def __init__(self, settings: QuietSettings, streams: object, temperature: float) -> None:
+            super().__init__()
+            self.level = settings.level
+
+        def forward(
+            self, streams: Mapping[str, object], queue: object, context: object
+        ) -> tuple[Tensor, dict[str, Tensor]]:
+            return torch.zeros(()), {"quiet": torch.tensor(self.level)}
+
+    register_term("quiet", QuietSettings)(Quiet)
     try:
-        assert "quiet" in load_recipe("small", ['terms=["infonce", "quiet"]']).terms
-        _, metrics = model(terms=("infonce", "quiet"))(*views(), moment())
-        assert float(metrics["quiet"]) == 1
+        chosen = load_recipe("small", ['terms=["infonce", "quiet"]', "quiet.level=0.5"])
+        assert chosen.quiet == QuietSettings(0.5)
+        assert Recipe().terms == ("infonce", "halp")
+        _, metrics, _ = model(terms=("infonce", "quiet"), quiet=chosen.quiet)(views(), moment())
+        assert float(metrics["quiet"]) == 0.5
+        with pytest.raises(InputError, match=r"section \[quiet\] would be ignored"):
+            load_recipe("small", ["quiet.level=0.5"])
+        with pytest.raises(InputError, match=r"did you mean 'quiet\.level'"):
+            load_recipe("small", ['terms=["infonce", "quiet"]', "quiet.levle=0.5"])
     finally:
-        del TERMS["quiet"]
+        TERMS.remove("quiet")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +267,7 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-isc", "encoders.stgcn.name=stgn", "unknown encoder 'stgn': did you mean 'stgcn'"),
         ("small-isc", "encoders.stgcn=3", "'encoders.stgcn' is a section"),
         ("small-isc", "encoders=3", "'encoders' holds sections"),
-        ("small-isc", "encoders.stgcn.hiden=3", "did you mean 'encoders.stgcn.hidden'"),
+        ("small-isc", "encoders.stgcn.outputs=3", "did you mean 'encoders.stgcn.output'"),
         ("small-halp-cmd", "halp.guide=crossed", "unknown guide 'crossed': did you mean 'cross'"),
         ("small", "halp.guide=cross", "takes the clusters of another stream"),
         ("small-halp-cmd", 'halp={guide="cross", source="batch"}', "guide = 'cross' needs source = 'queue'"),
@@ -288,7 +312,7 @@ def test_published_recipes_have_the_papers_settings(
     assert mining.mining == MiningSettings(150, 1)
     isc = load_recipe(f"{data}-isc")
     assert (isc.streams, isc.terms, isc.encoder.input_norm) == (("joint", "joint@stgcn"), ("cross",), False)
-    assert (isc.encoders["stgcn"].name, isc.encoders["stgcn"].hidden) == ("stgcn", 256)
+    assert (isc.encoders["stgcn"].name, isc.encoders["stgcn"].output) == ("stgcn", 256)
 
 
 def test_checkpoint_of_a_method_holds_queue_and_prototypes_of_every_stream(

@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
-from halp.contrast.parallel import share, synchronised
+from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings, MiningSettings
-from halp.methods.terms import Moment
+from halp.methods import MocoMethod, ContrastSettings, HalpSettings, MiningSettings
+from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 
 torch.set_num_threads(1)
@@ -33,23 +33,23 @@ for name, streams, terms in (
     ("isc", ("joint", "joint@stgcn"), ("cross",)),
 ):
     torch.manual_seed(0)
-    model = ContrastiveModel(
+    model = MocoMethod(
         KINECT_V1,
         1,
         streams=streams,
         terms=terms,
         encoder=EncoderSettings(hidden=4, layers=1),
-        encoders={"stgcn": EncoderSettings("stgcn", hidden=8, layers=1)},
+        encoders={"stgcn": EncoderSettings("stgcn", output=8, stages=1)},
         contrast=ContrastSettings(dimension=8, queue=19, momentum=0.9),
         halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, guide="cross"),
         mining=MiningSettings(start_epoch=0),
         generator=torch.Generator().manual_seed(1),
     )
-    model = synchronised(model, torch.device("cpu"))
+    model = synchronise_batch_norm(model, torch.device("cpu"))
     for step in range(4):
         g = torch.Generator().manual_seed(step)
         first, second = torch.randn(2, 8, 6, 1, 20, 3, generator=g)
-        loss, _ = model(first[share(8)], second[share(8)], Moment(0, g, False, 8))
+        loss, *_ = model({"query": first[rank_rows(8)], "key": second[rank_rows(8)]}, StepContext(0, g, False, 8))
         found[f"{name}/loss/{step}"] = loss.detach()
     loss.backward()
     for stream in streams:

@@ -15,14 +15,13 @@ import pytest
 import torch
 from jobs import final_files
 
-import halp.training.loop as loop
+from halp.augment import ViewMaker
 from halp.clips.store import Store
-from halp.methods import ContrastiveModel
-from halp.methods.terms import Metrics, Moment
+from halp.errors import Diverged, Interrupted
+from halp.methods import MocoMethod, StepContext
+from halp.methods.base import Metrics
 from halp.training import Run, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
-from halp.training.stopping import Interrupted
-from halp.training.watch import Diverged
 
 
 @pytest.fixture
@@ -58,16 +57,16 @@ def test_run_that_a_signal_stops_goes_on_with_the_scale_it_had(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     whole = train(tiny, store, tmp_path / "whole")
-    views, left = loop.random_views, [steps]
+    views, left = ViewMaker.make, [steps]
 
-    def signalled(*given: Any) -> torch.Tensor:
+    def signalled(*given: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGTERM)
         return views(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "random_views", signalled)
+        patch.setattr(ViewMaker, "make", signalled)
         with pytest.raises(Interrupted):
             train(tiny, store, tmp_path / "parts")
     assert newest_checkpoint(tmp_path / "parts" / "checkpoints").state["step"] == steps
@@ -82,16 +81,16 @@ def test_killed_half_precision_run_resumes_in_the_same_bytes(
     program = """
 import functools, os, sys, torch
 torch.amp.GradScaler = functools.partial(torch.amp.GradScaler, growth_interval=2)
-import halp.training.loop as loop
+from halp.augment import ViewMaker
 from halp.cli import main
 kill, *arguments = sys.argv[1:]
-views, left = loop.random_views, [int(kill)]
+views, left = ViewMaker.make, [int(kill)]
 def deadly(*given):
     left[0] -= 1
     if left[0] == 0:
         os.kill(os.getpid(), 9)
     return views(*given)
-loop.random_views = deadly
+ViewMaker.make = deadly
 main(arguments)
 """
     options = ["--accelerator", "cpu", "--precision", "16-mixed"]
@@ -183,13 +182,13 @@ def test_step_that_overflows_is_skipped_and_training_goes_on(
 def test_loss_that_is_no_number_stops_a_scaled_run(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = ContrastiveModel.loss
+    loss = MocoMethod.loss
 
-    def broken(self: ContrastiveModel, batches: Any, moment: Moment) -> tuple[torch.Tensor, Metrics]:
+    def broken(self: MocoMethod, batches: Any, moment: StepContext) -> tuple[torch.Tensor, Metrics]:
         value, metrics = loss(self, batches, moment)
         return value * (torch.inf if moment.epoch == 1 else 1), metrics
 
-    monkeypatch.setattr(ContrastiveModel, "loss", broken)
+    monkeypatch.setattr(MocoMethod, "loss", broken)
     with pytest.raises(Diverged, match="at step 5 "):
         train(tiny, store, tmp_path / "run")
     assert newest_checkpoint(tmp_path / "run" / "checkpoints").state["step"] == 5

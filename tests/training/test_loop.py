@@ -77,10 +77,10 @@ def test_run_that_a_signal_ends_in_the_middle_of_an_epoch_resumes_exactly(
     run, step = tmp_path / "signalled", steps_an_epoch(store) + 3
     # the process signals itself, so that the signal arrives at the same step on any machine
     program = (
-        "import os, halp.training.loop as loop\nviews, left = loop.random_views, [STEP]\n"
+        "import os\nfrom halp.augment import ViewMaker\nviews, left = ViewMaker.make, [STEP]\n"
         "def signalled(*given):\n    left[0] -= 1\n"
         "    if not left[0]:\n        os.kill(os.getpid(), NUMBER)\n    return views(*given)\n"
-        "loop.random_views = signalled\nfrom halp.cli import main; main()"
+        "ViewMaker.make = signalled\nfrom halp.cli import main; main()"
     )
     program = program.replace("STEP", str(step)).replace("NUMBER", str(int(number)))
     arguments = ["pretrain", "small", "--data", str(store.path), "--run", str(run), "--set", *tiny]

@@ -16,7 +16,7 @@ from jobs import TRAIN, final_files, launched, start, wait_for_steps
 from torch import nn
 
 from halp.clips.store import Store
-from halp.contrast.parallel import GlobalBatchNorm, anywhere, gather, share, world
+from halp.distributed import GlobalBatchNorm, any_rank, gather, rank_rows, world_size
 from halp.errors import InputError
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
@@ -26,16 +26,16 @@ from halp.training.devices import launch
 def test_shares_cover_a_batch_in_order() -> None:
     for total in range(1, 20):
         for ranks in range(1, 6):
-            rows = [i for number in range(ranks) for i in range(total)[share(total, number, ranks)]]
+            rows = [i for number in range(ranks) for i in range(total)[rank_rows(total, number, ranks)]]
             assert rows == list(range(total))
 
 
 def test_one_process_needs_no_communication() -> None:
     x = torch.randn(3, 2)
-    assert world() == 1
+    assert world_size() == 1
     assert gather(x, 3) is x
-    assert anywhere(True)
-    assert not anywhere(False)
+    assert any_rank(True)
+    assert not any_rank(False)
     norm, rows = nn.BatchNorm1d(4), torch.randn(10, 4)
     assert torch.equal(GlobalBatchNorm.of(norm)(rows), norm(rows))
 
@@ -43,7 +43,7 @@ def test_one_process_needs_no_communication() -> None:
 PROBE = """
 import torch, sys
 from torch import nn
-from halp.contrast.parallel import GlobalBatchNorm, gather, share, world
+from halp.distributed import GlobalBatchNorm, gather, rank_rows, world_size
 torch.distributed.init_process_group("gloo")
 g = torch.Generator().manual_seed(0)
 x, weight = torch.randn(7, 4, generator=g, dtype=torch.double).float(), torch.randn(7, 4, generator=g)
@@ -54,7 +54,7 @@ def run(norm, rows, total):
     loss.backward()
     return loss, rows.grad
 norm = GlobalBatchNorm.of(nn.BatchNorm1d(4))
-loss, grad = run(norm, x[share(7)], 7)
+loss, grad = run(norm, x[rank_rows(7)], 7)
 for p in norm.parameters():
     torch.distributed.all_reduce(p.grad)
 plain = nn.BatchNorm1d(4)
@@ -64,9 +64,9 @@ want = (out * weight).sum() + out.square().prod(1).sum()
 want.backward()
 close = lambda a, b: torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 close(loss, want)
-close(grad / world(), rows.grad[share(7)])
+close(grad / world_size(), rows.grad[rank_rows(7)])
 for a, b in zip(norm.parameters(), plain.parameters()):
-    close(a.grad / world(), b.grad)
+    close(a.grad / world_size(), b.grad)
 close(norm.running_mean, plain.running_mean)
 close(norm.running_var, plain.running_var)
 assert int(norm.num_batches_tracked) == 1

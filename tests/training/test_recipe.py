@@ -100,7 +100,7 @@ def test_missing_and_broken_files_get_one_sentence(tmp_path: Path) -> None:
         load_recipe("smal")
     broken = tmp_path / "broken.toml"
     broken.write_text("epochs = = 3")
-    with pytest.raises(InputError, match="no valid TOML"):
+    with pytest.raises(InputError, match="not valid TOML"):
         load_recipe(broken)
     broken.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="cannot be read"):

@@ -7,12 +7,14 @@ from typing import cast
 import torch
 
 from halp.analysis.similarities import Table
+from halp.augment import ClipPool, ViewMaker
 from halp.clips.store import Store
-from halp.hallucinate import HallucinatedPositives, plan
-from halp.methods.terms import HalpTerm
+from halp.hallucinate import HallucinatedPositives, plan_positives
+from halp.methods import MocoMethod
+from halp.methods.terms.halp import HalpTerm
 from halp.sampling import generator
+from halp.streams import derive
 from halp.training.run import Run
-from halp.views import ClipPool, derive, random_views
 
 _CLIPS = 64  # keys to choose one from
 
@@ -25,8 +27,8 @@ def prototype_similarities(run: Run, store: Store) -> dict[str, tuple[list[int],
     """
     model = run.model().eval()
     stream = run.recipe.streams[0]
-    halp = dict(model.terms.items()).get("halp")
-    if not isinstance(halp, HalpTerm):
+    halp = dict(model.terms.items()).get("halp") if isinstance(model, MocoMethod) else None
+    if not isinstance(model, MocoMethod) or not isinstance(halp, HalpTerm):
         return {}
     term = cast(HallucinatedPositives, halp.streams[stream])
     centres = term.centres
@@ -34,10 +36,10 @@ def prototype_similarities(run: Run, store: Store) -> dict[str, tuple[list[int],
         return {}
     pool = ClipPool.from_store(store)
     clips = torch.arange(min(_CLIPS, len(store)))
-    views = random_views(pool, clips, run.recipe.views, generator(run.recipe.seed, "report"))
+    views = ViewMaker(run.recipe.views, {"key": None}, store.topology, pool, run.recipe.seed).make(clips, 0, 0)["key"]
     pair: torch.nn.Module = model.pairs[stream]
     keys = pair.get_submodule("key")(derive(views, stream, model.topology))
-    made = plan(keys, centres, query=keys, generator=generator(run.recipe.seed, "report", 1), **term.settings)
+    made = plan_positives(keys, centres, query=keys, generator=generator(run.recipe.seed, "report", 1), **term.settings)
     # the key with the most even share of kept and dropped positives shows both kinds
     chosen = int((made.kept.float().mean(1) - 0.5).abs().argmin())
     good, bad = made.kept[chosen].nonzero()[:2, 0], (~made.kept[chosen]).nonzero()[:1, 0]

@@ -14,7 +14,6 @@ from halp._version import __version__
 
 from halp.cli import start, data, training, results, use, classify  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process
-from halp.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
 # The second is some microseconds, where the library is GNU's.
@@ -42,12 +41,10 @@ def main(arguments: list[str] | None = None) -> None:
             args=arguments[1:] if nested else arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
-    except InputError as error:
-        _fail(str(error), 2)
     except KeyboardInterrupt:
         _fail("stopped", 130)
     except Exception as error:
-        code = {"Interrupted": 3, "Diverged": 1, "LostProcess": 1}.get(type(error).__name__)
+        code = getattr(error, "exit_code", None)
         if code is None:
             raise
         _fail(str(error), code)

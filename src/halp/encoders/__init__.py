@@ -1,72 +1,83 @@
-"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry."""
+"""Encoders: joint clips `(B, T, P, V, C)` → features `(B, F)`, by name in a registry, each with settings of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
-from halp.encoders.gru import GRUEncoder
-from halp.encoders.stgcn import STGCNEncoder
-from halp.errors import InputError, choose
+from halp.config import build_settings, field_types, plain
+from halp.errors import InputError
+from halp.registry import Registry
 from halp.skeleton import Topology
-from halp.views import split_stream
+from halp.streams import split_stream
 
 
-@dataclass(frozen=True)
+class Encoder(Protocol):
+    """What an encoder has to offer; encoders with a feature map before pooling also have `sequence` and `pool`."""
+
+    output_size: int
+
+    def __call__(self, clips: Tensor) -> Tensor:
+        """Features `(B, output_size)` of clips `(B, T, P, V, C)`."""
+        ...
+
+
+ENCODERS: Registry[Callable[..., nn.Module]] = Registry("encoder")
+#: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
+register_encoder = ENCODERS.register
+
+
 class EncoderSettings:
-    """Which encoder and how large. The defaults are those of the paper."""
+    """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is refused.
 
-    name: str = "gru"
-    hidden: int = 1024
-    layers: int = 3
-    direction: str = "bidirectional"
-    pooling: str = "last"
-    input_norm: bool = True
+    >>> import halp.encoders
+    >>> EncoderSettings("gru", hidden=8).hidden
+    8
+    >>> EncoderSettings("stgcn", direction="causal")
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: unknown setting 'encoder.direction': Known here: encoder.output, ...
+    """
 
+    name: str
+    settings: Any
 
-Builder = Callable[[EncoderSettings, Topology, int], nn.Module]
-_ENCODERS: dict[str, Builder] = {}
+    def __init__(self, name: str = "gru", prefix: str = "encoder.", **settings: Any) -> None:
+        kind = ENCODERS[name].settings
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "settings", build_settings(kind, settings, prefix))
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("settings", "name") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.settings, name)
 
-def register_encoder(name: str) -> Callable[[Builder], Builder]:
-    """Make an encoder known by name; it has to have `output_size` and turn `(B, T, P, V, C)` into `(B, output_size)`."""
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"settings cannot be changed; make new ones with another {name}")
 
-    def add(builder: Builder) -> Builder:
-        _ENCODERS[name] = builder
-        return builder
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncoderSettings) and (self.name, self.settings) == (other.name, other.settings)
 
-    return add
+    def __hash__(self) -> int:
+        return hash((self.name, self.settings))
+
+    def __repr__(self) -> str:
+        return f"EncoderSettings({self.name!r}, {self.settings})"
+
+    def to_plain(self) -> dict[str, Any]:
+        return {"name": self.name, **plain(self.settings)}
 
 
 def list_encoders() -> list[str]:
     """Names of all known encoders."""
-    return sorted(_ENCODERS)
+    return list(ENCODERS)
 
 
 def build_encoder(settings: EncoderSettings, topology: Topology, persons: int) -> Any:
     """A fresh encoder for clips of that topology and number of persons."""
-    return _ENCODERS[choose("encoder", settings.name, _ENCODERS)](settings, topology, persons)
-
-
-@register_encoder("gru")
-def _gru(settings: EncoderSettings, topology: Topology, persons: int) -> nn.Module:
-    encoder = GRUEncoder(
-        persons * len(topology) * topology.dimensions,
-        settings.hidden,
-        settings.layers,
-        settings.direction,
-        settings.pooling,
-        settings.input_norm,
-    )
-    return initialise(encoder)
-
-
-@register_encoder("stgcn")
-def _stgcn(settings: EncoderSettings, topology: Topology, persons: int) -> nn.Module:
-    return STGCNEncoder(topology.parents, topology.dimensions, settings.hidden, settings.layers, settings.input_norm)
+    return ENCODERS[settings.name].build(settings.settings, topology, persons)
 
 
 def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, EncoderSettings]) -> EncoderSettings:
@@ -80,9 +91,9 @@ def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, Enc
     return labelled[label] if label else default
 
 
-def initialise(module: nn.Module) -> nn.Module:
-    """The authors' initialisation: every weight matrix Xavier-uniform, the rest as torch does."""
-    for parameter in module.parameters():
-        if parameter.ndim == 2:
-            nn.init.xavier_uniform_(parameter)
-    return module
+def has_setting(encoder: str, name: str) -> bool:
+    """Whether an encoder has a setting of that name."""
+    return name in field_types(ENCODERS[encoder].settings)
+
+
+from halp.encoders import gru, stgcn, transformer  # noqa: E402, F401  (they register their encoders)

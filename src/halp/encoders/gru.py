@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from halp.encoders import register_encoder
 from halp.encoders.recurrence import run_grus
 from halp.errors import InputError, choose
+from halp.initialisation import initialise
+from halp.skeleton import Topology
 
 DIRECTIONS = ("bidirectional", "causal")
 # How often the width of the feature map comes in the pooled feature.
 POOLINGS = {"last": 1, "mean": 1, "max": 1, "mean+max": 2, "thirds": 3, "thirds-max": 3}
 THIRDS = 3
+
+
+@dataclass(frozen=True)
+class GRUSettings:
+    """Two GRUs per layer. The defaults are those of the paper."""
+
+    hidden: int = 1024  # units of each GRU
+    layers: int = 3
+    direction: str = "bidirectional"
+    pooling: str = "last"
+    input_norm: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.layers) < 1:
+            raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
+        choose("direction", self.direction, DIRECTIONS)
+        choose("pooling", self.pooling, POOLINGS)
 
 
 class GRUEncoder(nn.Module):
@@ -37,10 +59,8 @@ class GRUEncoder(nn.Module):
         input_norm: bool = True,
     ) -> None:
         super().__init__()
-        if min(hidden, layers) < 1:
-            raise InputError(f"encoder: hidden = {hidden} and layers = {layers} have to be at least 1")
-        self.direction = choose("direction", direction, DIRECTIONS)
-        self.pooling = choose("pooling", pooling, POOLINGS)
+        GRUSettings(hidden, layers, direction, pooling)  # refuses what is out of range
+        self.direction, self.pooling = direction, pooling
         self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * POOLINGS[pooling]
         self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
         widths = [inputs] + [2 * hidden] * (layers - 1)
@@ -65,7 +85,7 @@ class GRUEncoder(nn.Module):
         x = clips.permute(1, 0, 3, 4, 2).flatten(2)
         if x.shape[2] != self.inputs:
             raise InputError(
-                f"the encoder reads {self.inputs} numbers a frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
+                f"the encoder reads {self.inputs} numbers per frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
                 "(persons × joints × coordinates); was it trained on another topology?"
             )
         return x if self.input_norm is None else self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
@@ -86,3 +106,10 @@ class GRUEncoder(nn.Module):
             return x[:, -1]
         half = x.shape[2] // 2
         return torch.cat([x[:, -1, :half], x[:, 0, half:]], dim=1)
+
+
+@register_encoder("gru", GRUSettings)
+def build_gru(settings: GRUSettings, topology: Topology, persons: int) -> nn.Module:
+    """The GRU encoder for all joints of all persons side by side."""
+    inputs = persons * len(topology) * topology.dimensions
+    return initialise(GRUEncoder(inputs, **dataclasses.asdict(settings)))

@@ -23,10 +23,10 @@ from halp._version import __version__
 from halp.clips.normalise import check_steps
 from halp.clips.store import topology_from_json
 from halp.encoders import EncoderSettings, build_encoder
-from halp.errors import InputError, choose
+from halp.errors import InputError
 from halp.files import read_json, sha256, write_json, write_text
 from halp.skeleton import Topology
-from halp.views import derive, split_stream
+from halp.streams import derive, split_stream
 
 FORMAT = "halp-encoder"
 VERSION = 1
@@ -200,9 +200,8 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Packaged
 
 def build_architecture(architecture: Mapping[str, Any], topology: Topology, persons: int) -> Any:
     """A fresh encoder by its registered name and settings."""
-    known = [field.name for field in dataclasses.fields(EncoderSettings)]
-    settings = {choose("encoder setting", name, known): value for name, value in architecture.items()}
-    return build_encoder(EncoderSettings(**settings), topology, persons)
+    settings = {str(key): value for key, value in architecture.items() if key != "name"}
+    return build_encoder(EncoderSettings(str(architecture.get("name", "gru")), **settings), topology, persons)
 
 
 def _refuse_misfit(inner: nn.Module, weights: Mapping[str, Tensor]) -> None:

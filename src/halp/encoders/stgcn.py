@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.encoders import register_encoder
 from halp.errors import InputError
+from halp.skeleton import Topology
 
 BLOCKS = (4, 3)  # blocks of the first stage, and of every later one
 TAPS = 9  # frames that a temporal convolution sees
@@ -36,10 +39,28 @@ def spatial_graph(parents: Sequence[int]) -> Tensor:
     return graph / graph.sum((0, 1))
 
 
+@dataclass(frozen=True)
+class STGCNSettings:
+    """The quarter-width network of the literature by default."""
+
+    output: int = 256  # channels of the last block, the size of the features
+    stages: int = 3
+    input_norm: bool = True
+    dropout: float = 0.0  # after the second normalisation of every block but the first
+
+    def __post_init__(self) -> None:
+        if min(self.output, self.stages) < 1:
+            raise InputError(f"encoder: output = {self.output} and stages = {self.stages} have to be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"encoder: dropout = {self.dropout} has to lie in [0, 1)")
+
+
 class Block(nn.Module):
     """One spatial and one temporal convolution with a residual: `(N, T, V, C)` → `(N, ⌈T / stride⌉, V, D)`."""
 
-    def __init__(self, inputs: int, outputs: int, graph: Tensor, stride: int = 1, residual: bool = True) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, graph: Tensor, stride: int = 1, residual: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.stride, self.residual = stride, residual
         # learned weights of the edges multiply the graph, as in the published network
@@ -48,19 +69,20 @@ class Block(nn.Module):
         self.mix_norm = nn.BatchNorm1d(outputs)
         self.time = nn.Conv2d(outputs, outputs, (TAPS, 1), (stride, 1), (TAPS // 2, 0))
         self.time_norm = nn.BatchNorm1d(outputs)
+        self.dropout = nn.Dropout(dropout)
         change = residual and (inputs != outputs or stride != 1)
         self.skip = nn.Linear(inputs, outputs) if change else None
         self.skip_norm = nn.BatchNorm1d(outputs) if change else None
 
     def forward(self, x: Tensor, graph: Tensor) -> Tensor:
         batch, frames, joints, _ = x.shape
-        # every joint says one thing to itself, one to its children, one to its parent; a joint sums what it hears
-        said = self.mix(x).view(batch * frames, joints * len(graph), -1)
-        heard = (graph * self.importance).permute(2, 1, 0).flatten(1)
-        out = torch.bmm(heard.expand(said.shape[0], -1, -1), said).view(batch, frames, joints, -1)
+        # message passing: every joint sends one message per kind of edge; the adjacency sums what arrives at each joint
+        messages = self.mix(x).view(batch * frames, joints * len(graph), -1)
+        adjacency = (graph * self.importance).permute(2, 1, 0).flatten(1)
+        out = torch.bmm(adjacency.expand(messages.shape[0], -1, -1), messages).view(batch, frames, joints, -1)
         out = F.relu(_normalised(self.mix_norm, out))
         out = self.time(out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-        out = _normalised(self.time_norm, out)
+        out = self.dropout(_normalised(self.time_norm, out))
         if self.skip is not None and self.skip_norm is not None:
             out = out + _normalised(self.skip_norm, self.skip(x[:, :: self.stride]))
         elif self.residual:
@@ -72,8 +94,7 @@ class STGCNEncoder(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, output)`, the mean of the last map over persons, time and joints.
 
     `output` 256 with 3 stages is the quarter-width network of the literature: 16, 32 and 64 channels, then 256. Width is
-    output / 16 and doubles with every stage, where time is halved. There is no dropout: what a step draws has to be a
-    function of seed and step.
+    output / 16 and doubles with every stage, where time is halved.
     """
 
     def __init__(
@@ -83,10 +104,10 @@ class STGCNEncoder(nn.Module):
         output: int = 256,
         stages: int = 3,
         input_norm: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if min(output, stages) < 1:
-            raise InputError(f"encoder: hidden = {output} and layers = {stages} have to be at least 1")
+        STGCNSettings(output, stages, input_norm, dropout)  # refuses what is out of range
         self.joints, self.coordinates, self.output_size = len(parents), coordinates, output
         self.register_buffer("graph", spatial_graph(parents), persistent=False)
         self.input_norm = nn.BatchNorm1d(self.joints * coordinates) if input_norm else None
@@ -98,7 +119,9 @@ class STGCNEncoder(nn.Module):
                 last = stage == stages - 1 and block == number - 1
                 outputs = output if last else max(1, output // 16) << stage
                 stride = 2 if stage and block == 0 else 1
-                self.blocks.append(Block(width, outputs, self.get_buffer("graph"), stride, bool(stage or block)))
+                first = not (stage or block)
+                graph = self.get_buffer("graph")
+                self.blocks.append(Block(width, outputs, graph, stride, not first, 0.0 if first else dropout))
                 width = outputs
 
     def forward(self, clips: Tensor) -> Tensor:
@@ -127,3 +150,9 @@ class STGCNEncoder(nn.Module):
 def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
     """BatchNorm over the last axis: rows `(N, C)` are what the version for several processes takes, too."""
     return norm(x.reshape(-1, x.shape[-1])).view(x.shape)
+
+
+@register_encoder("stgcn", STGCNSettings)
+def build_stgcn(settings: STGCNSettings, topology: Topology, persons: int) -> nn.Module:
+    """ST-GCN for a topology; persons share its weights."""
+    return STGCNEncoder(topology.parents, topology.dimensions, **asdict(settings))

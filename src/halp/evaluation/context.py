@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.evaluation.feature_cache import FeatureCache
 from halp.evaluation.features import Features, clip_pool, embed_centre, embed_random_crops
 from halp.sampling import generator
-from halp.views import ClipPool
 
 Labels = npt.NDArray[np.int64]
 

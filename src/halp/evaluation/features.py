@@ -12,13 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from halp.augment import ClipPool, PaperSettings, centre_crops, draw_crops
 from halp.clips.normalise import normalise
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.progress import Bar
 from halp.skeleton import Topology, map_joints
-from halp.views import ClipPool, ViewSettings, centre_crops, derive, draw_crops
+from halp.streams import derive
 
 Features = npt.NDArray[np.float32]
 
@@ -70,7 +71,7 @@ def embed_centre(
 
 def training_crops(pool: ClipPool, clips: Tensor, frames: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Start and length `(B,)` of one crop per clip as the authors draw them for linear evaluation: U(0.5, 1) of the length."""
-    rule = ViewSettings(frames=frames, crop_min=0.5, crop_frames=64)
+    rule = PaperSettings(crop_min=0.5, crop_frames=64)
     return draw_crops(pool.lengths[clips.to(pool.lengths.device)], rule, generator)
 
 

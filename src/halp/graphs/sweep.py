@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from halp.errors import InputError
+from halp.errors import InputError, Interrupted
 from halp.graphs.cells import METHODS, Cell, cell_path, expected_cost, fingerprint, read_cell, run_cells
 from halp.graphs.data import GraphSet
 from halp.graphs.readers import read_graphs
 from halp.graphs.settings import GraphSettings
 from halp.progress import Bar
-from halp.training.stopping import Interrupted
 
 _UNITS = 10  # progress counts tenths of a second of expected work
 

@@ -17,7 +17,7 @@ ISC: dict[str, Any] = {
     "terms": ["cross"],
     "encoder.input_norm": False,
     "encoders.stgcn.name": "stgcn",
-    "encoders.stgcn.hidden": 256,
+    "encoders.stgcn.output": 256,
 }
 
 

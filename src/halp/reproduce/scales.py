@@ -74,7 +74,7 @@ def _ratios(epochs: int, stgcn: int) -> dict[str, float]:
     return {
         **dict.fromkeys(in_epochs, epochs / 450),
         "halp.recent": 512 / 3072,
-        "encoders.stgcn.hidden": stgcn / 256,
+        "encoders.stgcn.output": stgcn / 256,
     }
 
 

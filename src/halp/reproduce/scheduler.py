@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from halp.clips.store import Store
+from halp.config import plain
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale
@@ -198,8 +199,12 @@ def _name(kind: str, recipe: Recipe, base: Recipe) -> str:
     ignored = ("seed", "name", "description")
     if not halp:
         before["terms"] = [term for term in before["terms"] if term != "halp"]
-    for label in recipe.encoders:
-        before |= {f"encoders.{label}.{key}": value for key, value in dataclasses.asdict(EncoderSettings()).items()}
+    for label, chosen in recipe.encoders.items():
+        defaults = plain(EncoderSettings(chosen.name))
+        before |= {f"encoders.{label}.{key}": value for key, value in defaults.items()}
+    for section, settings in recipe.sections.items():
+        if section not in base.sections:
+            before |= {f"{section}.{key}": value for key, value in plain(type(settings)()).items()}
     parts = [
         f"{key.removeprefix('halp.')}={_text(now[key])}"
         for key in sorted(now)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from halp.errors import InputError
 from halp.files import read_json, sha256, sync_folder, write_json
+from halp.methods.base import Method
 from halp.progress import console
 
 FORMAT = 1
@@ -23,7 +24,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to go on: tensors of model and optimiser, and where it stood."""
+    """Everything a run needs to resume: tensors of model and optimiser, and where it stood."""
 
     model: dict[str, Tensor]
     optimiser: dict[str, Tensor]
@@ -54,7 +55,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         shutil.rmtree(partial, ignore_errors=True)
         raise InputError(
             f"the checkpoint '{final}' could not be written ({error}); earlier ones are untouched: "
-            "make room and go on with --resume"
+            "make room and resume with --resume"
         ) from error
     for old in list_checkpoints(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
@@ -83,7 +84,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint:
-    """The newest checkpoint that is whole; damaged ones are passed over with a word about it."""
+    """The newest checkpoint that is whole; corrupt ones are skipped with a warning."""
     for path in reversed(list_checkpoints(folder)):
         try:
             return load_checkpoint(path)
@@ -108,7 +109,9 @@ def restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensor
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         if name in parameters:
-            optimiser.state[parameters[name]][entry] = value.to(parameters[name].device)
+            # counters of steps (Adam) stay on the CPU, as torch keeps them
+            home = "cpu" if entry == "step" else parameters[name].device
+            optimiser.state[parameters[name]][entry] = value.to(home)
 
 
 def scaler_state(precision: Precision) -> dict[str, Any]:
@@ -118,18 +121,18 @@ def scaler_state(precision: Precision) -> dict[str, Any]:
 
 
 def restore(
-    checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, precision: Precision, *, strict: bool
+    checkpoint: Checkpoint, method: Method, optimiser: torch.optim.Optimizer, precision: Precision, *, strict: bool
 ) -> int:
-    """Load weights, queue, optimiser and scaler; a fork may have terms that the warm-up had not. Returns the step."""
+    """Load weights, queue, optimiser and scaler; a fork may differ in what the method calls optional. Returns the step."""
     try:
-        missing, unexpected = model.load_state_dict(checkpoint.model, strict=False)
+        missing, unexpected = method.load_state_dict(checkpoint.model, strict=False)
     except RuntimeError as error:
         raise InputError(f"the checkpoint does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
-    missing = [name for name in missing if strict or not name.startswith("terms.")]
-    unexpected = [name for name in unexpected if strict or not name.startswith("terms.")]
-    if missing or unexpected:
-        raise InputError(f"the checkpoint does not fit the recipe: {', '.join([*missing, *unexpected][:4])} …")
-    restore_optimiser(model, optimiser, checkpoint.optimiser)
+    optional = () if strict else method.fork_optional
+    differing = [name for name in (*missing, *unexpected) if not name.startswith(optional or ("\0",))]
+    if differing:
+        raise InputError(f"the checkpoint does not fit the recipe: {', '.join(differing[:4])} …")
+    restore_optimiser(method, optimiser, checkpoint.optimiser)
     if "scaler" in checkpoint.state:
         precision.load_state_dict(checkpoint.state["scaler"])
     return int(checkpoint.state["step"])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from halp._version import __version__
+from halp.augment import ViewSettings
 from halp.clips.normalise import AUTHORS
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
@@ -25,8 +26,7 @@ from halp.methods import ContrastSettings
 from halp.skeleton import Topology, get_topology
 from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from halp.training.recipe import Recipe
-from halp.training.run import Run, build_model, open_run, start_folder
-from halp.views import ViewSettings
+from halp.training.run import Run, build_method, open_run, start_folder
 
 SUFFIXES = {"joint": "", "motion": "_motion", "bone": "_bone"}
 SIDES = {"query": "q", "key": "k"}
@@ -73,7 +73,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     persons, rest = divmod(shape.inputs, len(topology) * topology.dimensions)
     if rest or not persons:
         raise InputError(
-            f"the encoder of '{source}' reads {shape.inputs} numbers a frame, which is no number of persons of topology "
+            f"the encoder of '{source}' reads {shape.inputs} numbers per frame, which is not a number of persons of topology "
             f"'{topology.name}' ({len(topology)} joints × {topology.dimensions}); name another with --topology"
         )
     recipe = Recipe(
@@ -85,10 +85,10 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
         encoder=EncoderSettings(
             hidden=shape.hidden, layers=shape.layers, direction="causal", input_norm=shape.input_norm
         ),
-        contrast=ContrastSettings(dimension=shape.dimension, queue=shape.queue),
+        sections={"contrast": ContrastSettings(dimension=shape.dimension, queue=shape.queue)},
     )
     epoch = saved["epoch"] if isinstance(saved.get("epoch"), int) and 0 <= saved["epoch"] < 1 << 31 else 0
-    model = build_model(recipe, topology, persons)
+    model = build_method(recipe, topology, persons)
     wanted = {name: value.shape for name, value in model.state_dict().items()}
     found = _rename(tensors, streams, epoch, source)
     for name, size in wanted.items():

@@ -15,10 +15,10 @@ from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
+from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.errors import InputError, choose
 from halp.progress import console
-from halp.views import ClipPool
 
 STRATEGIES = ("auto", "ddp")
 _BUFFERS = next(  # newer versions of torch have another name for it
@@ -29,7 +29,7 @@ _BUFFERS = next(  # newer versions of torch have another name for it
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
-class CoordinatesInFull(MixedPrecision):
+class MixedPrecisionKeepInputs(MixedPrecision):
     """Autocast that leaves the input alone: coordinates rounded to half precision would make motion out of rounding."""
 
     def convert_input(self, data: Any) -> Any:
@@ -63,7 +63,7 @@ def launch(
     else:
         on_gpu = accelerator in ("cuda", "gpu") or (accelerator == "auto" and torch.cuda.is_available())
         half: Any = precision
-        options["plugins"] = [CoordinatesInFull(half, "cuda" if on_gpu else "cpu")]
+        options["plugins"] = [MixedPrecisionKeepInputs(half, "cuda" if on_gpu else "cpu")]
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, **options)
     except (ValueError, RuntimeError, TypeError) as error:

@@ -1,25 +1,36 @@
-"""The training loop: draw a batch, cut two views, one step; watch, save, go on exactly where it stopped."""
+"""The training loop: draw a batch, make the views, one step; record, save, resume exactly where it stopped."""
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 from torch.profiler import record_function
 
+from halp.augment import ViewMaker
+from halp.clips.splits import training_clips
 from halp.clips.store import Store
-from halp.contrast.parallel import anywhere, leave_in_order, noticing_loss, rank, share, synchronised, wait, world
-from halp.errors import InputError
-from halp.methods import ContrastiveModel
-from halp.methods.terms import Metrics, Moment
+from halp.distributed import (
+    any_rank,
+    destroy_group_at_exit,
+    explain_lost_process,
+    rank_rows,
+    synchronise_batch_norm,
+    world_size,
+)
+from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.errors import Diverged, InputError, Interrupted
+from halp.methods import Method, StepContext, StepOutput
 from halp.progress import Bar, console
 from halp.sampling import epoch_batches, generator, steps_in_epoch
 from halp.training.checkpoint import (
@@ -31,14 +42,14 @@ from halp.training.checkpoint import (
     scaler_state,
 )
 from halp.training.devices import launch, make_pool, reuse_memory
+from halp.training.divergence import dump_step
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
-from halp.training.run import Run, build_model, check_same, create_run, find_checkpoint, open_run, peak_memory
-from halp.training.stopping import Interrupted, asked_to_stop
-from halp.training.watch import Diverged, Watch, dump, forget_after
-from halp.views import ClipPool, random_views
+from halp.training.records import RunRecords, truncate_records
+from halp.training.run import Run, build_method, check_same, create_run, find_checkpoint, open_run, peak_memory
+from halp.training.stopping import graceful_shutdown
 
-OnEpoch = Callable[[Run, int, ContrastiveModel], Mapping[str, float] | None]
+OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
 
 def pretrain(
@@ -49,221 +60,252 @@ def pretrain(
     resume: bool = False,
     fork: str | os.PathLike[str] | None = None,
     until: int | None = None,
-    accelerator: str = "auto",
-    devices: int = 1,
-    nodes: int = 1,
-    strategy: str = "auto",
-    precision: str = "32-true",
     compile: bool = False,
     loggers: Sequence[str] = (),
     progress: bool = True,
     on_epoch: OnEpoch | None = None,
     profile: StepProfile | None = None,
+    **devices: Any,
 ) -> Run:
     """Train by a recipe on a store; everything goes to the run folder `path`.
 
-    `resume` goes on from the newest whole checkpoint and ends in the same bits as a run that never stopped. `fork`
+    `resume` continues from the newest whole checkpoint and ends in the same bits as a run that never stopped. `fork`
     starts from another run's checkpoint (its weights, queue, optimiser and epoch), as HaLP starts from a MoCo warm-up.
-    `until` stops after that epoch. `on_epoch(run, epochs done, model)` is called on rank 0 after every epoch; figures it
-    returns go to `online.jsonl`. On several `devices` the batch is split and the result is that of one.
-    In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is no number ends a run.
+    `until` stops after that epoch. `on_epoch(run, epochs done, method)` is called on rank 0 after every epoch; metrics that
+    it returns go to `online.jsonl`. `devices` are the arguments of `halp.training.devices.launch`: accelerator, devices,
+    nodes, strategy, precision. On several devices the batch is split and the result is that of one.
+    In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is not a number ends a run.
     """
     reuse_memory()
-    clips = torch.from_numpy(_training_clips(recipe, store))
-    steps = steps_in_epoch(len(clips), recipe.batch_size)
-    fabric = launch(accelerator, devices, nodes, strategy, precision)
-    batch_size = min(recipe.batch_size, len(clips))
-    if batch_size < world():
-        raise InputError(f"a batch of {batch_size} clips cannot be split over {world()} processes; use fewer devices")
-    model = build_model(recipe, store.topology, store.persons)
-    optimiser = _optimiser(recipe, model)
-    run, step = _open(Path(path), recipe, store, model, optimiser, steps, resume, fork, fabric)
-    pool = make_pool(store, fabric)
-    synchronised(model, fabric.device)
-    if compile:
-        model.compile()
-    wrapped, fabric_optimiser = fabric.setup(model, optimiser)
-    wrapped.train()
-    last_epoch = min(recipe.epochs, until or recipe.epochs)
-    first_rank = fabric.is_global_zero
-
-    def save() -> None:
-        watch.flush()
-        if first_rank:
-            state = {"step": step, "epoch": step // steps, "data": store.hash} | scaler_state(fabric.strategy.precision)
-            checkpoint = Checkpoint(model.state_dict(), optimiser_tensors(model, optimiser), state)
-            save_checkpoint(run.checkpoints, checkpoint, recipe.saving.keep)
-        wait()
-
-    started = time.monotonic()
-    with (
-        asked_to_stop() as stopping,
-        noticing_loss(),
-        Watch(run, loggers, active=first_rank, step=step) as watch,
-        Bar(recipe.name, last_epoch * steps, done=step, shown=progress and first_rank) as bar,
-    ):
-        for epoch in range(step // steps, last_epoch):
-            batches = epoch_batches(len(clips), recipe.batch_size, recipe.seed, epoch)
-            rate = recipe.optimiser.rate(epoch)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            began, seen = time.monotonic(), 0
-            for index in range(step % steps, steps):
-                watched = step % recipe.saving.watch == 0
-                batch = clips[batches[index]]
-                with record_function("halp: views"):
-                    views = _two_views(pool, batch, recipe, epoch, index)
-                draws = generator(recipe.seed, "terms", epoch, index)
-                loss, metrics = wrapped(*views, Moment(epoch, draws, watched, len(batch)))
-                if not bool(torch.isfinite(loss)):
-                    views = _two_views(pool, batch, recipe, epoch, index, whole=True)
-                    _give_up(run, store, model, views, batch, (epoch, index, step))
-                with record_function("halp: backward"):
-                    fabric_optimiser.zero_grad(set_to_none=True)
-                    fabric.backward(loss)
-                if watched:
-                    metrics |= _gradient_norm(fabric, wrapped, fabric_optimiser)
-                with record_function("halp: optimiser"):
-                    fabric_optimiser.step()
-                step, seen = step + 1, seen + len(batch)
-                if watched:
-                    line = watch.step(step, epoch, rate, metrics)
-                    pace = seen / (time.monotonic() - began)
-                    bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)} {pace:.0f} clips/s")
-                bar.advance()
-                if profile is not None:
-                    profile.step()
-                if anywhere(stopping(), fabric.device):
-                    save()
-                    leave_in_order()
-                    if not first_rank:
-                        raise SystemExit(0)  # a launcher takes any other code of a helper for a crash
-                    raise Interrupted(f"stopped at step {step} as asked; go on with `halp pretrain … --resume`")
-                if recipe.saving.steps and step % recipe.saving.steps == 0 and step % steps:
-                    save()
-            watch.epoch(epoch, began, seen)
-            if on_epoch is not None and first_rank:
-                watch.online(step, epoch + 1, on_epoch(run, epoch + 1, model))
-                wrapped.train()
-            if (epoch + 1) % recipe.saving.every == 0 or epoch + 1 == last_epoch:
-                save()
-    leave_in_order()
-    if first_rank:
-        seconds = round(time.monotonic() - started, 3)
-        run.add_info(finished={"step": step, "seconds": seconds, "peak_memory": peak_memory(), "processes": world()})
-    return run
+    trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
+    trainer.open(resume, fork)
+    trainer.set_up(compile)
+    trainer.train(min(recipe.epochs, until or recipe.epochs))
+    return trainer.run
 
 
-def _open(
-    path: Path,
-    recipe: Recipe,
-    store: Store,
-    model: ContrastiveModel,
-    optimiser: torch.optim.Optimizer,
-    steps: int,
-    resume: bool,
-    fork: str | os.PathLike[str] | None,
-    fabric: Fabric,
-) -> tuple[Run, int]:
-    """The run folder, made by rank 0 alone, and the step to begin with; weights and queue are loaded into the model."""
-    if resume:
-        run = open_run(path)
-        check_same(run, recipe, store)
-        if list_checkpoints(run.checkpoints):
-            step = restore(find_checkpoint(path), model, optimiser, fabric.strategy.precision, strict=True)
-        else:  # it was killed before it had saved anything
-            step = _start(run.info.get("forked"), model, optimiser, steps, fabric)
-        if fabric.is_global_zero:
-            forget_after(run.path, step)
-        return run, step
-    forked = {} if fork is None else {"forked": {"from": str(fork)}}
-    if fabric.is_global_zero:
-        if recipe.contrast.queue > (number := len(_training_clips(recipe, store))):
-            console.print(
-                f"[yellow]warning:[/] the queue ({recipe.contrast.queue}) is larger than the data set ({number} clips): "
-                "it will hold older keys of the same clips as negatives; consider a smaller contrast.queue"
+@dataclass
+class Trainer:
+    """One training: what it trains, with what, and where it stands."""
+
+    recipe: Recipe
+    store: Store
+    path: Path
+    fabric: Fabric
+    loggers: tuple[str, ...] = ()
+    progress: bool = True
+    on_epoch: OnEpoch | None = None
+    profile: StepProfile | None = None
+    step: int = 0
+    run: Run = field(init=False)
+
+    def __post_init__(self) -> None:
+        clips, remark = training_clips(self.store, self.recipe.split)
+        self.clips = torch.from_numpy(clips)
+        self.steps = steps_in_epoch(len(clips), self.recipe.batch_size)
+        if (batch := min(self.recipe.batch_size, len(clips))) < world_size():
+            raise InputError(
+                f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices"
             )
-        create_run(path, recipe, store, **forked)
-    wait()
-    run = open_run(path)
-    step = _start(run.info.get("forked"), model, optimiser, steps, fabric)
-    if fork is not None and fabric.is_global_zero:
-        run.add_info(forked={"from": str(fork), "step": step})
-    return run, step
+        self.method = build_method(self.recipe, self.store.topology, self.store.persons)
+        self.optimiser = self.recipe.optimiser.build(self.method)
+        self.first_rank = self.fabric.is_global_zero
+        if remark and self.first_rank:
+            console.print(f"[yellow]note:[/] {remark}")
 
+    def open(self, resume: bool, fork: str | os.PathLike[str] | None) -> None:
+        """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
+        if resume:
+            self.run = open_run(self.path)
+            check_same(self.run, self.recipe, self.store)
+            if list_checkpoints(self.run.checkpoints):
+                self.step = self._restore(find_checkpoint(self.path), strict=True)
+            else:  # it was killed before it had saved anything
+                self._start_from((self.run.info.get("forked") or {}).get("from"))
+            if self.first_rank:
+                truncate_records(self.run.path, self.step)
+            return
+        self._start_from(
+            fork
+        )  # before the folder is made: a fork that fails must not leave one that blocks the next try
+        if self.first_rank:
+            self._warn_about_queue()
+            forked = {} if fork is None else {"forked": {"from": str(fork), "step": self.step}}
+            create_run(self.path, self.recipe, self.store, **forked)
+        self.fabric.barrier()
+        self.run = open_run(self.path)
 
-def _start(
-    forked: Mapping[str, Any] | None,
-    model: ContrastiveModel,
-    optimiser: torch.optim.Optimizer,
-    steps: int,
-    fabric: Fabric,
-) -> int:
-    """Where a run begins: at step 0, or where the run stood that it is a fork of."""
-    if forked is None:
-        return 0
-    warm = find_checkpoint(forked["from"])
-    step = restore(warm, model, optimiser, fabric.strategy.precision, strict=False)
-    # the authors count epochs only
-    return int(warm.state["epoch"]) * steps if warm.state.get("converted") else step
+    def _start_from(self, fork: str | os.PathLike[str] | None) -> None:
+        if fork is not None:
+            warm = find_checkpoint(fork)
+            self.step = self._restore(warm, strict=False)
+            if warm.state.get("converted"):  # the authors count epochs only
+                self.step = int(warm.state["epoch"]) * self.steps
 
+    def _restore(self, checkpoint: Checkpoint, *, strict: bool) -> int:
+        return restore(checkpoint, self.method, self.optimiser, self.fabric.strategy.precision, strict=strict)
 
-def _optimiser(recipe: Recipe, model: ContrastiveModel) -> torch.optim.Optimizer:
-    settings = recipe.optimiser
-    return torch.optim.SGD(
-        [parameter for parameter in model.parameters() if parameter.requires_grad],
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
+    def _warn_about_queue(self) -> None:
+        size = self.method.queue_size
+        if size > len(self.clips):
+            console.print(
+                f"[yellow]warning:[/] the queue ({size}) is larger than the data set ({len(self.clips)} clips): it will hold "
+                "older keys of the same clips as negatives; consider a smaller contrast.queue"
+            )
 
+    def set_up(self, compile: bool) -> None:
+        """Move everything to the device and prepare it for several processes."""
+        pool = make_pool(self.store, self.fabric)
+        self.views = ViewMaker(self.recipe.views, self.method.views, self.store.topology, pool, self.recipe.seed)
+        replace_dropout(self.method)
+        synchronise_batch_norm(self.method, self.fabric.device)
+        self.dropouts = list(dropouts(self.method))
+        if self.dropouts and self.recipe.optimiser.accumulate > 1:
+            raise InputError(
+                "optimiser.accumulate computes activations twice, which dropout would make different; set it to 1"
+            )
+        if compile:
+            self.method.compile()
+        self.wrapped, self.fabric_optimiser = self.fabric.setup(self.method, self.optimiser)
+        self.wrapped.train()
 
-def _two_views(
-    pool: ClipPool, batch: Tensor, recipe: Recipe, epoch: int, step: int, whole: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Two random views of this rank's share of the clips, or of all; the draws are those of the whole batch."""
-    mine = torch.arange(len(batch))[slice(None) if whole else share(len(batch))]
-    draws = generator(recipe.seed, "views", epoch, step)
-    views = random_views(pool, batch.repeat(2), recipe.views, draws, torch.cat([mine, mine + len(batch)]))
-    first, second = views.chunk(2)
-    return first, second
+    def train(self, last_epoch: int) -> None:
+        """Train up to the end of an epoch; a signal saves the state and raises `Interrupted`."""
+        started = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
+            self.stopping = stack.enter_context(graceful_shutdown())
+            stack.enter_context(explain_lost_process())
+            self.records = stack.enter_context(self._open_records())
+            total = last_epoch * self.steps
+            self.bar = stack.enter_context(
+                Bar(self.recipe.name, total, done=self.step, shown=self.progress and self.first_rank)
+            )
+            for epoch in range(self.step // self.steps, last_epoch):
+                self._train_epoch(epoch)
+                if (epoch + 1) % self.recipe.saving.every == 0 or epoch + 1 == last_epoch:
+                    self.save()
+        destroy_group_at_exit()
+        if self.first_rank:
+            facts = {"step": self.step, "seconds": round(time.monotonic() - started, 3), "peak_memory": peak_memory()}
+            self.run.add_info(finished={**facts, "processes": world_size()})
 
+    def _open_records(self) -> RunRecords:
+        try:
+            return RunRecords(self.run, self.loggers, active=self.first_rank, step=self.step)
+        except InputError:
+            if self.step == 0 and not self.run.metrics_file.exists():
+                shutil.rmtree(
+                    self.run.path, ignore_errors=True
+                )  # made a moment ago, and empty: it would block the next try
+            raise
 
-def _training_clips(recipe: Recipe, store: Store) -> Any:
-    if recipe.split == "all":
-        return np.arange(len(store))
-    return store.split(recipe.split)[0]
+    def _train_epoch(self, epoch: int) -> None:
+        batches = epoch_batches(len(self.clips), self.recipe.batch_size, self.recipe.seed, epoch)
+        began, seen = time.monotonic(), 0
+        for index in range(self.step % self.steps, self.steps):
+            log_metrics = self.step % self.recipe.saving.watch == 0
+            rate = self._set_learning_rate(epoch + index / self.steps)
+            output = self._train_step(self.clips[batches[index]], epoch, index, log_metrics)
+            self.step, seen = self.step + 1, seen + len(batches[index])
+            if log_metrics:
+                line = self.records.step(self.step, epoch, rate, output)
+                pace = seen / (time.monotonic() - began)
+                self.bar.advance(0, f"epoch {epoch + 1} loss {line['loss']:.3f}{_kept(line)} {pace:.0f} clips/s")
+            self.bar.advance()
+            if self.profile is not None:
+                self.profile.step()
+            self._stop_if_asked()
+            if self.recipe.saving.steps and self.step % self.recipe.saving.steps == 0 and self.step % self.steps:
+                self.save()
+        self.records.epoch(epoch, began, seen)
+        if self.on_epoch is not None and self.first_rank:
+            self.records.online(self.step, epoch + 1, self.on_epoch(self.run, epoch + 1, self.method))
+            self.wrapped.train()
 
+    def _train_step(self, clips: Tensor, epoch: int, index: int, log_metrics: bool) -> StepOutput:
+        """Forward and backward pass of one batch, and the optimiser's step."""
+        with record_function("halp: views"):
+            rows = rank_rows(len(clips))
+            views = self.views.make(clips, epoch, index, rows)
+        begin_step(self.dropouts, self.recipe.seed, epoch, index, rows, len(clips))
+        context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips))
+        before = self._seed_global_generator(epoch, index)
+        output: StepOutput = self.wrapped(views, context)
+        self._refuse_global_draws(before)
+        if not bool(torch.isfinite(output.loss)):
+            self._give_up(clips, epoch, index)
+        with record_function("halp: backward"):
+            self.fabric_optimiser.zero_grad(set_to_none=True)
+            self.fabric.backward(output.loss)
+        if log_metrics:
+            output = output._replace(metrics={**output.metrics, **self._gradient_norm()})
+        with record_function("halp: optimiser"):
+            self.fabric_optimiser.step()
+        return output
 
-def _gradient_norm(fabric: Fabric, module: Any, optimiser: Any) -> Metrics:
-    """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision.
+    def _set_learning_rate(self, time_in_epochs: float) -> float:
+        rate = self.recipe.optimiser.rate(time_in_epochs, self.recipe.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
 
-    A scaled gradient that overflowed has no length: the scaler skips that step and lowers the scale.
-    """
-    norm = torch.as_tensor(fabric.clip_gradients(module, optimiser, max_norm=math.inf, error_if_nonfinite=False))
-    skipped = not bool(torch.isfinite(norm)) and bool(scaler_state(fabric.strategy.precision))
-    return {} if skipped else {"gradient_norm": norm}
+    def _seed_global_generator(self, epoch: int, index: int) -> Tensor | None:
+        """Draws from torch's own generator, which foreign code may make, are a function of the step too."""
+        torch.default_generator.manual_seed(generator(self.recipe.seed, "global", epoch, index).initial_seed())
+        return torch.default_generator.get_state() if world_size() > 1 or torch.get_num_threads() > 1 else None
 
+    def _refuse_global_draws(self, before: Tensor | None) -> None:
+        """With several processes or threads the order of such draws is not defined: refuse instead of differing."""
+        if before is not None and not torch.equal(before, torch.default_generator.get_state()):
+            raise InputError(
+                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, which several "
+                "processes or threads do not share; use nn.Dropout modules or draw from the step context's generator"
+            )
 
-def _give_up(
-    run: Run,
-    store: Store,
-    model: ContrastiveModel,
-    views: tuple[Tensor, Tensor],
-    batch: Tensor,
-    moment: tuple[int, int, int],
-) -> None:
-    """The loss is no number: say which clips it was and leave what reproduces it."""
-    epoch, index, step = moment
-    names = [str(store.names[clip]) for clip in batch.tolist()]
-    if rank() == 0:
-        dump(run, model, views, names, epoch, index)
-    wait()
-    raise Diverged(
-        f"the loss of run '{run.path}' is not finite at step {step} (clips {', '.join(names[:5])}, …); "
-        f"'{run.path / 'diverged'}' holds what reproduces it, the last checkpoint is intact: lower the learning rate or "
-        "look at these clips"
-    )
+    def _stop_if_asked(self) -> None:
+        if any_rank(self.stopping(), self.fabric.device):
+            self.save()
+            destroy_group_at_exit()
+            if not self.first_rank:
+                raise SystemExit(0)  # a launcher takes any other code of a helper for a crash
+            raise Interrupted(f"stopped at step {self.step} as asked; resume with `halp pretrain … --resume`")
+
+    def save(self) -> None:
+        """Write a checkpoint; the records of all its steps reach the disk first."""
+        self.records.flush()
+        if self.first_rank:
+            state = {"step": self.step, "epoch": self.step // self.steps, "data": self.store.hash}
+            state |= scaler_state(self.fabric.strategy.precision)
+            tensors = optimiser_tensors(self.method, self.optimiser)
+            checkpoint = Checkpoint(self.method.state_dict(), tensors, state)
+            save_checkpoint(self.run.checkpoints, checkpoint, self.recipe.saving.keep)
+        self.fabric.barrier()
+
+    def _gradient_norm(self) -> dict[str, Tensor]:
+        """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision.
+
+        A scaled gradient that overflowed has no length: the scaler skips that step and lowers the scale.
+        """
+        norm = torch.as_tensor(
+            self.fabric.clip_gradients(self.wrapped, self.fabric_optimiser, max_norm=math.inf, error_if_nonfinite=False)
+        )
+        skipped = not bool(torch.isfinite(norm)) and bool(scaler_state(self.fabric.strategy.precision))
+        return {} if skipped else {"gradient_norm": norm}
+
+    def _give_up(self, clips: Tensor, epoch: int, index: int) -> None:
+        """The loss is not finite: say which clips it was and leave what reproduces it."""
+        names = [str(self.store.names[clip]) for clip in clips.tolist()]
+        if self.first_rank:
+            dump_step(self.run, self.method, self.views.make(clips, epoch, index), names, epoch, index)
+        self.fabric.barrier()
+        saved = list_checkpoints(self.run.checkpoints)
+        remedy = "the last checkpoint is intact" if saved else "no checkpoint had been written yet"
+        raise Diverged(
+            f"the loss of run '{self.run.path}' is not finite at step {self.step} (clips {', '.join(names[:5])}, …); "
+            f"'{self.run.diverged}' holds what reproduces it, {remedy}: look at these clips with `halp inspect`, or lower the "
+            "learning rate"
+        )
 
 
 def _kept(line: dict[str, Any]) -> str:

@@ -1,53 +1,28 @@
-"""The recipe: all settings of a run as one TOML file, checked key by key before anything starts."""
+"""The recipe: all settings of a run as one TOML file, checked key by key before anything starts.
+
+The sections of a recipe belong to the components that it chooses: a method, its loss terms, an encoder. They are looked up
+in the registries, so that components of a plugin have sections like ours. A key that the chosen component does not have, or
+that nothing would read, is refused.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import importlib.resources
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
-from halp.encoders import EncoderSettings, encoder_of, list_encoders
-from halp.errors import InputError, choose
-from halp.methods import TERMS, CmdSettings, ContrastSettings, HalpSettings, MiningSettings, check_terms
-from halp.views import ViewSettings
-
-
-@dataclass(frozen=True)
-class OptimiserSettings:
-    """SGD with a step schedule. The defaults are those of the paper for NTU."""
-
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    milestones: tuple[int, ...] = (350,)  # the learning rate is multiplied by gamma at each of these epochs
-    gamma: float = 0.1
-    accumulate: int = 1  # pieces a batch is encoded in, to save memory; the gradient is that of the whole batch
-
-    def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.weight_decay < 0 or not 0 <= self.momentum < 1:
-            raise InputError(
-                f"optimiser: learning_rate = {self.learning_rate} has to be above 0, weight_decay = {self.weight_decay} "
-                f"not negative and momentum = {self.momentum} in [0, 1)"
-            )
-        if self.accumulate < 1:
-            raise InputError(f"optimiser: accumulate = {self.accumulate} pieces of a batch: at least 1")
-
-    def rate(self, epoch: int) -> float:
-        """Learning rate in an epoch.
-
-        >>> OptimiserSettings().rate(349), OptimiserSettings().rate(350)
-        (0.01, 0.001)
-        """
-        return self.learning_rate * self.gamma ** sum(epoch >= milestone for milestone in self.milestones)
+from halp.augment import AUGMENTATIONS, ViewSettings, build_views
+from halp.config import build_settings, checked_value, field_types, flatten, plain, respell, section, unknown_setting
+from halp.encoders import ENCODERS, EncoderSettings, encoder_of
+from halp.errors import InputError
+from halp.methods import METHODS, TERMS
+from halp.registry import Entry
+from halp.training.optimisers import OptimiserSettings
+from halp.training.recipe_files import list_recipes, migrate, read_layers
 
 
 @dataclass(frozen=True)
@@ -68,12 +43,13 @@ class SavingSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a run."""
+    """All settings of a run. `sections` are those of the method and of its terms, and can be read as attributes."""
 
     name: str = "unnamed"
     description: str = ""
+    method: str = "moco"
     streams: tuple[str, ...] = ("joint",)
-    terms: tuple[str, ...] = ("infonce", "halp")
+    terms: tuple[str, ...] = ()  # those that the method has by default, where none is named
     split: str = "xsub"  # whose training part is learned from; "all" takes every clip
     seed: int = 0
     epochs: int = 450
@@ -81,144 +57,175 @@ class Recipe:
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
-    contrast: ContrastSettings = field(default_factory=ContrastSettings)
-    halp: HalpSettings = field(default_factory=HalpSettings)
-    cmd: CmdSettings = field(default_factory=CmdSettings)
-    mining: MiningSettings = field(default_factory=MiningSettings)
+    sections: dict[str, Any] = field(default_factory=dict)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     saving: SavingSettings = field(default_factory=SavingSettings)
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 2:
-            raise InputError(f"epochs = {self.epochs} has to be at least 1, batch_size = {self.batch_size} at least 2")
-        for kind, chosen in (("stream", self.streams), ("term", self.terms)):
-            if not chosen or len(set(chosen)) != len(chosen):
+        if self.epochs < 1:
+            raise InputError(f"epochs = {self.epochs} has to be at least 1")
+        if self.batch_size < 2:
+            raise InputError(f"batch_size = {self.batch_size} has to be at least 2")
+        method = METHODS[self.method]
+        terms = self._checked_terms(method)
+        object.__setattr__(self, "terms", terms)
+        for kind, chosen in (("stream", self.streams), ("term", terms)):
+            if len(set(chosen)) != len(chosen) or (kind == "stream" and not chosen):
                 raise InputError(f"{kind}s = {list(chosen)}: name at least one, each once")
-        for settings in (self.encoder, *self.encoders.values()):
-            choose("encoder", settings.name, list_encoders())
         for stream in self.streams:
-            encoder_of(stream, self.encoder, self.encoders)
-        check_terms(self.terms, self.sections, self.streams, self.contrast.queue)
+            self.encoder_of(stream)
+        kinds = sections_of(method, terms)
+        for name in self.sections:
+            if name not in kinds:
+                raise InputError(f"section [{name}] would be ignored: neither the method nor its terms are called so")
+        object.__setattr__(self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()})
+        views = {**method.facts["views"]}
+        for term in terms:
+            views |= TERMS[term].facts["views"]
+        for view in self.views.named:
+            if view not in views:
+                raise unknown_setting(view, views, "views.")
+        if method.facts["check"] is not None:
+            method.facts["check"](self.method_settings, self)
+
+    def _checked_terms(self, method: Entry) -> tuple[str, ...]:
+        default = method.facts["default_terms"]
+        if default is None:
+            if self.terms:
+                raise InputError(
+                    f"terms = {list(self.terms)}: method '{self.method}' is not composed of terms; leave them out"
+                )
+            return ()
+        terms = self.terms or tuple(default)
+        for term in terms:
+            TERMS[term]
+        return terms
+
+    def __getattr__(self, name: str) -> Any:
+        sections = self.__dict__.get("sections", {})
+        if name in sections:
+            return sections[name]
+        raise AttributeError(f"recipe '{self.__dict__.get('name')}' has no setting or section '{name}'")
 
     @property
-    def sections(self) -> dict[str, Any]:
-        """Settings of the loss terms by name, for those that have any."""
-        return {name: getattr(self, name) for name, kind in TERMS.items() if kind.settings is not None}
+    def method_settings(self) -> Any:
+        """The settings of the method."""
+        return self.sections[METHODS[self.method].facts["section"]]
+
+    @property
+    def term_settings(self) -> dict[str, Any]:
+        """The settings of the loss terms by name, in order."""
+        return {term: self.sections[term] for term in self.terms}
+
+    def encoder_of(self, stream: str) -> EncoderSettings:
+        """The encoder of a representation."""
+        return encoder_of(stream, self.encoder, self.encoders)
+
+    def components(self) -> list[Entry]:
+        """Every registered component that the recipe uses."""
+        policies = [self.views.policy, *self.views.named.values()]
+        chosen = [METHODS[self.method], *(TERMS[term] for term in self.terms)]
+        chosen += [ENCODERS[self.encoder_of(stream).name] for stream in self.streams]
+        return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name."""
-        return dict(_flatten(dataclasses.asdict(self)))
+        return dict(flatten(self.to_plain()))
+
+    def to_plain(self) -> dict[str, Any]:
+        """The recipe as nested plain values, with every default spelled out."""
+        own = {
+            entry.name: plain(getattr(self, entry.name))
+            for entry in dataclasses.fields(self)
+            if entry.name != "sections"
+        }
+        if not self.terms:
+            del own["terms"]
+        return own | {name: plain(settings) for name, settings in self.sections.items() if field_types(type(settings))}
 
     def to_toml(self) -> str:
         """The recipe as a file, with every default spelled out."""
-        return tomlkit.dumps(_plain(dataclasses.asdict(self)))
+        return tomlkit.dumps(self.to_plain())
 
 
-def list_recipes() -> dict[str, Path]:
-    """The recipes that come with halp, by name."""
-    packaged = Path(str(importlib.resources.files("halp"))) / "recipes"
-    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "recipes"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+def sections_of(method: Entry, terms: Iterable[str]) -> dict[str, type[Any]]:
+    """The sections that a method and its terms have, with the dataclass of each."""
+    return {method.facts["section"]: method.settings} | {term: TERMS[term].settings for term in terms}
 
 
-def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe by file name or by the name of one that comes with halp, then apply `key=value` overrides."""
-    known = list_recipes()
-    path = Path(source)
-    if not path.exists():
-        if path.suffix == ".toml" or "/" in str(source):
-            raise InputError(f"there is no recipe file '{source}'; recipes that come with halp: {', '.join(known)}")
-        path = known[choose("recipe", str(source), known)]
-    try:
-        data = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"recipe '{path}' cannot be read ({error})") from error
-    except TOMLKitError as error:
-        raise InputError(f"recipe '{path}' is no valid TOML: {error}") from error
-    for override in overrides:
-        _override(data, override)
-    return recipe_from_dict(data, str(path))
+def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False) -> Recipe:
+    """Read a recipe by file name or by the name of one that comes with halp, then apply `key=value` overrides.
+
+    `saved` recipes are those of run folders, which older versions of halp may have written.
+    """
+    data, path = read_layers(source, overrides)
+    return recipe_from_dict(migrate(data) if saved else data, str(path))
 
 
 def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """A checked recipe from nested settings; unknown keys and wrong types are named."""
     try:
-        return _build(Recipe, data, "")
+        return _build(data)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _override(data: dict[str, Any], text: str) -> None:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set takes key=value, for example halp.hardness=0.5, not '{text}'")
-    try:
-        parsed = tomlkit.parse(f"x = {value}").unwrap()["x"]
-    except TOMLKitError:
-        parsed = value.strip()
-    *sections, last = key.strip().split(".")
-    for section in sections:
-        data = data.setdefault(section, {})
-        if not isinstance(data, dict):
-            raise InputError(f"--set {text}: '{section}' is no section of a recipe")
-    data[last] = parsed
-
-
-def _build(kind: Any, data: Any, prefix: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise InputError(f"'{prefix.rstrip('.')}' is a section and needs settings of its own, not {data!r}")
-    hints = typing.get_type_hints(kind)
-    unknown = [key for key in data if key not in hints]
-    if unknown:
-        every = [f"{prefix}{name}" for name in hints]
-        near = difflib.get_close_matches(f"{prefix}{unknown[0]}", every + list(Recipe().flat()), n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise InputError(f"unknown setting '{prefix}{unknown[0]}': {hint}Known here: {', '.join(every)}.")
-    return kind(**{key: _value(hints[key], value, f"{prefix}{key}") for key, value in data.items()})
-
-
-def _value(hint: Any, value: Any, key: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value, f"{key}.")
-    if typing.get_origin(hint) is dict:
-        if not isinstance(value, Mapping):
-            raise InputError(f"'{key}' holds sections, for example [{key}.stgcn], not {value!r}")
-        item = typing.get_args(hint)[1]
+def _build(data: Mapping[str, Any]) -> Recipe:
+    hints = field_types(Recipe)
+    data = {respell(key, hints): value for key, value in data.items()}
+    made: dict[str, Any] = {}
+    simple = {"name", "description", "method", "streams", "terms", "split", "seed", "epochs", "batch_size"}
+    for key in simple & data.keys():
+        made[key] = checked_value(hints[key], data[key], key)
+    method = METHODS[made.get("method", "moco")]
+    if "terms" in made and not made["terms"]:
+        raise InputError("terms = []: name at least one, each once")
+    terms = made.get("terms", method.facts["default_terms"] or ())
+    kinds = sections_of(method, [term for term in terms if term in TERMS])
+    made["sections"] = {
+        name: build_settings(kind, data[name], f"{name}.") for name, kind in kinds.items() if name in data
+    }
+    if "views" in data:
+        made["views"] = build_views(data["views"])
+    if "encoder" in data:
+        made["encoder"] = _encoder(data["encoder"], "encoder")
+    if "encoders" in data:
+        if not isinstance(data["encoders"], Mapping):
+            raise InputError(f"'encoders' holds sections, for example [encoders.stgcn], not {data['encoders']!r}")
         # a labelled encoder is called like its label unless it says otherwise
-        return {
-            name: _value(item, {"name": name, **_section(entry, f"{key}.{name}")}, f"{key}.{name}")
-            for name, entry in value.items()
+        made["encoders"] = {
+            label: _encoder({"name": label, **section(entry, f"encoders.{label}")}, f"encoders.{label}")
+            for label, entry in data["encoders"].items()
         }
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise InputError(f"{key} = {value!r} has to be a list")
-        item = typing.get_args(hint)[0]
-        return tuple(_value(item, entry, key) for entry in value)
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-        raise InputError(f"{key} = {value!r} has to be {names.get(hint, hint)}")
-    return value
+    if "optimiser" in data:
+        made["optimiser"] = OptimiserSettings(**section(data["optimiser"], "optimiser"))
+    if "saving" in data:
+        made["saving"] = build_settings(SavingSettings, data["saving"], "saving.")
+    known = (set(hints) - {"sections"}) | set(kinds)
+    for key in data:
+        if key not in known:
+            raise _unknown(key, known, method.name, terms)
+    return Recipe(**made)
 
 
-def _section(value: Any, key: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"'{key}' is a section and needs settings of its own, not {value!r}")
-    return value
+def _encoder(data: Any, key: str) -> EncoderSettings:
+    given = dict(section(data, key))
+    name = given.pop("name", "gru")
+    if not isinstance(name, str):
+        raise InputError(f"{key}.name = {name!r} has to be a text in quotes")
+    return EncoderSettings(name, f"{key}.", **{str(entry): value for entry, value in given.items()})
 
 
-def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+def _unknown(key: str, known: Iterable[str], method: str, terms: Iterable[str]) -> InputError:
+    if key in TERMS:
+        return InputError(
+            f"section [{key}] would be ignored: '{key}' is not among terms = {list(terms)}; leave it out or add it"
+        )
+    if key in {METHODS[name].facts["section"] for name in METHODS}:
+        return InputError(
+            f"section [{key}] would be ignored by method '{method}'; leave it out or choose another method"
+        )
+    return unknown_setting(key, sorted(known), more=Recipe().flat())
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+__all__ = ["Recipe", "SavingSettings", "list_recipes", "load_recipe", "recipe_from_dict"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -14,23 +13,29 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from halp._version import __version__
+from halp.augment import AUGMENTATIONS
 from halp.clips.store import Store, topology_from_json
-from halp.contrast.momentum import MomentumPair
-from halp.encoders import encoder_of
+from halp.encoders import ENCODERS
 from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped, load_package
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
-from halp.methods import ContrastiveModel
+from halp.methods import METHODS, TERMS, BuildContext, Method
+from halp.plugins import plugins_of, require_plugins
 from halp.sampling import generator
 from halp.skeleton import Topology
 from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.recipe import Recipe, load_recipe
 from halp.training.run_folder import RunFolder
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -57,33 +62,33 @@ class Run(RunFolder):
         self.info.update(entries)
         write_json(self.info_file, self.info)
 
-    def model(self) -> ContrastiveModel:
-        """The whole model with queue and prototypes as last saved."""
-        model = build_model(self.recipe, self.topology, self.info["data"]["persons"])
-        model.load_state_dict(newest_checkpoint(self.checkpoints).model)
-        return model
+    def model(self) -> Method:
+        """The whole method (queue and prototypes too, where it has them) as last saved."""
+        method = build_method(self.recipe, self.topology, self.info["data"]["persons"])
+        method.load_state_dict(newest_checkpoint(self.checkpoints).model)
+        return method
 
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PackagedEncoder:
-        """The query encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
+        """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
         choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
-        model, step = build_model(self.recipe, self.topology, self.info["data"]["persons"]), 0
+        method, step = build_method(self.recipe, self.topology, self.info["data"]["persons"]), 0
         if trained:
             checkpoint = newest_checkpoint(self.checkpoints)
-            model.load_state_dict(checkpoint.model)
+            method.load_state_dict(checkpoint.model)
             step = checkpoint.state["step"]
-        return self.package(model, stream, {"trained": trained, "step": step})
+        return self.package(method, stream, {"trained": trained, "step": step})
 
-    def package(self, model: ContrastiveModel, stream: str, origin: dict[str, Any]) -> PackagedEncoder:
-        """The query encoder of a stream of a model in memory, which shares its weights, in evaluation mode."""
-        data, pair = self.info["data"], cast(MomentumPair, model.pairs[stream])
+    def package(self, method: Method, stream: str, origin: dict[str, Any]) -> PackagedEncoder:
+        """The encoder of a stream of a method in memory, which shares its weights, in evaluation mode."""
+        data = self.info["data"]
         return PackagedEncoder(
-            pair.query.encoder,
+            method.encoders()[stream],
             self.topology,
             stream=stream,
             persons=data["persons"],
             frames=self.recipe.views.frames,
             normalisation=data["normalisation"],
-            architecture=asdict(encoder_of(stream, self.recipe.encoder, self.recipe.encoders)),
+            architecture=self.recipe.encoder_of(stream).to_plain(),
             origin={
                 "run": str(self.path),
                 "recipe": self.recipe.name,
@@ -94,28 +99,27 @@ class Run(RunFolder):
         ).eval()
 
 
-def build_model(recipe: Recipe, topology: Topology, persons: int) -> ContrastiveModel:
-    """The model of a recipe with the weights that its seed gives."""
+def build_method(recipe: Recipe, topology: Topology, persons: int) -> Method:
+    """The method of a recipe with the weights that its seed gives."""
+    entry = METHODS[recipe.method]
+    context = BuildContext(
+        topology,
+        persons,
+        recipe.views.frames,
+        {stream: recipe.encoder_of(stream) for stream in recipe.streams},
+        recipe.term_settings,
+        generator(recipe.seed, "queue"),
+        recipe.optimiser.accumulate,
+    )
     with seeded(recipe.seed):
-        return ContrastiveModel(
-            topology,
-            persons,
-            streams=recipe.streams,
-            terms=recipe.terms,
-            encoder=recipe.encoder,
-            contrast=recipe.contrast,
-            encoders=recipe.encoders,
-            **recipe.sections,
-            generator=generator(recipe.seed, "queue"),
-            parts=recipe.optimiser.accumulate,
-        )
+        return entry.build(recipe.method_settings, context)
 
 
 def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
     """Make a new run folder that records `more` as well; one that holds a run already is refused."""
     if (path / "run.json").exists():
         raise InputError(
-            f"'{path}' holds a run already; go on with it by --resume, or choose another folder with --run"
+            f"'{path}' holds a run already; continue it with --resume, or choose another folder with --run"
         )
     info = {
         "halp": __version__,
@@ -132,6 +136,7 @@ def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
             "normalisation": store.normalisation,
             "topology": asdict(store.topology),
         },
+        "plugins": plugins_of(recipe.components()),
         **more,
     }
     return start_folder(path, recipe, info)
@@ -150,14 +155,16 @@ def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder."""
-    path = Path(path)
-    if not (path / "run.json").exists():
-        raise InputError(f"'{path}' is no run folder (it has no run.json); make one with `halp pretrain`")
-    return Run(path, load_recipe(path / "recipe.toml"), read_json(path / "run.json"))
+    folder = RunFolder(Path(path))
+    if not folder.holds_run():
+        raise InputError(f"'{path}' is not a run folder (it has no run.json); make one with `halp pretrain`")
+    info = read_json(folder.info_file)
+    require_plugins(info.get("plugins", {}), (METHODS, TERMS, ENCODERS, AUGMENTATIONS), f"run '{path}'")
+    return Run(folder.path, load_recipe(folder.recipe_file, saved=True), info)
 
 
 def check_same(run: Run, recipe: Recipe, store: Store) -> None:
-    """Refuse to go on with other settings or other data than the run began with, naming the difference."""
+    """Refuse to resume with other settings or other data than the run began with, naming the difference."""
     before, now = run.recipe.flat(), recipe.flat()
     changed = [f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in now if before.get(key) != now.get(key)]
     if changed:
@@ -213,7 +220,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def peak_memory() -> int:
-    """Most memory this process has held so far, in bytes."""
+    """Most memory this process has held so far, in bytes; 0 where the system does not say."""
+    if resource is None:
+        return 0
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(usage * (1 if sys.platform == "darwin" else 1024))
 

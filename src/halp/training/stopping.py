@@ -8,12 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):
-    """The run was asked to stop, has saved its state and can be resumed."""
-
-
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
+def graceful_shutdown() -> Iterator[Callable[[], bool]]:
     """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as before."""
     asked: list[int] = []
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from halp.augment import ClipPool, centre_views
 from halp.clips.clip import Clip
 from halp.clips.windows import Cutting, squeeze_warning
 from halp.encoders.packaged import PackagedEncoder
 from halp.evaluation.features import evaluating
 from halp.progress import Bar, console
 from halp.use.sources import Source, describe_source, in_blocks, read_source
-from halp.views import ClipPool, centre_views
 
 Vectors = npt.NDArray[np.float32]
 _FRAMES = 65_536  # frames held at once, unless one clip has more

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from halp.augment import ClipPool
 from halp.clips.clip import Clip
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
@@ -31,7 +32,6 @@ from halp.use.embed import embed_clips, join_frames
 from halp.use.heads import Candidate, Head, unit
 from halp.use.model_folder import Model
 from halp.use.sources import Source, in_blocks
-from halp.views import ClipPool
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from halp.augment import ClipPool
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
 from halp.evaluation.context import Labels, Predictions, ProtocolContext
@@ -21,7 +22,6 @@ from halp.evaluation.protocol import register_protocol
 from halp.evaluation.protocols.linear import HEADS, build_head, linear_scores, stepped_rate
 from halp.progress import Bar
 from halp.sampling import generator
-from halp.views import ClipPool
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.contrast.parallel import once
+from halp.distributed import compute_on_rank_zero
 from halp.sphere import exp_map, kmeans, log_map, precise, unit
 
 GUIDES = ("own", "cross")
 
 
 def partner(stream: str, streams: Sequence[str], turn: int) -> str:
-    """Which other stream guides: they take turns, one a refresh.
+    """Which other stream guides: they take turns, one per refresh.
 
     >>> [partner("motion", ["joint", "motion", "bone"], turn) for turn in range(3)]
     ['bone', 'joint', 'bone']
@@ -39,7 +39,7 @@ def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: t
     """
     keys, guide = precise(keys.detach()), precise(guide.detach())
     room = keys.new_empty(prototypes, keys.shape[1])
-    return once(partial(_by_clusters, keys, guide, prototypes, generator), room, generator)
+    return compute_on_rank_zero(partial(_by_clusters, keys, guide, prototypes, generator), room, generator)
 
 
 def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None) -> Tensor:

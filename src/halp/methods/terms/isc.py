@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from halp.contrast.losses import info_nce, info_nce_in_batch
-from halp.contrast.queue import KeyQueue
-from halp.methods.terms import Metrics, Moment, StreamBatch
+from halp.errors import InputError
+from halp.losses.infonce import info_nce, info_nce_in_batch
+from halp.methods.base import Metrics, StepContext
+from halp.methods.queue import KeyQueue
+from halp.methods.terms.base import StreamBatch, register_term
 
 
+def _check_cross(settings: Any, streams: Sequence[str], queue: int) -> None:
+    if len(streams) < 2:
+        raise InputError(
+            f"terms: 'cross' contrasts representations, and streams = {list(streams)} is one alone; name at least two, "
+            'for example streams = ["joint", "joint@stgcn"]'
+        )
+
+
+@register_term("cross", check=_check_cross)
 class CrossTerm(nn.Module):
     """InfoNCE across representations: query of a, key of b, queue of b, for all ordered pairs, summed.
 
     Without a queue the other clips' keys of representation b are the negatives.
     """
 
-    def __init__(self, temperature: float) -> None:
+    def __init__(self, settings: Any = None, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
         super().__init__()
         self.temperature = temperature
 
-    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+    def forward(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]:
         losses: list[Tensor] = []
         metrics: Metrics = {}
         for stream, batch in streams.items():
@@ -34,12 +48,6 @@ class CrossTerm(nn.Module):
                 if name != stream
             ]
             losses += found
-            if moment.watched:
-                query = batch.query.detach()
-                others = [
-                    (query * other.key.detach()).sum(1).mean() for name, other in streams.items() if name != stream
-                ]
+            if context.log_metrics:
                 metrics[f"{stream}/loss_cross"] = torch.stack(found).detach().sum()
-                metrics[f"{stream}/similarity_key_query"] = torch.stack(others).mean()
-                metrics[f"{stream}/spread"] = query.std(0).mean()
         return torch.stack(losses).sum(), metrics

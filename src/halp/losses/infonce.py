@@ -32,7 +32,7 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
 class _LogSumExp(torch.autograd.Function):
     """log Σ exp(q·n / T) over the negatives `(L, D)`, for every query `(B, D)`.
 
-    The gradient is worked out on the way forth, while the similarities are at hand: what waits for the way back is `(B, D)`
+    The gradient is computed in the forward pass, while the similarities are at hand: what the backward pass needs is `(B, D)`
     instead of `(B, L)`, and the queue may be written meanwhile without having been copied.
     """
 

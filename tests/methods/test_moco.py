@@ -6,17 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from halp.contrast.losses import info_nce
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.hallucinate import halp_loss
-from halp.methods import ContrastiveModel, ContrastSettings, HalpSettings
-from halp.methods.terms import Moment, StreamBatch
+from halp.losses.infonce import info_nce
+from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch
 from halp.skeleton import KINECT_V1
-from halp.views import derive
+from halp.streams import derive
 
 
-def model(**changes: object) -> ContrastiveModel:
+def model(**changes: object) -> MocoMethod:
     torch.manual_seed(0)
     settings: dict[str, object] = {
         "encoder": EncoderSettings(hidden=4, layers=1),
@@ -24,36 +23,38 @@ def model(**changes: object) -> ContrastiveModel:
         "halp": HalpSettings(start_epoch=2, prototypes=3, count=5, recent=16),
         **changes,
     }
-    return ContrastiveModel(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
+    return MocoMethod(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
 
 
-def views(seed: int = 0) -> tuple[Tensor, Tensor]:
+def views(seed: int = 0) -> dict[str, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 6, 1, 20, 3, generator=g), torch.randn(8, 6, 1, 20, 3, generator=g)
+    return {view: torch.randn(8, 6, 1, 20, 3, generator=g) for view in ("query", "key")}
 
 
-def moment(epoch: int, seed: int = 0) -> Moment:
-    return Moment(epoch, torch.Generator().manual_seed(seed))
+def moment(epoch: int, seed: int = 0) -> StepContext:
+    return StepContext(epoch, torch.Generator().manual_seed(seed))
 
 
 def test_halp_waits_for_its_epoch_and_for_real_keys_only() -> None:
     made = model()
     seen = []
     for step, epoch in enumerate([0, 2, 2, 2]):  # the queue of 16 is full after two batches of 8
-        _, metrics = made(*views(step), moment(epoch))
+        _, metrics, _ = made(views(step), moment(epoch))
         seen.append("joint/loss_halp" in metrics)
     assert seen == [False, False, True, True]
     early = model()
     for step in range(4):
-        _, metrics = early(*views(step), moment(1))
+        _, metrics, _ = early(views(step), moment(1))
     assert "joint/loss_halp" not in metrics
 
 
 def test_total_is_info_nce_plus_weighted_halp() -> None:
     made = model(halp=HalpSettings(weight=0.3, start_epoch=0, prototypes=3, count=5, recent=16))
     for step in range(2):
-        made(*views(step), moment(0))
-    batch = {"joint": StreamBatch(*(torch.nn.functional.normalize(v.flatten(1)[:, :8], dim=1) for v in views(9)))}
+        made(views(step), moment(0))
+    batch = {
+        "joint": StreamBatch(*(torch.nn.functional.normalize(v.flatten(1)[:, :8], dim=1) for v in views(9).values()))
+    }
     queue = made.queue.keys("joint").clone()
     total, metrics = made.loss(batch, moment(0, seed=5))
     g = torch.Generator().manual_seed(5)
@@ -71,8 +72,8 @@ def test_total_is_info_nce_plus_weighted_halp() -> None:
 def test_keys_join_the_queue_after_the_loss() -> None:
     made = model()
     before = made.queue.keys("joint").clone()
-    first, second = views()
-    loss, _ = made(first, second, moment(0))
+    first, second = views().values()
+    loss, *_ = made(views(), moment(0))
     pair = made.pairs["joint"]
     assert int(made.queue.filled) == 8
     with torch.no_grad():
@@ -87,7 +88,7 @@ def test_gradient_reaches_query_branches_only() -> None:
         streams=("joint", "motion", "bone"), halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16)
     )
     for step in range(3):
-        loss, metrics = made(*views(step), moment(0))
+        loss, metrics, _ = made(views(step), moment(0))
     loss.backward()
     for name, parameter in made.named_parameters():
         assert (parameter.grad is not None) == (".query." in name), name
@@ -101,8 +102,8 @@ def test_a_single_stream_is_the_same_code_with_one_entry() -> None:
     with_bone = model(streams=("joint", "bone"), terms=("infonce",))
     with_bone.pairs["joint"].load_state_dict(alone.pairs["joint"].state_dict())
     with_bone.queue.keys("joint").copy_(alone.queue.keys("joint"))
-    one = alone(*views(), moment(0))[1]["joint/loss_contrast"]
-    two = with_bone(*views(), moment(0))[1]["joint/loss_contrast"]
+    one = alone(views(), moment(0))[1]["joint/loss_contrast"]
+    two = with_bone(views(), moment(0))[1]["joint/loss_contrast"]
     assert torch.equal(one, two)
 
 
@@ -112,7 +113,7 @@ def test_without_a_queue_halp_takes_prototypes_from_the_batch(source: str) -> No
         contrast=ContrastSettings(dimension=8, queue=0, momentum=0.0),
         halp=HalpSettings(start_epoch=0, prototypes=3, count=5, source=source),
     )
-    loss, metrics = made(*views(), moment(0))
+    loss, metrics, _ = made(views(), moment(0))
     assert torch.isfinite(loss)
     assert "joint/loss_halp" in metrics
     loss.backward()
@@ -120,8 +121,8 @@ def test_without_a_queue_halp_takes_prototypes_from_the_batch(source: str) -> No
 
 def test_unwatched_steps_report_nothing_and_lose_nothing() -> None:
     one, two = model(), model()
-    watched = one(*views(), moment(0))
-    silent = two(*views(), Moment(0, torch.Generator().manual_seed(0), watched=False))
+    watched = one(views(), moment(0))
+    silent = two(views(), StepContext(0, torch.Generator().manual_seed(0), log_metrics=False))
     assert silent[1] == {}
     assert torch.equal(watched[0], silent[0])
 

@@ -1,4 +1,4 @@
-"""The query encoder and its momentum twin."""
+"""The query encoder with its projection head, and its momentum twin."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from halp.contrast.parallel import world
 from halp.cores import side_by_side
-from halp.encoders import initialise
+from halp.distributed import world_size
+from halp.initialisation import initialise
 
 
-class Branch(nn.Module):
-    """Encoder and projector: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`.
+class ProjectedEncoder(nn.Module):
+    """Encoder and projection head: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`.
 
     They are float32, whatever precision the encoder runs in.
     """
@@ -37,7 +37,7 @@ class Branch(nn.Module):
 def encode_all(branches: Sequence[nn.Module], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
     """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help."""
     tasks = [partial(encode_in_parts, branch, x, parts) for branch, x in zip(branches, clips)]
-    if clips[0].device.type == "cpu" and world() == 1 and not torch.is_autocast_enabled("cpu"):
+    if clips[0].device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
         return side_by_side(tasks)
     return [task() for task in tasks]
 
@@ -68,19 +68,19 @@ def _keeping_buffers(module: nn.Module) -> Iterator[None]:
 
 
 class MomentumPair(nn.Module):
-    """Two equal branches; the key branch follows the query branch by a moving average of its parameters.
+    """Two equal encoders with projection heads; the key encoder follows the query encoder by a moving average (momentum update).
 
-    BatchNorm statistics are no parameters: each branch keeps those of its own forward passes.
+    BatchNorm statistics are not parameters: each branch keeps those of its own forward passes.
     """
 
-    def __init__(self, query: Branch, momentum: float = 0.999) -> None:
+    def __init__(self, query: ProjectedEncoder, momentum: float = 0.999) -> None:
         super().__init__()
         self.query = query
         self.key = copy.deepcopy(query).requires_grad_(False)
         self.momentum = momentum
 
     @torch.no_grad()
-    def follow(self) -> None:
+    def update_momentum(self) -> None:
         """Move the key parameters towards the query's: k ← m·k + (1 − m)·q, all tensors in one call."""
         keys = [parameter.data for parameter in self.key.parameters()]
         queries = [parameter.data for parameter in self.query.parameters()]

@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from halp.clips.store import Store
-from halp.errors import InputError
-from halp.sampling import generator
-from halp.skeleton import KINECT_V2
-from halp.views import (
+from halp.augment import (
     ClipPool,
     ViewSettings,
     centre_crops,
     centre_views,
-    derive,
     draw_crops,
     draw_matrices,
     random_views,
     transform,
 )
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.sampling import generator
+from halp.skeleton import KINECT_V2
+from halp.streams import derive
 
 
 def pool_of(clips: list[np.ndarray]) -> ClipPool:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.contrast.losses import logits
+from halp.losses.infonce import logits
 
 
-class Lesson(NamedTuple):
-    """What a teacher says about every clip of a batch: which rows of the queues count, and how near each is."""
+class TeacherTargets(NamedTuple):
+    """A teacher's distribution for every clip of a batch: which rows of the queues count, and how near each is."""
 
     rows: Tensor  # (B, k) of the queue
     probability: Tensor  # (B, k), sums to one over these rows
@@ -21,22 +21,22 @@ class Lesson(NamedTuple):
 
 
 @torch.no_grad()
-def teach(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> Lesson:
-    """A teacher's lesson: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each key."""
+def teacher_targets(key: Tensor, queue: Tensor, count: int, temperature: float = 0.05) -> TeacherTargets:
+    """A teacher's targets: its keys `(B, D)` against its own queue `(L, D)`, the `count` nearest rows of each key."""
     similarity = key @ queue.T
     rows = nearest_rows(similarity, count)
     log_probability = F.log_softmax(similarity.gather(1, rows) / temperature, dim=1)
     probability = log_probability.exp()
     # a probability that underflows to zero has a logarithm all the same
-    return Lesson(rows, probability, -(probability * log_probability).sum(1).mean())
+    return TeacherTargets(rows, probability, -(probability * log_probability).sum(1).mean())
 
 
-def learn(student: Tensor, lesson: Lesson) -> Tensor:
-    """KL(teacher ‖ student) over the lesson's rows, mean over the batch.
+def kl_to_teacher(student: Tensor, targets: TeacherTargets) -> Tensor:
+    """KL(teacher ‖ student) over the target rows, mean over the batch.
 
     `student` `(B, L)` are the logits of its queries and its own queue; the gradient goes there alone.
     """
-    return F.cross_entropy(student.gather(1, lesson.rows), lesson.probability) - lesson.entropy
+    return F.cross_entropy(student.gather(1, targets.rows), targets.probability) - targets.entropy
 
 
 def nearest_rows(similarity: Tensor, count: int) -> Tensor:
@@ -67,5 +67,5 @@ def distillation_loss(
     >>> round(abs(float(distillation_loss(axes[:1], axes, axes[:1], axes, count=3, student_temperature=0.05))), 6)
     0.0
     """
-    lesson = teach(teacher_key.detach(), teacher_queue.detach(), count, teacher_temperature)
-    return learn(logits(query, queue, student_temperature), lesson)
+    targets = teacher_targets(teacher_key.detach(), teacher_queue.detach(), count, teacher_temperature)
+    return kl_to_teacher(logits(query, queue, student_temperature), targets)

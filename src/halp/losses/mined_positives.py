@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from halp.contrast.losses import logits
+from halp.losses.infonce import logits
 
 
 class Mined(NamedTuple):

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from halp.contrast.mining import Mined, mining_loss
-from halp.contrast.queue import KeyQueue
 from halp.errors import InputError
-from halp.methods.terms import InfoNCETerm, Metrics, Moment, StreamBatch
+from halp.losses.mined_positives import Mined, mining_loss
+from halp.methods.base import Metrics, StepContext
+from halp.methods.queue import KeyQueue
+from halp.methods.terms.base import StreamBatch, register_term, require_queue, require_streams
+from halp.methods.terms.infonce import InfoNCETerm
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,12 @@ class MiningSettings:
             )
 
 
+def _check_mining(settings: MiningSettings, streams: Sequence[str], queue: int) -> None:
+    require_streams("mining", streams, "takes positives from another stream")
+    require_queue("mining", settings.top, f"mining.top = {settings.top}", queue)
+
+
+@register_term("mining", MiningSettings, check=_check_mining)
 class MiningTerm(nn.Module):
     """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE.
 
@@ -37,15 +45,17 @@ class MiningTerm(nn.Module):
     def __init__(self, settings: MiningSettings, streams: Sequence[str], temperature: float) -> None:
         super().__init__()
         self.settings, self.streams, self.temperature = settings, tuple(streams), temperature
-        self.before = InfoNCETerm(temperature)
+        self.before = InfoNCETerm(temperature=temperature)
 
-    def active(self, queue: KeyQueue, moment: Moment) -> bool:
-        """Whether positives are mined at this moment."""
-        return moment.epoch >= self.settings.start_epoch and queue.full
+    def active(self, queue: KeyQueue, context: StepContext) -> bool:
+        """Whether positives are mined at this context."""
+        return context.epoch >= self.settings.start_epoch and queue.full
 
-    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
-        if not self.active(queue, moment):
-            return self.before(streams, queue, moment)
+    def forward(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]:
+        if not self.active(queue, context):
+            return self.before(streams, queue, context)
         mined = mining_loss(
             {stream: batch.query for stream, batch in streams.items()},
             {stream: batch.key for stream, batch in streams.items()},
@@ -53,17 +63,16 @@ class MiningTerm(nn.Module):
             top=self.settings.top,
             temperature=self.temperature,
         )
-        return torch.stack(list(mined.losses.values())).sum(), _watch(streams, mined) if moment.watched else {}
+        return torch.stack(list(mined.losses.values())).sum(), _metrics(mined) if context.log_metrics else {}
 
 
 @torch.no_grad()
-def _watch(streams: Mapping[str, StreamBatch], mined: Mined) -> Metrics:
+def _metrics(mined: Mined) -> Metrics:
     """Losses of every stream, and the share of clips for which all streams propose the same row."""
     metrics: Metrics = {}
-    for stream, batch in streams.items():
-        metrics[f"{stream}/loss_mining"] = mined.losses[stream].detach()
+    for stream, loss in mined.losses.items():
+        metrics[f"{stream}/loss_mining"] = loss.detach()
         metrics[f"{stream}/loss_contrast"] = mined.contrast[stream]
-        metrics[f"{stream}/similarity_key_query"] = (batch.query * batch.key).sum(1).mean()
     first = torch.stack([rows[:, 0] for rows in mined.rows.values()])
     metrics["mining_agreement"] = (first == first[0]).all(0).float().mean()
     return metrics

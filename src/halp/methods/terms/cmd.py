@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from halp.contrast.distillation import learn, teach
-from halp.contrast.losses import logits
-from halp.contrast.queue import KeyQueue
 from halp.errors import InputError
-from halp.methods.terms import Metrics, Moment, StreamBatch
+from halp.losses.distillation import kl_to_teacher, teacher_targets
+from halp.losses.infonce import logits
+from halp.methods.base import Metrics, StepContext
+from halp.methods.queue import KeyQueue
+from halp.methods.terms.base import StreamBatch, register_term, require_queue, require_streams
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,26 @@ class CmdSettings:
         return max(min(2, queue), round(self.share * queue))
 
 
+def _check_cmd(settings: CmdSettings, streams: Sequence[str], queue: int) -> None:
+    require_streams("cmd", streams, "distils between streams")
+    require_queue("cmd", 2, "a distribution over past clips", queue)
+
+
+@register_term("cmd", CmdSettings, check=_check_cmd)
 class CmdTerm(nn.Module):
     """The ordered distillation terms, six for three streams: teacher a's keys, student b's queries, each in its own queue."""
 
-    def __init__(self, settings: CmdSettings, streams: Sequence[str]) -> None:
+    def __init__(self, settings: CmdSettings, streams: Sequence[str], temperature: float = 0.07) -> None:
         super().__init__()
         self.settings, self.streams = settings, tuple(streams)
 
-    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+    def forward(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]:
         settings = self.settings
         count = settings.count(queue.size)
-        lessons = {
-            stream: teach(batch.key, queue.keys(stream), count, settings.teacher_temperature)
+        targets = {
+            stream: teacher_targets(batch.key, queue.keys(stream), count, settings.teacher_temperature)
             for stream, batch in streams.items()
         }
         losses: list[Tensor] = []
@@ -60,8 +69,8 @@ class CmdTerm(nn.Module):
         for stream, batch in streams.items():
             # one product with the queue serves all teachers of a student
             student = logits(batch.query, queue.keys(stream), settings.student_temperature)
-            found = [learn(student, lesson) for teacher, lesson in lessons.items() if teacher != stream]
+            found = [kl_to_teacher(student, target) for teacher, target in targets.items() if teacher != stream]
             losses += found
-            if moment.watched:
+            if context.log_metrics:
                 metrics[f"{stream}/loss_distillation"] = torch.stack(found).detach().sum()
         return settings.weight * torch.stack(losses).sum(), metrics

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halp.contrast.queue import KeyQueue
+from halp.methods.queue import KeyQueue
 
 
 @settings(max_examples=60, deadline=None)

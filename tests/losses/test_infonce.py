@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
-from halp.contrast.momentum import Branch, MomentumPair
 from halp.encoders.gru import GRUEncoder
+from halp.losses.infonce import contrast_accuracy, info_nce, info_nce_in_batch
+from halp.methods.momentum import MomentumPair, ProjectedEncoder
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
@@ -71,14 +71,14 @@ def test_contrast_accuracy_counts_queries_closest_to_their_own_key() -> None:
 
 def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
     torch.manual_seed(0)
-    pair = MomentumPair(Branch(GRUEncoder(6, 4, 1), 5), momentum=0.9)
+    pair = MomentumPair(ProjectedEncoder(GRUEncoder(6, 4, 1), 5), momentum=0.9)
     assert not any(parameter.requires_grad for parameter in pair.key.parameters())
     before = {name: value.clone() for name, value in pair.key.state_dict().items()}
     with torch.no_grad():
         for parameter in pair.query.parameters():
             parameter.add_(torch.randn_like(parameter))
     pair.query(torch.randn(4, 3, 1, 2, 3))
-    pair.follow()
+    pair.update_momentum()
     queries, parameters = pair.query.state_dict(), dict(pair.key.named_parameters())
     for name, value in pair.key.state_dict().items():
         expected = 0.9 * before[name] + 0.1 * queries[name] if name in parameters else before[name]
@@ -86,7 +86,7 @@ def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
 
 
 def test_branch_gives_unit_vectors_in_float32_under_autocast() -> None:
-    branch = Branch(GRUEncoder(6, 4, 1), 5)
+    branch = ProjectedEncoder(GRUEncoder(6, 4, 1), 5)
     with torch.autocast("cpu", torch.bfloat16):
         out = branch(torch.randn(4, 3, 1, 2, 3))
     assert out.dtype == torch.float32

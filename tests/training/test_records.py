@@ -11,14 +11,14 @@ import torch
 
 from halp.cli import main
 from halp.clips.store import Store
-from halp.errors import InputError
-from halp.methods import ContrastiveModel
-from halp.methods.terms import Moment, StreamBatch
+from halp.errors import Diverged, InputError
+from halp.methods import MocoMethod, StepContext, StepOutput, StreamBatch
 from halp.sampling import generator
 from halp.training import Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
-from halp.training.run import build_model
-from halp.training.watch import Diverged, Watch, reproduce
+from halp.training.divergence import replay_step
+from halp.training.records import RunRecords
+from halp.training.run import build_method
 
 
 def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
@@ -27,7 +27,7 @@ def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
     run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", progress=False)
     lines = run.metrics()
     assert all(line["gradient_norm"] > 0 for line in lines)
-    watched = {"similarity_key_query", "similarity_key_queue", "spread", "contrast_accuracy"}
+    watched = {"similarity_key_query", "similarity_key_queue", "embedding_std", "contrast_accuracy"}
     hallucinated = {"kept", "prototypes_used", "similarity_positive_query", "similarity_positive_queue"}
     assert {f"joint/{name}" for name in watched | hallucinated} <= set(lines[-1])
     for line in run.metrics("timing.jsonl"):
@@ -38,21 +38,21 @@ def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
 def test_loss_that_is_no_number_stops_with_names_and_a_dump_that_reproduces_it(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward = ContrastiveModel.loss
+    forward = MocoMethod.loss
 
-    def broken(self: ContrastiveModel, batches: dict[str, StreamBatch], moment: Moment) -> object:
+    def broken(self: MocoMethod, batches: dict[str, StreamBatch], moment: StepContext) -> object:
         loss, metrics = forward(self, batches, moment)
         # what makes it break is in the weights, as it would be after a step that was too long
         return loss / (0.0 if "joint/kept" in metrics else 1.0), metrics
 
     with monkeypatch.context() as patch:
-        patch.setattr(ContrastiveModel, "loss", broken)
+        patch.setattr(MocoMethod, "loss", broken)
         with pytest.raises(Diverged, match=r"is not finite at step \d+ \(clips"):
             pretrain(load_recipe("small", tiny), store, tmp_path / "run", progress=False)
     facts = json.loads((tmp_path / "run" / "diverged" / "step.json").read_text())
     assert len(facts["clips"]) == 16
     assert set(facts["clips"]) <= set(store.names.tolist())
-    loss = reproduce(tmp_path / "run")
+    loss = replay_step(tmp_path / "run")
     # the same step without the defect gives the loss that it would have had
     healthy = pretrain(load_recipe("small", tiny), store, tmp_path / "healthy", progress=False)
     steps = len(store.split("xsub")[0]) // 16
@@ -69,9 +69,9 @@ def test_diverging_training_ends_with_exit_code_one(
         main([*arguments, "optimiser.learning_rate=1e38", 'terms=["infonce"]'])
     assert stopped.value.code == 1
     assert "holds what reproduces it" in " ".join(capsys.readouterr().err.split())
-    assert not bool(torch.isfinite(reproduce(tmp_path / "run")))
+    assert not bool(torch.isfinite(replay_step(tmp_path / "run")))
     with pytest.raises(InputError, match="no file"):
-        reproduce(pretrain(load_recipe("small", tiny), store, tmp_path / "fine", progress=False).path)
+        replay_step(pretrain(load_recipe("small", tiny), store, tmp_path / "fine", progress=False).path)
 
 
 def test_collapse_raises_an_alarm_once(
@@ -79,10 +79,13 @@ def test_collapse_raises_an_alarm_once(
 ) -> None:
     run = pretrain(load_recipe("small", tiny), store, tmp_path / "run", until=1, progress=False)
     assert "alarm" not in run.info
-    with Watch(run) as watch:
+    with RunRecords(run) as watch:
         for step in (100, 101):
-            watch.step(step, 9, 0.1, {"loss": torch.tensor(1.0), "joint/spread": torch.tensor(0.001)})
-    assert "joint/spread is 0.4 %" in open_run(run.path).info["alarm"]
+            nearly_equal = torch.ones(64, 16) + 0.004 * torch.randn(64, 16, generator=generator(0, "noise"))
+            watch.step(
+                step, 9, 0.1, StepOutput(torch.tensor(1.0), {"loss": torch.tensor(1.0)}, {"joint": nearly_equal})
+            )
+    assert "joint/embedding_std is 0.4 %" in open_run(run.path).info["alarm"]
     assert " ".join(capsys.readouterr().err.split()).count("the embeddings collapse") == 1
 
 
@@ -93,7 +96,7 @@ def test_online_figures_go_to_a_file_of_their_own_and_change_nothing(
     plain = pretrain(chosen, store, tmp_path / "plain", progress=False)
     modes = []
 
-    def look(run: Run, epoch: int, model: ContrastiveModel) -> dict[str, float]:
+    def look(run: Run, epoch: int, model: MocoMethod) -> dict[str, float]:
         encoder = run.package(model, "joint", {})
         modes.append(encoder.training)
         encoder(torch.zeros(2, 12, 2, 25, 3))
@@ -174,9 +177,12 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
     settings = (*tiny, "encoder.input_norm=false")  # BatchNorm sees one piece at a time, all else is the same
     gradients = []
     for pieces in (1, 3):
-        model = build_model(load_recipe("small", (*settings, f"optimiser.accumulate={pieces}")), store.topology, 2)
+        model = build_method(load_recipe("small", (*settings, f"optimiser.accumulate={pieces}")), store.topology, 2)
         g = torch.Generator().manual_seed(0)
-        loss, _ = model(*torch.randn(2, 16, 12, 2, 25, 3, generator=g), Moment(0, generator(0, "terms", 0, 0)))
+        loss, *_ = model(
+            dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3, generator=g))),
+            StepContext(0, generator(0, "terms", 0, 0)),
+        )
         loss.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
     for name, gradient in gradients[0].items():
@@ -184,8 +190,10 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
 
 
 def test_accumulating_updates_running_statistics_once_a_piece(store: Store, tiny: tuple[str, ...]) -> None:
-    model = build_model(load_recipe("small", (*tiny, "optimiser.accumulate=4")), store.topology, 2)
-    loss, _ = model(*torch.randn(2, 16, 12, 2, 25, 3), Moment(0, generator(0, "terms", 0, 0)))
+    model = build_method(load_recipe("small", (*tiny, "optimiser.accumulate=4")), store.topology, 2)
+    loss, *_ = model(
+        dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3))), StepContext(0, generator(0, "terms", 0, 0))
+    )
     counted = "pairs.joint.query.encoder.input_norm.num_batches_tracked"
     before = int(model.state_dict()[counted])
     loss.backward()
@@ -195,21 +203,21 @@ def test_accumulating_updates_running_statistics_once_a_piece(store: Store, tiny
 def test_half_precision_keeps_the_sphere_in_full(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     chosen = load_recipe("small", (*tiny, "contrast.dimension=32"))
     types: dict[str, set[torch.dtype]] = {"batch": set(), "input": set()}
-    forward, loss = ContrastiveModel.forward, ContrastiveModel.loss
+    forward, loss = MocoMethod.forward, MocoMethod.loss
 
-    def seen(self: ContrastiveModel, batches: dict[str, StreamBatch], moment: Moment) -> object:
+    def seen(self: MocoMethod, batches: dict[str, StreamBatch], moment: StepContext) -> object:
         types["batch"] |= {tensor.dtype for batch in batches.values() for tensor in (batch.query, batch.key)}
         assert not torch.is_autocast_enabled("cpu")
         return loss(self, batches, moment)
 
-    def entered(self: ContrastiveModel, first: torch.Tensor, *rest: object) -> object:
-        types["input"].add(first.dtype)
+    def entered(self: MocoMethod, views: dict[str, torch.Tensor], context: StepContext) -> object:
+        types["input"] |= {view.dtype for view in views.values()}
         assert torch.is_autocast_enabled("cpu")
-        return forward(self, first, *rest)  # type: ignore[arg-type]
+        return forward(self, views, context)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ContrastiveModel, "loss", seen)
-        patch.setattr(ContrastiveModel, "forward", entered)
+        patch.setattr(MocoMethod, "loss", seen)
+        patch.setattr(MocoMethod, "forward", entered)
         run = pretrain(chosen, store, tmp_path / "half", precision="bf16-mixed", accelerator="cpu", progress=False)
     assert types == {"batch": {torch.float32}, "input": {torch.float32}}
     model = run.model()

@@ -1,44 +1,22 @@
-"""Loss terms over `{stream: StreamBatch}`: what a method adds up. A recipe names the terms it wants."""
+"""HaLP as a term: hallucinated positives in every stream, with prototypes from the newest keys of its queue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from halp.contrast.losses import contrast_accuracy, info_nce, info_nce_in_batch
-from halp.contrast.parallel import once
-from halp.contrast.queue import KeyQueue
+from halp.distributed import compute_on_rank_zero
 from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
-from halp.methods.guidance import GUIDES, guided_prototypes, partner
-
-Metrics = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class StreamBatch:
-    """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient."""
-
-    query: Tensor
-    key: Tensor
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When a step happens and with which random numbers; `watched` steps report metrics.
-
-    `batch` is the number of clips in the batch of all processes together, where there are several.
-    """
-
-    epoch: int
-    generator: torch.Generator
-    watched: bool = True
-    batch: int | None = None
+from halp.methods.base import Metrics, StepContext
+from halp.methods.queue import KeyQueue
+from halp.methods.terms.base import StreamBatch, register_term, require_streams
+from halp.methods.terms.guidance import GUIDES, guided_prototypes, partner
 
 
 class SharedPositives(HallucinatedPositives):
@@ -46,15 +24,7 @@ class SharedPositives(HallucinatedPositives):
 
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
         room = keys.new_empty(self.prototypes, keys.shape[1])
-        return once(partial(super().cluster, keys, start, generator), room, generator)
-
-
-class Term(Protocol):
-    """A loss term: returns its weighted loss and, on watched steps, what is worth knowing."""
-
-    def __call__(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment
-    ) -> tuple[Tensor, Metrics]: ...
+        return compute_on_rank_zero(partial(super().cluster, keys, start, generator), room, generator)
 
 
 @dataclass(frozen=True)
@@ -64,7 +34,7 @@ class HalpSettings:
     weight: float = 1.0  # μ of Eq. 8
     start_epoch: int = 200  # μ is 0 before
     prototypes: int = 20
-    count: int = 100  # positives a key
+    count: int = 100  # positives per key
     hardness: float = 0.8  # λ
     refresh: int = 5  # steps between two clusterings
     recent: int = 256  # newest keys that are clustered (top-K)
@@ -106,32 +76,17 @@ class HalpSettings:
             raise InputError(f"halp: {error}") from None
 
 
-class InfoNCETerm(nn.Module):
-    """MoCo's loss in every stream; without a queue the batch's other keys are the negatives."""
-
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
-        self.temperature = temperature
-
-    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
-        losses, metrics = [], {}
-        for stream, batch in streams.items():
-            negatives = queue.keys(stream)
-            if queue.size:
-                losses.append(info_nce(batch.query, batch.key, negatives, self.temperature))
-            else:
-                losses.append(info_nce_in_batch(batch.query, batch.key, self.temperature))
-            if moment.watched:
-                query = batch.query.detach()
-                metrics[f"{stream}/loss_contrast"] = losses[-1].detach()
-                metrics[f"{stream}/similarity_key_query"] = (query * batch.key).sum(1).mean()
-                metrics[f"{stream}/spread"] = query.std(0).mean()
-                if queue.size:
-                    metrics[f"{stream}/contrast_accuracy"] = contrast_accuracy(query, batch.key, negatives)
-                    metrics[f"{stream}/similarity_key_queue"] = (batch.key @ negatives.mean(0)).mean()
-        return torch.stack(losses).sum(), metrics
+def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> None:
+    if settings.source == "queue" and settings.recent > queue:
+        raise InputError(
+            f"halp.recent = {settings.recent} is more than contrast.queue = {queue}: prototypes come from "
+            "the newest keys of the queue; lower recent, raise queue, or set halp.source to 'batch' or 'keys'"
+        )
+    if settings.guide == "cross":
+        require_streams("halp", streams, "with guide = 'cross' takes the clusters of another stream")
 
 
+@register_term("halp", HalpSettings, check=_check_halp)
 class HalpTerm(nn.Module):
     """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys only."""
 
@@ -140,35 +95,36 @@ class HalpTerm(nn.Module):
         self.settings = settings
         self.streams = nn.ModuleDict({stream: settings.term(temperature) for stream in streams})
 
-    def active(self, queue: KeyQueue, moment: Moment) -> bool:
-        """Whether the term counts at this moment."""
-        started = moment.epoch >= self.settings.start_epoch and self.settings.weight > 0
+    def active(self, queue: KeyQueue, context: StepContext) -> bool:
+        """Whether the term counts at this context."""
+        started = context.epoch >= self.settings.start_epoch and self.settings.weight > 0
         return started and (self.settings.source != "queue" or queue.full)
 
-    def forward(self, streams: Mapping[str, StreamBatch], queue: KeyQueue, moment: Moment) -> tuple[Tensor, Metrics]:
+    def forward(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]:
         losses: list[Tensor] = []
         metrics: Metrics = {}
-        if not self.active(queue, moment):
+        if not self.active(queue, context):
             return next(iter(streams.values())).query.new_zeros(()), metrics
         for stream, batch in streams.items():
             term: Any = self.streams[stream]
-            due = self.settings.source == "queue" and int(term.calls) % term.refresh == 0
-            recent = queue.recent(stream, term.recent) if due else None
+            recent = queue.recent(stream, term.recent) if term.needs_recent_keys else None
             prototypes = None
             if recent is not None and self.settings.guide == "cross":
                 other = partner(stream, list(streams), int(term.calls) // term.refresh)
                 guide = queue.recent(other, term.recent)
-                prototypes = guided_prototypes(recent, guide, term.prototypes, moment.generator)
-            losses.append(term(batch.query, batch.key, recent, moment.generator, prototypes))
-            if moment.watched:
+                prototypes = guided_prototypes(recent, guide, term.prototypes, context.generator)
+            losses.append(term(batch.query, batch.key, recent, context.generator, prototypes))
+            if context.log_metrics:
                 metrics |= {
-                    f"{stream}/{name}": value for name, value in self._watch(term, batch, queue, stream).items()
+                    f"{stream}/{name}": value for name, value in self._metrics(term, batch, queue, stream).items()
                 }
                 metrics[f"{stream}/loss_halp"] = losses[-1].detach()
         return self.settings.weight * torch.stack(losses).sum(), metrics
 
     @torch.no_grad()
-    def _watch(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:
+    def _metrics(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:
         """The curves of the supplement: kept positives, and their similarity to query and queue."""
         made = term.last
         if made is None:

@@ -1,0 +1,111 @@
+"""Golden runs: one tiny training per recipe family, compared tensor by tensor and bit by bit between two versions.
+
+    python -m benchmarks.golden --against REVISION     # trains with both versions on this machine and compares
+    python -m benchmarks.golden --out DIGESTS.json     # the digests of the present version alone
+
+Both versions are driven through the `halp` command, so that nothing but the recipe and its settings is assumed of them.
+Bits depend on the processor and on torch: two versions can be compared only on one machine, which is what this does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).parents[1]
+TINY = ["epochs=3", "batch_size=16", "seed=3", "split=xsub", "saving.every=1", "views.frames=16", "contrast.queue=32"]
+# family → recipe, and what makes its special part begin within three epochs of three steps
+FAMILIES: dict[str, tuple[str, list[str]]] = {
+    "moco": ("cpu-moco", ["encoder.hidden=12"]),
+    "halp": ("small", ["encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
+    "halp-queue-free": (
+        "small",
+        ["encoder.hidden=12", "contrast.queue=0", "halp.start_epoch=1", "halp.source=batch", "halp.prototypes=4"],
+    ),
+    "cmd": ("small-cmd", ["encoder.hidden=12"]),
+    "halp-cmd": (
+        "small-halp-cmd",
+        ["encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5", "halp.guide=cross"],
+    ),
+    "crosclr-b": ("small-crosclr-b", ["encoder.hidden=12", "mining.start_epoch=1"]),
+    "isc": ("small-isc", ["encoder.hidden=12"]),
+    "paper": ("ntu60-halp", ["encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
+}
+
+
+def train(source: Path, store: Path, folder: Path, family: str) -> Path:
+    """One tiny training of a family by the version whose code lies in `source`; returns its newest checkpoint."""
+    recipe, settings = FAMILIES[family]
+    run = folder / family
+    arguments = ["pretrain", str(source.parent / "recipes" / f"{recipe}.toml"), "--data", str(store), "--run", str(run)]
+    _halp(source, [*arguments, "--set", *TINY, *settings])
+    return sorted((run / "checkpoints").glob("step-*"))[-1]
+
+
+def digests(checkpoint: Path) -> dict[str, str]:
+    """A fingerprint of every tensor of a checkpoint, by name."""
+    found = {}
+    for part in ("model", "optimiser"):
+        for name, value in sorted(load_file(checkpoint / f"{part}.safetensors").items()):
+            found[f"{part}/{name}"] = hashlib.sha256(
+                f"{value.dtype}{value.shape}".encode() + value.tobytes()
+            ).hexdigest()
+    return found
+
+
+def compare(revision: str, folder: Path) -> bool:
+    """Train every family with the present version and with `revision`; print how many tensors are equal to the bit."""
+    old = folder / "old"
+    subprocess.run(
+        ["git", "-C", str(ROOT), "worktree", "add", "--detach", str(old), revision], check=True, capture_output=True
+    )
+    try:
+        store = folder / "store"
+        _halp(old / "src", ["prepare", "synthetic", "96", str(store)])
+        equal = True
+        for family in FAMILIES:
+            before = digests(train(old / "src", store, folder / "before", family))
+            after = digests(train(ROOT / "src", store, folder / "after", family))
+            differ = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+            verdict = "equal" if not differ else f"{len(differ)} DIFFER: {', '.join(differ[:4])}"
+            print(f"{family:16} {len(before)} tensors: {verdict}", flush=True)
+            equal = equal and not differ
+        return equal
+    finally:
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(old)], check=False)
+
+
+def _halp(source: Path, arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", "from halp.cli import main; main()", *arguments]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise SystemExit(f"halp {' '.join(arguments)} failed with {source}:\n{answer.stderr}")
+
+
+def main() -> None:
+    """Command line of the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--against", help="the revision to compare with")
+    parser.add_argument("--out", type=Path, help="write the digests of the present version here")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if chosen.against and not compare(chosen.against, folder):
+            sys.exit(1)
+        if chosen.out:
+            _halp(ROOT / "src", ["prepare", "synthetic", "96", str(folder / "store")])
+            made = {family: digests(train(ROOT / "src", folder / "store", folder, family)) for family in FAMILIES}
+            chosen.out.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What an augmentation is: settings of its own, random numbers drawn for a whole batch, then applied.
+
+`draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of the clips it is
+given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`.
+A *sampler* stands first in a policy and cuts the view out of the pool of clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from halp.augment.pool import ClipPool
+from halp.errors import InputError
+from halp.registry import Registry
+
+Drawn = dict[str, Tensor]
+
+
+class ViewShape(NamedTuple):
+    """Sizes of the views of a whole batch."""
+
+    batch: int
+    frames: int
+    persons: int
+    joints: int
+    coordinates: int
+
+
+class Augmentation(Protocol):
+    """What an augmentation has to offer."""
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        """Random numbers for `shape.batch` clips; the first axis of every tensor is the batch."""
+        ...
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        """The augmented clips, of the same shape."""
+        ...
+
+
+class Sampler(Protocol):
+    """What cuts views out of clips."""
+
+    def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
+        """Random numbers for clips of these lengths `(B,)`."""
+        ...
+
+    def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
+        """The views `(B, frames, P, V, C)` that the drawn numbers stand for."""
+        ...
+
+
+AUGMENTATIONS: Registry[Callable[..., Any]] = Registry("augmentation")
+register_augmentation = AUGMENTATIONS.register
+
+
+def list_augmentations() -> list[str]:
+    """Names of all augmentations."""
+    return list(AUGMENTATIONS)
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse a share outside [0, 1]."""
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} = {value} is a share and has to lie in [0, 1]")
+
+
+def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:
+    """Uniform numbers in [low, high)."""
+    return low + (high - low) * torch.rand(*shape, generator=generator)
+
+
+def at_frames(clips: Tensor, place: Tensor) -> Tensor:
+    """The frames `place` `(B, T)` of each clip."""
+    return clips[torch.arange(len(clips), device=clips.device)[:, None], place.to(clips.device)]

@@ -1,0 +1,232 @@
+"""Augmentations in space: shear, rotation, mirror, noise, scale, and joints or axes that are corrupted or hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from halp.augment.base import Drawn, ViewShape, check_share, register_augmentation, uniform
+from halp.augment.paper import rotation_matrices, transform
+from halp.errors import InputError, choose
+from halp.skeleton import Topology
+
+
+@dataclass(frozen=True)
+class ShearSettings:
+    """Off-diagonal entries of the 3 × 3 shear are U(-amplitude, amplitude)."""
+
+    amplitude: float = 0.5
+
+
+@register_augmentation("shear", ShearSettings)
+class Shear:
+    """One shear per clip."""
+
+    def __init__(self, settings: ShearSettings, topology: Topology) -> None:
+        self.amplitude = settings.amplitude
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        eye, size = torch.eye(shape.coordinates), shape.coordinates
+        entries = uniform(-self.amplitude, self.amplitude, shape.batch, size, size, generator=generator)
+        return {"matrix": eye + entries * (1 - eye)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return _multiply(clips, drawn["matrix"])
+
+
+@dataclass(frozen=True)
+class JointCorruptionSettings:
+    """Some joints, fixed over time, are set to zero or mixed by one random matrix."""
+
+    joints: float = 0.6  # share of the joints
+    zero: float = 0.5  # probability of zero instead of a random matrix
+
+    def __post_init__(self) -> None:
+        check_share("joint-corruption: joints", self.joints)
+        check_share("joint-corruption: zero", self.zero)
+
+
+@register_augmentation("joint-corruption", JointCorruptionSettings)
+class JointCorruption:
+    """ISC's joint corruption."""
+
+    def __init__(self, settings: JointCorruptionSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        size = shape.coordinates
+        mix = uniform(-1, 1, shape.batch, 1, size, size, generator=generator)
+        zero = torch.rand(shape.batch, 1, 1, 1, generator=generator) < self.settings.zero
+        hit = _some_joints(shape, self.settings.joints, generator)[:, :, None, None]
+        return {"matrices": torch.where(hit, mix * ~zero, torch.eye(size))}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return transform(clips, drawn["matrices"])
+
+
+@dataclass(frozen=True)
+class RotationSettings:
+    """Rotation by random angles in radians."""
+
+    amplitude: float = 0.3
+    reading: str = "each-axis"  # U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th
+
+    def __post_init__(self) -> None:
+        choose("reading of rotation", self.reading, ("each-axis", "one-axis"))
+
+
+@register_augmentation("rotation", RotationSettings)
+class Rotation:
+    """Rotates whole clips; `one-axis` with amplitude 0.5236 (30 degrees) is AimCLR's."""
+
+    def __init__(self, settings: RotationSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        size, amplitude = shape.coordinates, self.settings.amplitude
+        if self.settings.reading == "each-axis" or size == 2:
+            return {"matrix": rotation_matrices(uniform(-amplitude, amplitude, shape.batch, size, generator=generator))}
+        main = torch.randint(size, (shape.batch, 1), generator=generator)
+        angles = torch.rand(shape.batch, size, generator=generator) * amplitude / 30
+        angles.scatter_(1, main, angles.gather(1, main) * 30)
+        single = [rotation_matrices(angles * torch.eye(size)[axis]) for axis in range(size)]
+        return {"matrix": single[0] @ single[1] @ single[2]}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return _multiply(clips, drawn["matrix"])
+
+
+@dataclass(frozen=True)
+class MirrorSettings:
+    """Left and right are exchanged."""
+
+    axis: int = 0  # the axis across the body, x after normalisation
+    reading: str = "true"  # true: coordinates too; swap: joint indices alone, as AimCLR does
+
+    def __post_init__(self) -> None:
+        choose("reading of mirror", self.reading, ("true", "swap"))
+        if self.axis not in (0, 1, 2):
+            raise InputError(f"mirror: axis = {self.axis} has to be 0, 1 or 2")
+
+
+@register_augmentation("mirror", MirrorSettings)
+class Mirror:
+    """A mirror image of the person, or AimCLR's exchange of left and right joint indices."""
+
+    def __init__(self, settings: MirrorSettings, topology: Topology) -> None:
+        self.settings, self.twins = settings, torch.tensor(topology.mirror)
+        if settings.axis >= topology.dimensions:
+            raise InputError(f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates")
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        mirrored = clips[:, :, :, self.twins.to(clips.device)]
+        if self.settings.reading == "true":
+            sign = torch.ones(clips.shape[-1], device=clips.device)
+            sign[self.settings.axis] = -1
+            mirrored = mirrored * sign
+        return mirrored
+
+
+@dataclass(frozen=True)
+class NoiseSettings:
+    """Gaussian noise on every coordinate."""
+
+    sigma: float = 0.01
+
+
+@register_augmentation("noise", NoiseSettings)
+class Noise:
+    """Independent noise; an absent person (all zeros) stays absent."""
+
+    def __init__(self, settings: NoiseSettings, topology: Topology) -> None:
+        self.sigma = settings.sigma
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {"noise": torch.randn(shape, generator=generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        present = (clips != 0).any(dim=(1, 3, 4), keepdim=True)
+        return clips + self.sigma * drawn["noise"].to(clips) * present
+
+
+@register_augmentation("axis-mask")
+class AxisMask:
+    """Sets one coordinate axis, drawn uniformly, to zero."""
+
+    def __init__(self, settings: Any, topology: Topology) -> None:
+        pass
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {"axis": torch.randint(shape.coordinates, (shape.batch,), generator=generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        kept = 1 - F.one_hot(drawn["axis"], clips.shape[-1]).to(clips)
+        return clips * kept[:, None, None, None]
+
+
+@dataclass(frozen=True)
+class JointMaskSettings:
+    """A share of the joints is set to zero for the whole clip."""
+
+    joints: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_share("joint-mask: joints", self.joints)
+
+
+@register_augmentation("joint-mask", JointMaskSettings)
+class JointMask:
+    """Hides joints."""
+
+    def __init__(self, settings: JointMaskSettings, topology: Topology) -> None:
+        self.share = settings.joints
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {"hidden": _some_joints(shape, self.share, generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return clips.masked_fill(drawn["hidden"].to(clips.device)[:, None, None, :, None], 0)
+
+
+@dataclass(frozen=True)
+class ScaleSettings:
+    """All coordinates of a clip are multiplied by U(min, max)."""
+
+    min: float = 0.8
+    max: float = 1.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min <= self.max:
+            raise InputError(f"scale needs 0 < min ≤ max, not {self.min} and {self.max}")
+
+
+@register_augmentation("scale", ScaleSettings)
+class Scale:
+    """People of other sizes."""
+
+    def __init__(self, settings: ScaleSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {"factor": uniform(self.settings.min, self.settings.max, shape.batch, generator=generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return clips * drawn["factor"].to(clips)[:, None, None, None, None]
+
+
+def _some_joints(shape: ViewShape, share: float, generator: torch.Generator) -> Tensor:
+    """`(B, V)` bool: a random choice of round(share · V) joints of every clip."""
+    return torch.rand(shape.batch, shape.joints, generator=generator).argsort(1) < round(share * shape.joints)
+
+
+def _multiply(clips: Tensor, matrix: Tensor) -> Tensor:
+    """Every point of a clip times the clip's `(C, C)` matrix."""
+    points = clips.reshape(len(clips), -1, clips.shape[-1])
+    return torch.bmm(points, matrix.to(clips).transpose(1, 2)).view_as(clips)

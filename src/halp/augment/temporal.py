@@ -1,0 +1,186 @@
+"""Augmentations in time: crops, blur, reversal, hidden frames, other frame rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from halp.augment.base import Drawn, ViewShape, at_frames, check_share, register_augmentation, uniform
+from halp.augment.paper import PaperAugmentation, PaperSettings, draw_crops
+from halp.augment.pool import ClipPool
+from halp.errors import InputError
+from halp.skeleton import Topology
+
+
+@register_augmentation("paper-2023", PaperSettings, sampler=True)
+def _paper(settings: PaperSettings, topology: Topology) -> PaperAugmentation:
+    return PaperAugmentation(settings)
+
+
+@dataclass(frozen=True)
+class CropResizeSettings:
+    """A random part of the clip, resized to the length of a view."""
+
+    min: float = 0.5
+    max: float = 1.0
+    frames: int = 1  # the crop has at least so many frames where the clip has them
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min <= self.max <= 1 or self.frames < 1:
+            raise InputError(
+                f"crop-resize needs 0 < min ≤ max ≤ 1 and frames ≥ 1, not {self.min}, {self.max} and {self.frames}"
+            )
+
+
+@register_augmentation("crop-resize", CropResizeSettings, sampler=True)
+class CropResize:
+    """Takes U(min, max) of every clip at a random place."""
+
+    def __init__(self, settings: CropResizeSettings, topology: Topology) -> None:
+        self.paper = PaperSettings(crop_min=settings.min, crop_max=settings.max, crop_frames=settings.frames)
+
+    def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
+        start, length = draw_crops(lengths, self.paper, generator)
+        return {"start": start, "length": length}
+
+    def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
+        return pool.cut(clips, drawn["start"], drawn["length"], frames)
+
+
+@dataclass(frozen=True)
+class ReflectCropSettings:
+    """A window of full length at a random place of the view continued by reflection at both ends."""
+
+    padding: int = 6  # a sixth of the frames is added at each end
+
+    def __post_init__(self) -> None:
+        if self.padding < 2:
+            raise InputError(f"reflect-crop: padding = {self.padding} is the divisor of the length, at least 2")
+
+
+@register_augmentation("reflect-crop", ReflectCropSettings)
+class ReflectCrop:
+    """AimCLR's temporal crop: T // padding frames reflected at both ends, then a window of T."""
+
+    def __init__(self, settings: ReflectCropSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        pad = shape.frames // self.settings.padding
+        return {"start": torch.randint(0, 2 * pad + 1, (shape.batch,), generator=generator) - pad}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        last = clips.shape[1] - 1
+        place = drawn["start"][:, None].to(clips.device) + torch.arange(clips.shape[1], device=clips.device)
+        place = last - (last - place.abs()).abs()  # frame −1 is frame 1, frame T is frame T − 2
+        return at_frames(clips, place)
+
+
+@dataclass(frozen=True)
+class BlurSettings:
+    """Gaussian blur over time with zero padding."""
+
+    taps: int = 15
+    sigma_min: float = 0.1
+    sigma_max: float = 2.0
+    normalise: bool = True  # false: the kernel's sum grows with sigma, as in AimCLR's public code
+
+    def __post_init__(self) -> None:
+        if self.taps < 1 or self.taps % 2 == 0 or not 0 < self.sigma_min <= self.sigma_max:
+            raise InputError("blur needs an odd number of taps and 0 < sigma_min ≤ sigma_max")
+
+
+@register_augmentation("blur", BlurSettings)
+class Blur:
+    """A kernel exp(−d² / 2σ²) of its own width for every clip."""
+
+    def __init__(self, settings: BlurSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        sigma = uniform(self.settings.sigma_min, self.settings.sigma_max, shape.batch, 1, generator=generator)
+        half = self.settings.taps // 2
+        kernel = torch.exp(-(torch.arange(-half, half + 1) ** 2) / (2 * sigma**2))
+        return {"kernel": kernel / kernel.sum(1, keepdim=True) if self.settings.normalise else kernel}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        batch, frames = clips.shape[:2]
+        signals = clips.reshape(batch, frames, -1).transpose(0, 1).reshape(1, frames, -1).permute(0, 2, 1)
+        kernel = drawn["kernel"].to(clips).repeat_interleave(signals.shape[1] // batch, 0)[:, None]
+        blurred = F.conv1d(signals, kernel, padding=kernel.shape[-1] // 2, groups=signals.shape[1])
+        return blurred.view(batch, -1, frames).transpose(1, 2).reshape(clips.shape)
+
+
+@register_augmentation("time-flip")
+class TimeFlip:
+    """Plays the clip backwards."""
+
+    def __init__(self, settings: Any, topology: Topology) -> None:
+        pass
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return clips.flip(1)
+
+
+@dataclass(frozen=True)
+class TimeMaskSettings:
+    """A run of frames is set to zero."""
+
+    frames: float = 0.2  # share of the frames
+
+    def __post_init__(self) -> None:
+        check_share("time-mask: frames", self.frames)
+
+
+@register_augmentation("time-mask", TimeMaskSettings)
+class TimeMask:
+    """Hides a run of frames at a random place."""
+
+    def __init__(self, settings: TimeMaskSettings, topology: Topology) -> None:
+        self.share = settings.frames
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        length = round(self.share * shape.frames)
+        start = torch.randint(shape.frames - length + 1, (shape.batch, 1), generator=generator)
+        frame = torch.arange(shape.frames)
+        return {"hidden": (frame >= start) & (frame < start + length)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        return clips.masked_fill(drawn["hidden"].to(clips.device)[:, :, None, None, None], 0)
+
+
+@dataclass(frozen=True)
+class FrameRateSettings:
+    """The clip is played U(min, max) times as fast."""
+
+    min: float = 0.8
+    max: float = 1.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min <= self.max:
+            raise InputError(f"frame-rate needs 0 < min ≤ max, not {self.min} and {self.max}")
+
+
+@register_augmentation("frame-rate", FrameRateSettings)
+class FrameRate:
+    """Frame t shows time rate · t, between frames by interpolation; a faster clip waits at its last frame."""
+
+    def __init__(self, settings: FrameRateSettings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {"rate": uniform(self.settings.min, self.settings.max, shape.batch, 1, generator=generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        last = clips.shape[1] - 1
+        time = (drawn["rate"].to(clips) * torch.arange(last + 1, device=clips.device)).clamp_max(last)
+        below = time.long()
+        weight = (time - below)[:, :, None, None, None]
+        return torch.lerp(at_frames(clips, below), at_frames(clips, (below + 1).clamp_max(last)), weight)

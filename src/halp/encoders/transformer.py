@@ -1,0 +1,133 @@
+"""A transformer over patches of joints in time: the encoder of masked prediction (after MAMP), for any topology.
+
+A token is one joint over `patch` frames. Persons are sequences of their own; one who is absent (all zeros) does not take part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halp.encoders import register_encoder
+from halp.errors import InputError
+from halp.skeleton import Topology
+
+
+@dataclass(frozen=True)
+class TransformerSettings:
+    """Sizes for a CPU by default; MAMP has patches of 4 frames, width 256, 8 layers and 8 heads."""
+
+    patch: int = 8  # frames per token
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    frames: int = 32  # the most frames a clip has
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.patch, self.width, self.layers, self.heads, self.frames) < 1 or self.width % self.heads:
+            raise InputError(
+                f"encoder: patch, width, layers, heads and frames have to be at least 1 and width = {self.width} a multiple "
+                f"of heads = {self.heads}"
+            )
+        if self.frames % self.patch or not 0 <= self.dropout < 1:
+            raise InputError(
+                f"encoder: frames = {self.frames} has to be a multiple of patch = {self.patch}, and dropout = {self.dropout} "
+                "in [0, 1)"
+            )
+
+
+class TransformerBlock(nn.Module):
+    """Pre-norm attention and feed-forward: `(N, tokens, width)` → the same."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        number, tokens, width = x.shape
+        mixed = self.mix(self.attention_norm(x)).view(number, tokens, 3, self.heads, width // self.heads)
+        query, key, value = mixed.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(number, tokens, width)
+        x = x + self.dropout(self.out(attended))
+        return x + self.dropout(self.feed(self.feed_norm(x)))
+
+
+class TransformerEncoder(nn.Module):
+    """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over the tokens of the persons who are there."""
+
+    def __init__(self, joints: int, coordinates: int, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.joints, self.coordinates, self.patch = joints, coordinates, settings.patch
+        self.output_size, self.most_frames = settings.width, settings.frames
+        self.embed = nn.Linear(settings.patch * coordinates, settings.width)
+        self.joint_place = nn.Parameter(torch.empty(joints, settings.width))
+        self.time_place = nn.Parameter(torch.empty(settings.frames // settings.patch, settings.width))
+        for place in (self.joint_place, self.time_place):
+            nn.init.trunc_normal_(place, std=0.02)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(settings.width, settings.heads, settings.dropout) for _ in range(settings.layers)
+        )
+        self.norm = nn.LayerNorm(settings.width)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.pool(self.sequence(clips), persons_present(clips))
+
+    def sequence(self, clips: Tensor) -> Tensor:
+        """The feature map before pooling, `(B, P, tokens, width)`."""
+        tokens = self.encode(self.patches(clips))
+        return tokens.unflatten(0, (clips.shape[0], clips.shape[2]))
+
+    def pool(self, x: Tensor, present: Tensor) -> Tensor:
+        """Mean over tokens and over the persons who are there, `(B, P)`; over all where nobody is."""
+        weight = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present)).to(x.dtype)
+        return (x.mean(2) * weight[:, :, None]).sum(1) / weight.sum(1, keepdim=True)
+
+    def patches(self, clips: Tensor) -> Tensor:
+        """Patches of coordinates `(B·P, tokens, patch·C)`; tokens run over time, then joints."""
+        batch, frames, persons, joints, coordinates = clips.shape
+        if (joints, coordinates) != (self.joints, self.coordinates):
+            raise InputError(
+                f"the encoder reads {self.joints} joints with {self.coordinates} coordinates; clips of shape "
+                f"{tuple(clips.shape)} have {joints} with {coordinates}; was it trained on another topology?"
+            )
+        if frames % self.patch or frames > self.most_frames:
+            raise InputError(
+                f"the encoder reads at most {self.most_frames} frames, a multiple of {self.patch}, and clips have {frames}; "
+                "set views.frames and encoder.frames to fit"
+            )
+        x = clips.permute(0, 2, 1, 3, 4).reshape(batch * persons, frames // self.patch, self.patch, joints, coordinates)
+        return x.transpose(2, 3).reshape(batch * persons, -1, self.patch * coordinates)
+
+    def places(self, tokens: int) -> Tensor:
+        """Embeddings `(tokens, width)` of where and when a token is."""
+        times = self.time_place[: tokens // self.joints]
+        return (times[:, None] + self.joint_place).flatten(0, 1)
+
+    def encode(self, patches: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Tokens `(N, tokens, width)` of patches; of those at the indices `visible` `(N, k)` alone, where given."""
+        x = self.embed(patches) + self.places(patches.shape[1])
+        if visible is not None:
+            x = x.gather(1, visible[:, :, None].expand(-1, -1, x.shape[2]))
+        for block in self.blocks:
+            x = cast(TransformerBlock, block)(x)
+        return self.norm(x)
+
+
+def persons_present(clips: Tensor) -> Tensor:
+    """`(B, P)`: who is there, that is, not all zeros."""
+    return (clips != 0).any(4).any(3).any(1)
+
+
+@register_encoder("transformer", TransformerSettings)
+def build_transformer(settings: TransformerSettings, topology: Topology, persons: int) -> nn.Module:
+    """The transformer for a topology; persons share its weights."""
+    return TransformerEncoder(len(topology), topology.dimensions, TransformerSettings(**asdict(settings)))

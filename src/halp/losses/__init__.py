@@ -1,0 +1,7 @@
+"""Losses: pure functions from tensors to a scalar. The loss of the paper itself is `halp.hallucinate.halp_loss`."""
+
+from halp.losses.distillation import distillation_loss
+from halp.losses.infonce import info_nce, info_nce_in_batch
+from halp.losses.mined_positives import mining_loss
+
+__all__ = ["distillation_loss", "info_nce", "info_nce_in_batch", "mining_loss"]

@@ -1,0 +1,183 @@
+"""Masked motion prediction (after MAMP, in small): hide most joint patches, above all those that move, and predict their motion.
+
+No queue, no momentum twin, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) − x(t),
+standardised to mean 0 and variance 1 within the patch; the loss is the squared error over hidden patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from halp.augment import Policy
+from halp.distributed import gather
+from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
+from halp.errors import InputError, choose
+from halp.methods.base import BuildContext, Method, StepContext, StepOutput, register_method
+from halp.skeleton import Topology
+from halp.streams import derive
+
+TARGETS = ("motion", "coordinates")
+VIEWS: dict[str, Policy | None] = {"clip": None}
+
+
+@dataclass(frozen=True)
+class MaskedSettings:
+    """Masked prediction. Mask and temperature are MAMP's for few tokens; the decoder is sized for a CPU."""
+
+    mask: float = 0.8  # share of the tokens that are hidden
+    temperature: float = 0.8  # of the motion-aware mask; 0 hides at random
+    decoder_layers: int = 1
+    decoder_heads: int = 4
+    target: str = "motion"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mask < 1 or self.temperature < 0:
+            raise InputError(f"masked: mask = {self.mask} has to lie in (0, 1) and temperature not be negative")
+        if min(self.decoder_layers, self.decoder_heads) < 1:
+            raise InputError("masked: decoder_layers and decoder_heads have to be at least 1")
+        choose("target", self.target, TARGETS)
+
+
+class MaskedMethod(Method):
+    """A transformer encoder sees the visible patches; a small decoder predicts the hidden ones."""
+
+    views = VIEWS
+    fork_optional = ("decoders.",)
+
+    def __init__(
+        self, encoders: Mapping[str, TransformerEncoder], settings: MaskedSettings, topology: Topology
+    ) -> None:
+        super().__init__()
+        self.settings, self.topology = settings, topology
+        self.backbones = nn.ModuleDict(encoders)
+        self.decoders = nn.ModuleDict({name: Decoder(encoder, settings) for name, encoder in encoders.items()})
+
+    def encoders(self) -> dict[str, nn.Module]:
+        return dict(self.backbones.items())
+
+    def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
+        clips = views["clip"]
+        total, rows = context.batch_size(len(clips)), context.rows(len(clips))
+        losses, metrics, embeddings = [], {}, {}
+        for name, backbone in self.backbones.items():
+            encoder, stream = cast(TransformerEncoder, backbone), derive(clips, name, self.topology)
+            with record_function("halp: masked prediction"):
+                noise = torch.rand(total, stream.shape[2], self._tokens(encoder, stream), generator=context.generator)
+                per_clip, features = self._predict(name, encoder, stream, noise[rows].to(clips.device))
+            losses.append(gather(per_clip[:, None], total).mean())
+            embeddings[name] = gather(features, total)
+            if context.log_metrics:
+                metrics[f"{name}/loss_masked"] = losses[-1].detach()
+        loss = torch.stack(losses).sum()
+        if context.log_metrics:
+            metrics["loss"] = loss.detach()
+        return StepOutput(loss, metrics, embeddings)
+
+    @staticmethod
+    def _tokens(encoder: TransformerEncoder, clips: Tensor) -> int:
+        return clips.shape[1] // encoder.patch * clips.shape[3]
+
+    def _predict(self, name: str, encoder: TransformerEncoder, clips: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared error of every clip `(B,)`, mean over its hidden patches, and its mean visible token `(B, width)`."""
+        present = persons_present(clips)
+        present = torch.where(
+            present.any(1, keepdim=True), present, torch.ones_like(present)
+        )  # nobody: all zeros count
+        patches = encoder.patches(clips)
+        moved = motion_of_patches(patches, encoder.joints)
+        score = mask_scores(moved, noise.flatten(0, 1), self.settings.temperature)
+        count = max(1, round((1 - self.settings.mask) * patches.shape[1]))
+        order = score.argsort(1)
+        visible, hidden = order[:, :count], order[:, count:]
+        target = self._target(clips, encoder)
+        tokens = encoder.encode(patches, visible)
+        found = self.decoders[name](tokens, visible, encoder.places(patches.shape[1]))
+        error = (found - target).square().mean(2).gather(1, hidden).mean(1)
+        weight = present.flatten().to(error)
+        batch = (len(clips), clips.shape[2])
+        per_clip = (error * weight).view(batch).sum(1) / weight.view(batch).sum(1)
+        features = (tokens.mean(1) * weight[:, None]).view(*batch, -1).sum(1) / weight.view(batch).sum(1, keepdim=True)
+        return per_clip, features.detach()
+
+    @torch.no_grad()
+    def _target(self, clips: Tensor, encoder: TransformerEncoder) -> Tensor:
+        if self.settings.target == "coordinates":
+            return encoder.patches(clips)
+        return standardise(encoder.patches(derive(clips, "motion", self.topology)))
+
+
+class Decoder(nn.Module):
+    """Fills the hidden places with one learned token, mixes all of them, and predicts every patch."""
+
+    def __init__(self, encoder: TransformerEncoder, settings: MaskedSettings) -> None:
+        super().__init__()
+        width = encoder.output_size
+        self.enter = nn.Linear(width, width)
+        self.hidden_token = nn.Parameter(torch.empty(width))
+        nn.init.trunc_normal_(self.hidden_token, std=0.02)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(width, settings.decoder_heads) for _ in range(settings.decoder_layers)
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, encoder.patch * encoder.coordinates)
+
+    def forward(self, tokens: Tensor, visible: Tensor, places: Tensor) -> Tensor:
+        """Predicted patches `(N, tokens, patch·C)` from the visible tokens `(N, k, width)` and their indices."""
+        x = self.hidden_token.expand(len(tokens), len(places), -1)
+        x = x.scatter(1, visible[:, :, None].expand(-1, -1, tokens.shape[2]), self.enter(tokens)) + places
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@torch.no_grad()
+def motion_of_patches(patches: Tensor, joints: int) -> Tensor:
+    """How much every token `(N, tokens)` moves: mean absolute difference to the patch before; the first like the second."""
+    x = patches.unflatten(1, (-1, joints))
+    moved = (x[:, 1:] - x[:, :-1]).abs().mean(3)
+    if moved.shape[1] == 0:
+        return patches.new_zeros(patches.shape[:2])
+    return torch.cat([moved[:, :1], moved], dim=1).flatten(1)
+
+
+@torch.no_grad()
+def mask_scores(moved: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Scores `(N, tokens)`; tokens with small ones stay visible: log-softmax of motion plus Gumbel noise (U(0, 1) given)."""
+    gumbel = -torch.log(-torch.log(noise.clamp(1e-6, 1 - 1e-6)))
+    if temperature == 0:
+        return gumbel
+    largest = moved.amax(1, keepdim=True).clamp_min(1e-12)
+    return torch.log_softmax(moved / (temperature * largest), dim=1) + gumbel
+
+
+def standardise(patches: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """Every patch with mean 0 and variance 1; a patch that does not move is 0."""
+    variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)
+    return (patches - mean) / (variance + epsilon).sqrt()
+
+
+def _check(settings: MaskedSettings, recipe: Any) -> None:
+    for stream in recipe.streams:
+        chosen = recipe.encoder_of(stream)
+        if chosen.name != "transformer":
+            raise InputError(
+                f"method 'masked' hides tokens, which encoder '{chosen.name}' does not have; set encoder.name to 'transformer'"
+            )
+        if recipe.views.frames != chosen.frames:
+            raise InputError(
+                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
+            )
+    if recipe.optimiser.accumulate != 1:
+        raise InputError("method 'masked' encodes a batch at once; set optimiser.accumulate to 1")
+
+
+@register_method("masked", MaskedSettings, views=VIEWS, check=_check)
+def build_masked(settings: MaskedSettings, context: BuildContext) -> MaskedMethod:
+    """Masked prediction in every stream of the recipe."""
+    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
+    return MaskedMethod(encoders, settings, context.topology)

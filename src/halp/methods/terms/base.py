@@ -1,0 +1,96 @@
+"""Loss terms over `{stream: StreamBatch}`: what a method of momentum contrast adds up. A recipe names the terms it wants.
+
+A term is built by `build(settings, streams, temperature)` and called as `term(streams, queue, context)`; it returns its
+weighted loss and, where they are wanted, metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from halp.augment import Policy
+from halp.errors import InputError
+from halp.methods.base import Metrics, StepContext
+from halp.methods.queue import KeyQueue
+from halp.registry import Registry
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient.
+
+    `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view.
+    """
+
+    query: Tensor
+    key: Tensor
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Term(Protocol):
+    """A loss term."""
+
+    def __call__(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]: ...
+
+
+TERMS: Registry[Callable[..., Any]] = Registry("term")
+
+
+def register_term(
+    name: str,
+    settings: type[Any] | None = None,
+    *,
+    views: Mapping[str, Policy | None] | None = None,
+    check: Callable[[Any, Sequence[str], int], None] | None = None,
+) -> Callable[[Any], Any]:
+    """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
+
+    `views` are further views that the query encoder sees, with their policies; `check(settings, streams, queue size)` may
+    refuse.
+    """
+    return TERMS.register(name, settings, views=dict(views or {}), check=check)
+
+
+def list_terms() -> list[str]:
+    """Names of the loss terms a recipe can combine.
+
+    >>> import halp.methods
+    >>> [name for name in list_terms() if name in ("cmd", "cross", "halp", "infonce", "mining")]
+    ['cmd', 'cross', 'halp', 'infonce', 'mining']
+    """
+    return list(TERMS)
+
+
+def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
+    """Refuse terms, given with their settings, that cannot work with these streams and this size of the queue."""
+    for name, settings in terms.items():
+        check = TERMS[name].facts["check"]
+        if check is not None:
+            check(settings, streams, queue)
+    if {"infonce", "mining"} <= set(terms):
+        raise InputError(
+            "terms: 'mining' begins as InfoNCE and then takes its place; leave 'infonce' out, or it would count twice"
+        )
+
+
+def require_streams(name: str, streams: Sequence[str], why: str) -> None:
+    """Refuse a term that needs several streams where there is one."""
+    if len(streams) < 2:
+        raise InputError(
+            f"terms: '{name}' {why}, and streams = {list(streams)} is one alone; name at least two, for example "
+            'streams = ["joint", "motion", "bone"]'
+        )
+
+
+def require_queue(name: str, needed: int, setting: str, queue: int) -> None:
+    """Refuse a term that needs more past keys than the queue holds."""
+    if queue < needed:
+        raise InputError(
+            f"terms: '{name}' needs {needed} keys ({setting}) and contrast.queue = {queue} holds fewer; raise contrast.queue"
+        )

@@ -1,0 +1,182 @@
+"""Optimisers and learning-rate schedules by name, each with settings of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from halp.config import build_settings, field_types, plain, unknown_setting
+from halp.errors import InputError, choose
+
+
+def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: float) -> float:
+    """Learning rate in an epoch: multiplied by gamma at every milestone.
+
+    >>> stepped_rate(0.01, 349, (350,), 0.1), stepped_rate(0.01, 350, (350,), 0.1)
+    (0.01, 0.001)
+    """
+    return rate * gamma ** sum(epoch >= milestone for milestone in milestones)
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    """SGD with momentum. The defaults are those of the paper for NTU."""
+
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.weight_decay < 0 or not 0 <= self.momentum < 1:
+            raise InputError(
+                f"optimiser: learning_rate = {self.learning_rate} has to be above 0, weight_decay = {self.weight_decay} "
+                f"not negative and momentum = {self.momentum} in [0, 1)"
+            )
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Adam."""
+
+    learning_rate: float = 1e-3
+    betas: tuple[float, ...] = (0.9, 0.999)
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.weight_decay < 0:
+            raise InputError(
+                f"optimiser: learning_rate = {self.learning_rate} has to be above 0 and weight_decay = {self.weight_decay} "
+                "not negative"
+            )
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"optimiser: betas = {list(self.betas)} have to be two numbers in [0, 1)")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        betas = (self.betas[0], self.betas[1])
+        return torch.optim.Adam(parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay)
+
+
+@dataclass(frozen=True)
+class AdamWSettings(AdamSettings):
+    """AdamW with the settings of masked prediction."""
+
+    betas: tuple[float, ...] = (0.9, 0.95)
+    weight_decay: float = 0.05
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        betas = (self.betas[0], self.betas[1])
+        return torch.optim.AdamW(parameters, lr=self.learning_rate, betas=betas, weight_decay=self.weight_decay)
+
+
+@dataclass(frozen=True)
+class StepsSettings:
+    """The learning rate is multiplied by gamma at each of these epochs."""
+
+    milestones: tuple[int, ...] = (350,)
+    gamma: float = 0.1
+
+    def factor(self, epoch: float, epochs: int) -> float:
+        return stepped_rate(1.0, epoch, self.milestones, self.gamma)
+
+
+@dataclass(frozen=True)
+class CosineSettings:
+    """Linear warm-up, then half a cosine down to a share of the learning rate, step by step."""
+
+    warmup: float = 0.0  # epochs
+    floor: float = 0.0  # share of the learning rate that is left at the end
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or not 0 <= self.floor <= 1:
+            raise InputError(
+                f"optimiser: warmup = {self.warmup} cannot be negative and floor = {self.floor} lies in [0, 1]"
+            )
+
+    def factor(self, epoch: float, epochs: int) -> float:
+        """Share of the learning rate at a time in epochs.
+
+        >>> [CosineSettings(warmup=2, floor=0.5).factor(epoch, 10) for epoch in (1, 2, 6, 10)]
+        [0.5, 1.0, 0.75, 0.5]
+        """
+        if epoch < self.warmup:
+            return epoch / self.warmup
+        done = (epoch - self.warmup) / max(epochs - self.warmup, 1e-9)
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+OPTIMISERS: dict[str, type[Any]] = {"sgd": SGDSettings, "adam": AdamSettings, "adamw": AdamWSettings}
+SCHEDULES: dict[str, type[Any]] = {"steps": StepsSettings, "cosine": CosineSettings}
+
+
+class OptimiserSettings:
+    """The optimiser and the schedule that a recipe chooses, with the settings that these two have.
+
+    >>> OptimiserSettings(name="adamw", schedule="cosine", warmup=5).warmup
+    5.0
+    """
+
+    def __init__(self, name: str = "sgd", schedule: str = "steps", accumulate: int = 1, **settings: Any) -> None:
+        kinds = (OPTIMISERS[choose("optimiser", name, OPTIMISERS)], SCHEDULES[choose("schedule", schedule, SCHEDULES)])
+        known = [*(entry for kind in kinds for entry in field_types(kind)), "name", "schedule", "accumulate"]
+        for key in settings:
+            if key not in known:
+                raise unknown_setting(key, known, "optimiser.")
+        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+            raise InputError(f"optimiser: accumulate = {accumulate} pieces of a batch: a whole number, at least 1")
+        self.name, self.schedule_name = name, schedule
+        self.accumulate = (
+            accumulate  # pieces a batch is encoded in, to save memory; the gradient is that of the whole batch
+        )
+        self.optimiser, self.schedule = (
+            build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
+            for kind in kinds
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("optimiser", "schedule") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.optimiser if hasattr(self.optimiser, name) else self.schedule, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OptimiserSettings) and self.to_plain() == other.to_plain()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.to_plain()))
+
+    def __repr__(self) -> str:
+        return f"OptimiserSettings({self.to_plain()})"
+
+    def rate(self, epoch: float, epochs: int = 0) -> float:
+        """Learning rate at a time in epochs, of so many.
+
+        >>> OptimiserSettings().rate(349), OptimiserSettings().rate(350)
+        (0.01, 0.001)
+        """
+        return self.optimiser.learning_rate * self.schedule.factor(epoch, epochs)
+
+    def build(self, module: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser of all parameters that are trained."""
+        return self.optimiser.build([parameter for parameter in module.parameters() if parameter.requires_grad])
+
+    def to_plain(self) -> dict[str, Any]:
+        own = {"name": self.name, "schedule": self.schedule_name, "accumulate": self.accumulate}
+        return own | plain(self.optimiser) | plain(self.schedule)
+
+
+def drop_foreign(data: Mapping[str, Any], name: str, schedule: str) -> dict[str, Any]:
+    """Settings of an earlier layer of a recipe that this optimiser and schedule have."""
+    known = {"name", "schedule", "accumulate"}
+    known |= set(field_types(OPTIMISERS.get(name, SGDSettings))) | set(
+        field_types(SCHEDULES.get(schedule, StepsSettings))
+    )
+    return {key: value for key, value in data.items() if key in known}
