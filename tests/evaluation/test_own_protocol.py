@@ -83,6 +83,18 @@ def test_what_trains_the_backbone_or_fuses_encoders_has_no_raw_baseline(store: S
     assert settings_for(raw, "knn", {"knn": {"k": 3}}) == {"k": 3}
 
 
+def test_an_mlp_head_is_offered_for_linear_evaluation_and_transfer_beside_the_baselines(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...]
+) -> None:
+    run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
+    mlp = {"head": "mlp", "hidden": 8, "epochs": 1}
+    settings = {"linear": {**mlp, "crops": 1}, "finetune": mlp, "ensemble": {**mlp, "crops": 1}}
+    rows = {row.name: row.results for row in evaluate_run(run, store, protocols=tuple(settings), settings=settings)}
+    assert [result.settings["head"] for result in rows["run"]] == ["mlp", "mlp"]
+    assert [result.settings["head"] for result in rows["ensemble joint"]] == ["mlp"]
+    assert [(result.protocol, result.settings["head"]) for result in rows["raw coordinates"]] == [("linear", "linear")]
+
+
 def test_metrics_beside_the_accuracy_are_averaged_over_the_seeds(store: Store) -> None:
     @register_protocol("counting", CentroidSettings)
     def counting(context: ProtocolContext, _: CentroidSettings) -> Predictions:
