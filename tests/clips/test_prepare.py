@@ -105,7 +105,7 @@ def test_wrong_use_is_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing at"):
         prepare("ntu", tmp_path / "nowhere", tmp_path / "store")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no known format"):
+    with pytest.raises(InputError, match="is empty"):
         prepare("auto", tmp_path / "empty", tmp_path / "store")
     (tmp_path / "store").mkdir()
     with pytest.raises(InputError, match="exists already"):

@@ -44,7 +44,7 @@ def prepare(
         source: a file or folder; for `synthetic` the number of clips.
         store: the store to make.
         normalise: normalisation steps in order, instead of the format's own.
-        topology: map the joints by name onto this layout.
+        topology: map the joints by name onto this layout, or onto that of a TOML file.
         strict: stop at the first clip that cannot be used instead of leaving it out.
         workers: processes (default: all cores).
         limit: read only so many items.

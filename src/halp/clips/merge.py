@@ -9,9 +9,10 @@ from typing import Any
 from halp.clips.clip import Clip
 from halp.clips.splits import Rule, Split, Within
 from halp.clips.store import Store, StoreWriter, open_store
+from halp.clips.topology_file import find_topology
 from halp.errors import InputError
 from halp.progress import Bar
-from halp.skeleton import Topology, get_topology, map_joints
+from halp.skeleton import Topology, map_joints
 
 _OWN = ("name", "length", "label", "subject", "camera")
 
@@ -34,7 +35,7 @@ def merge(
         raise InputError(f"merging takes at least two stores, not {len(stores)}")
     opened = [open_store(one) for one in stores]
     _refuse_twins(opened)
-    target = get_topology(topology) if isinstance(topology, str) else topology or opened[0].topology
+    target = find_topology(topology) if topology is not None else opened[0].topology
     _check_alike(opened)
     labels = _labels(opened)
     names = _unique([one.path.resolve().name for one in opened])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips import cleaning
 from halp.clips.clip import Frames, present
 from halp.errors import InputError, choose
 from halp.skeleton import Topology
@@ -16,8 +18,21 @@ Step = Callable[[Frames, Topology], Frames]
 STEPS: dict[str, Step] = {}
 Vector = npt.NDArray[np.float64]
 
+#: Steps that may carry a number: its default and what it means.
+SETTINGS: dict[str, tuple[float, str]] = {
+    "interpolate-gaps": (math.inf, "it is the longest gap to fill, in frames"),
+    "remove-outliers": (10.0, "it says how many times its usual step a joint has to jump"),
+    "smooth": (7.0, "it is an odd number of frames, at least 5"),
+    "lowpass": (6.0, "it is a frequency in hertz"),
+}
+_CLEANING: dict[str, Callable[[Frames, float, float], Frames]] = {
+    "interpolate-gaps": lambda frames, limit, fps: cleaning.interpolate_gaps(frames, limit),
+    "remove-outliers": lambda frames, factor, fps: cleaning.remove_outliers(frames, factor),
+    "smooth": lambda frames, window, fps: cleaning.smooth(frames, window),
+    "lowpass": lambda frames, hertz, fps: cleaning.lowpass(frames, hertz, fps),
+}
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
-CLEANING = frozenset({"interpolate-gaps"})
+CLEANING = frozenset({*SETTINGS, "track-persons", "upright", "metres"})
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -33,17 +48,34 @@ def step(name: str) -> Callable[[Step], Step]:
 
 
 def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
-    """The steps as a tuple if all of them are known; an error names the nearest spelling."""
-    return tuple(choose("normalisation step", name, STEPS) for name in steps)
+    """The steps as a tuple if all of them are known; an error names the nearest spelling.
+
+    A step may carry a number, as in `smooth=9` or `interpolate-gaps=10`.
+    """
+    for given in steps:
+        name, equals, value = given.partition("=")
+        choose("normalisation step", name, STEPS)
+        if equals and name not in SETTINGS:
+            raise InputError(f"normalisation step '{name}' takes no number; write it without '={value}'")
+        if equals and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+            raise InputError(f"normalisation step '{given}': '{value}' is not a number above 0; {SETTINGS[name][1]}")
+        if equals and float(value) <= 0:
+            raise InputError(f"normalisation step '{given}': the number has to be above 0; {SETTINGS[name][1]}")
+    return tuple(steps)
 
 
 def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: float = -1.0) -> Frames:
     """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros.
 
-    `fps` is the frame rate where it is known (-1 otherwise).
+    `fps` is the frame rate where it is known (-1 otherwise); only `lowpass` needs it.
     """
-    for name in check_steps(steps):
-        frames = STEPS[name](frames, topology)
+    for given in check_steps(steps):
+        name, _, value = given.partition("=")
+        if name in SETTINGS:
+            number = float(value) if value else SETTINGS[name][0]
+            frames = _CLEANING[name](frames, number, fps)
+        else:
+            frames = STEPS[name](frames, topology)
     return frames
 
 
@@ -109,32 +141,6 @@ def fill_by_repetition(frames: Frames, topology: Topology) -> Frames:
         until = np.flatnonzero(seen)[-1] + 1 if seen[0] else len(source)
         frames[:, person] = frames[source[np.arange(length) % until], person]
     return frames
-
-
-@step("interpolate-gaps")
-def interpolate_gaps(frames: Frames, topology: Topology) -> Frames:
-    """Fill joints that are missing for a while on the straight line between where they were seen before and after.
-
-    Only between a person's first and last frame; a joint that starts late or ends early stays where it is seen next.
-    """
-    seen = (frames != 0).any(axis=3)
-    there = seen.any(axis=2)
-    number = np.arange(len(frames))
-    inside = (np.maximum.accumulate(there, axis=0) & np.maximum.accumulate(there[::-1], axis=0)[::-1])[..., None]
-    gaps = inside & ~seen & seen.any(axis=0)
-    if not gaps.any():
-        return frames
-    time = number[:, None, None]
-    before = np.maximum.accumulate(np.where(seen, time, -1), axis=0)
-    after = np.minimum.accumulate(np.where(seen, time, len(frames))[::-1], axis=0)[::-1]
-    before, after = np.where(before < 0, after, before), np.where(after >= len(frames), before, after)
-    share = (time - before) / np.maximum(after - before, 1)
-    persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
-    # A joint that is never seen has no neighbours; its index is clipped and the result not used.
-    low = frames[np.clip(before, 0, len(frames) - 1), persons, joints]
-    high = frames[np.clip(after, 0, len(frames) - 1), persons, joints]
-    filled = low + share[..., None].astype(np.float32) * (high - low)
-    return np.where(gaps[..., None], filled, frames).astype(np.float32)
 
 
 @step("centre")
@@ -227,6 +233,19 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
     medians = [float(np.median(lengths[known[:, bone], bone])) for bone in np.flatnonzero(known.any(axis=0))]
     size = sum(medians) / len(medians) if medians else 0.0
     return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
+
+
+@step("track-persons")
+def track_persons(frames: Frames, topology: Topology) -> Frames:
+    """Give every person one place for the whole recording, whatever order a detector gave them in."""
+    return cleaning.track_persons(frames)
+
+
+STEPS["upright"] = cleaning.upright
+STEPS["metres"] = cleaning.metres
+for _name in SETTINGS:
+    # Called with their numbers by `normalise`; here with the default, as every step can be.
+    STEPS[_name] = lambda frames, topology, name=_name: _CLEANING[name](frames, SETTINGS[name][0], -1.0)  # type: ignore[misc]
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:

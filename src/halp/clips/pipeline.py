@@ -43,7 +43,8 @@ class Pipeline:
         frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
         if self.target != self.info.topology:
             frames = map_joints(frames, self.info.topology, self.target)
-        normalise(frames, self.target, self.steps)
+        # A rate that fits any filter, since the recordings may know theirs.
+        normalise(frames, self.target, self.steps, self.cutting.fps or 1000.0)
 
     def _read(self, item: Item) -> list[Outcome]:
         try:

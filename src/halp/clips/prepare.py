@@ -27,10 +27,11 @@ from halp.clips.recordings import nothing_usable, open_source
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
 from halp.clips.tags import make_tagger
+from halp.clips.topology_file import find_topology
 from halp.clips.windows import Cutting
 from halp.errors import InputError
 from halp.progress import Bar
-from halp.skeleton import Topology, get_topology
+from halp.skeleton import Topology
 
 _CHUNK = 32
 # Below this many items starting other processes costs more than it saves.
@@ -72,7 +73,7 @@ def prepare(
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     cutting = Cutting(window, stride, fps)
-    target = get_topology(topology) if isinstance(topology, str) else topology
+    target = None if topology is None else find_topology(topology)
     plan, items = open_source(source, format, cutting, normalisation, target, options=options)
     items, info = items[:limit], plan.info
     tagger = make_tagger(source, None if labels is None else Path(labels), path)

@@ -18,9 +18,10 @@ from halp.clips.normalise import check_steps, keep_most_moving
 from halp.clips.pipeline import Pipeline
 from halp.clips.readers import Dropped, Item, get_reader, sniff_reader, with_options
 from halp.clips.store import Store, open_store
+from halp.clips.topology_file import find_topology
 from halp.clips.windows import Cutting, spans
 from halp.errors import InputError
-from halp.skeleton import Topology, get_topology, map_joints
+from halp.skeleton import Topology, map_joints
 
 Source = Store | str | os.PathLike[str]
 
@@ -90,7 +91,7 @@ def read_clips(
 ) -> Iterator[Clip]:
     """The same as whole clips, with labels, subject, further columns and `extra["end"]`."""
     cutting = cutting or Cutting()
-    target = get_topology(topology) if isinstance(topology, str) else topology
+    target = None if topology is None else find_topology(topology)
     if isinstance(source, Store) or is_store(source):
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")

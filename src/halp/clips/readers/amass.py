@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from halp.clips.readers import register_reader
 from halp.clips.readers.archives import load_npz
 from halp.clips.readers.files import find_files
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.text import problem
+from halp.clips.readers.text import as_floats, problem
 from halp.skeleton import get_topology
 
 SMPL = get_topology("smpl-22")
@@ -63,8 +61,12 @@ class AmassReader(PoseFileReader):
         if joints.dtype.kind not in "fiu":
             raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
         rate = next((arrays[key] for key in _RATES if key in arrays), None)
-        fps = float(rate.ravel()[0]) if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu" else -1.0
-        frames = turned(joints[:, : len(SMPL)].astype(np.float64), Z_UP)
+        fps = (
+            float(as_floats(rate).ravel()[0])
+            if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu"
+            else -1.0
+        )
+        frames = turned(as_floats(joints[:, : len(SMPL)]), Z_UP)
         return Poses(SMPL.joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0, topology=SMPL)
 
 

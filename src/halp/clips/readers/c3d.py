@@ -16,7 +16,7 @@ import numpy.typing as npt
 from halp.clips.readers import register_reader
 from halp.clips.readers.files import MIB, head, read_bytes
 from halp.clips.readers.pose_files import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.text import Floats, problem
+from halp.clips.readers.text import Floats, as_floats, problem
 from halp.clips.readers.trc import UNITS
 
 _BLOCK = 512
@@ -113,7 +113,7 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
         what = f"{frames} frames with {width} numbers each are declared, more than the file holds"
         raise problem(path, "", what, "check that the file is whole")
     table = np.frombuffer(data, dtype, frames * width, start).reshape(frames, width)[:, : 4 * count]
-    values = table.reshape(frames, count, 4).astype(np.float64)
+    values = as_floats(table.reshape(frames, count, 4))
     labels = _labels(parameters, count)
     kept = [number for number, label in enumerate(labels) if label and not label.startswith("*")][:MOST_JOINTS]
     if not kept:

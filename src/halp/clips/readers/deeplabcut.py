@@ -16,7 +16,7 @@ from halp.clips.readers import register_reader
 from halp.clips.readers.files import find_files, head, read_text
 from halp.clips.readers.hdf5 import Content, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import LARGEST, Floats, number, problem, shown
+from halp.clips.readers.text import LARGEST, Floats, as_floats, number, problem, shown
 from halp.clips.unpickle import load_pickle
 
 _HEADERS = ("scorer", "individuals", "bodyparts", "coords")
@@ -115,7 +115,7 @@ def _header_names(levels: int) -> list[str]:
 def _two_axes(values: npt.NDArray[Any], columns: int, path: Path) -> Floats:
     if values.ndim != 2 or values.shape[1] != columns or not len(values):
         raise problem(path, "", f"its table of shape {values.shape} does not fit {columns} columns", "write it again")
-    return values.astype(np.float64)
+    return as_floats(values)
 
 
 def _pickled(text: str | None, path: Path) -> Columns:

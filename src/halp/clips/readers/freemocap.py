@@ -15,7 +15,7 @@ from halp.clips.readers import Dropped, Item, register_reader
 from halp.clips.readers.files import load_npy, walk
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
 from halp.clips.readers.sources import Entry, class_folders, entry_of
-from halp.clips.readers.text import problem, read_table
+from halp.clips.readers.text import as_floats, problem, read_table
 from halp.skeleton import get_topology
 
 _BODY = get_topology("mediapipe-33")
@@ -85,7 +85,7 @@ class FreeMoCapReader(PoseFileReader):
                 raise problem(path, "", what, "expected (frames, at least 33 points, 3)")
             if stored.dtype.kind not in "fiu":
                 raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
-            values = np.array(stored[:, : len(_BODY)], dtype=np.float64)
+            values = as_floats(stored[:, : len(_BODY)])
         return Poses(_BODY.joints, turned(values[:, : len(_BODY)], Z_UP, _MILLIMETRES)[:, None], topology=_BODY)
 
 

@@ -22,7 +22,7 @@ from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import expansion_limit
 from halp.clips.readers.files import find_files, first_file
 from halp.clips.readers.pose_files import Z_UP, turned
-from halp.clips.readers.text import coordinates, problem, safe_name, unless_empty
+from halp.clips.readers.text import as_floats, coordinates, problem, safe_name, unless_empty
 from halp.clips.splits import Split
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
@@ -82,7 +82,7 @@ def _clip(view: Any, name: str, subject: str, label: int, camera: int, key: str,
         if not sound or view.shape[1] not in (17, 32) or view.shape[2] < dimensions:
             what = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
             raise problem(path, where, what, "leave it out")
-        joints = view[:, :, :dimensions].astype(np.float64)
+        joints = as_floats(view[:, :, :dimensions])
         joints = joints[:, list(USED)] if joints.shape[1] == 32 else joints
         joints = turned(joints, Z_UP) if dimensions == 3 else joints
         match = re.fullmatch(r"S(\d{1,3})", subject)

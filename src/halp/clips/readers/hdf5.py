@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers.files import MIB, head
-from halp.clips.readers.text import problem
+from halp.clips.readers.text import as_floats, problem
 from halp.errors import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -188,4 +188,4 @@ def column(content: Content, name: str, path: Path, *, axes: int) -> npt.NDArray
         raise problem(path, "", f"it has no array '{name}'", "check the format")
     if found.ndim != axes or not math.prod(found.shape):
         raise problem(path, f"array '{name}'", f"its shape is {found.shape}", f"expected {axes} axes, none empty")
-    return found.astype(np.float64)
+    return as_floats(found)

@@ -12,7 +12,7 @@ import numpy as np
 from halp.clips.readers import register_reader
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import problem
+from halp.clips.readers.text import as_floats, problem
 
 # In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
 _ORDERS = ("tcvp", "tpvc", *("".join(order) for order in itertools.permutations("tcvp")))
@@ -58,8 +58,8 @@ class MovementReader(PoseFileReader):
         frames = position.transpose([order.index(axis) for axis in "tpvc"])
         scores = content.numbers.get("confidence")
         if scores is not None and scores.ndim == 3:
-            scores = scores.transpose([order.replace("c", "").index(axis) for axis in "tpv"]).astype(np.float64)
-            scores = scores if scores.shape == frames.shape[:3] else None
+            scores = scores.transpose([order.replace("c", "").index(axis) for axis in "tpv"])
+            scores = as_floats(scores) if scores.shape == frames.shape[:3] else None
         fps = float(content.attributes.get("", {}).get("fps", "-1") or -1)
         return Poses(joints, frames, scores, fps if np.isfinite(fps) and 0 < fps <= 10_000 else -1.0)
 

@@ -15,7 +15,7 @@ from halp.clips.readers.files import head, load_npy, read_json
 from halp.clips.readers.freemocap import is_freemocap
 from halp.clips.readers.json_lines import read_json_lines
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import Floats, json_numbers, problem
+from halp.clips.readers.text import Floats, as_floats, json_numbers, problem
 from halp.clips.topology_file import find_topology
 from halp.skeleton import Topology, get_topology, list_topologies
 
@@ -60,9 +60,9 @@ class ArrayReader(PoseFileReader):
                 path, "", what, "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
             )
         topology = self._layout(values.shape[2:], path)
-        frames = np.array(values[..., : topology.dimensions], dtype=np.float64)
+        frames = as_floats(values[..., : topology.dimensions])
         frames = np.where((frames == 0).all(axis=-1, keepdims=True), np.nan, frames) * self.scale
-        scores = np.array(values[..., -1], dtype=np.float64) if values.shape[3] > topology.dimensions else None
+        scores = as_floats(values[..., -1]) if values.shape[3] > topology.dimensions else None
         return Poses(topology.joints, frames, scores, topology=topology)
 
     def _layout(self, shape: tuple[int, ...], path: Path) -> Topology:

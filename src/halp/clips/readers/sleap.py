@@ -13,7 +13,7 @@ from halp.clips.readers import register_reader
 from halp.clips.readers.files import head
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import LARGEST, MOST_CELLS, Table, problem, read_table
+from halp.clips.readers.text import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
 
 _CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
 
@@ -60,7 +60,7 @@ def _from_hdf5(path: Path) -> Poses:
     return Poses(
         joints,
         tracks.transpose(3, 0, 2, 1),
-        scores.astype(np.float64).transpose(2, 0, 1) if fitting and scores is not None else None,
+        as_floats(scores).transpose(2, 0, 1) if fitting and scores is not None else None,
         bones=bones,
     )
 
@@ -74,7 +74,7 @@ def _from_table(table: Table) -> Poses:
         raise problem(path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV")
     for joint in joints:
         if f"{joint}.x" not in cells or f"{joint}.y" not in cells:
-            raise problem(path, "line 1", f"joint '{joint}' has no x or no y", "export all coordinates")
+            raise problem(path, "line 1", f"joint {shown(joint)} has no x or no y", "export all coordinates")
     numbers = table.whole_numbers("frame_idx")
     first, last = int(numbers.min()), int(numbers.max())
     names = table.columns.get("track", ("",) * len(table))
@@ -87,7 +87,9 @@ def _from_table(table: Table) -> Poses:
         while not name and (int(numbers[row]), place) in taken:
             place += 1
         if (int(numbers[row]), place) in taken or place >= MOST_PERSONS:
-            what = f"track '{name}' comes twice in frame {numbers[row]}" if name else "a frame has too many instances"
+            what = (
+                f"track {shown(name)} comes twice in frame {numbers[row]}" if name else "a frame has too many instances"
+            )
             raise problem(path, f"line {table.lines[row]}", what, "keep one row for each track and frame")
         taken.add((int(numbers[row]), place))
         persons.append(place)

@@ -110,6 +110,12 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
     return array
 
 
+def as_floats(array: npt.NDArray[Any]) -> Floats:
+    """Numbers of any kind as float64; bytes that are no number become NaN or infinite without a warning."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array(array, dtype=np.float64)
+
+
 def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
     """Coordinates as float32; the first that is not finite or too large to be a place is named by its index."""
     if array.dtype not in (np.float32, np.float64):
