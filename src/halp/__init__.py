@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from halp.evaluation import Result, embed, evaluate, list_protocols
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.training import list_recipes, load_encoder, load_recipe, pretrain
+    from halp.use.classify import fit as classify_fit
+    from halp.use.classify import predict as classify_predict
+    from halp.use.cluster import cluster
+    from halp.use.compare import compare
+    from halp.use.estimators import FewLabelClassifier, SkeletonEncoder
+    from halp.use.export import export
+    from halp.use.finetune import finetune
+    from halp.use.model_folder import load_model, save_model
+    from halp.use.search import search
+    from halp.use.segment import segment
 
 _HOMES = {
     "halp.clips.store": ("Store", "StoreWriter", "open_store"),
@@ -25,34 +35,57 @@ _HOMES = {
     "halp.evaluation": ("Result", "embed", "evaluate", "list_protocols"),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("list_recipes", "load_encoder", "load_recipe", "pretrain"),
+    "halp.use.cluster": ("cluster",),
+    "halp.use.compare": ("compare",),
+    "halp.use.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
+    "halp.use.export": ("export",),
+    "halp.use.finetune": ("finetune",),
+    "halp.use.model_folder": ("load_model", "save_model"),
+    "halp.use.search": ("search",),
+    "halp.use.segment": ("segment",),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
+# the words of the command line: halp classify fit, halp classify predict
+_HOME |= {f"classify_{name}": ("halp.use.classify", name) for name in ("fit", "predict")}
 
 __all__ = [
+    "FewLabelClassifier",
     "HallucinatedPositives",
     "InputError",
     "Result",
+    "SkeletonEncoder",
     "Store",
     "StoreWriter",
     "__version__",
     "build_encoder",
+    "classify_fit",
+    "classify_predict",
+    "cluster",
+    "compare",
     "embed",
     "evaluate",
+    "export",
+    "finetune",
     "halp_loss",
     "list_encoders",
     "list_protocols",
     "list_recipes",
     "load_encoder",
+    "load_model",
     "load_recipe",
     "open_store",
     "pretrain",
+    "save_model",
+    "search",
+    "segment",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'halp' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    home, own = _HOME[name]
+    return getattr(importlib.import_module(home), own)
 
 
 def __dir__() -> list[str]:

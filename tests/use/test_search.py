@@ -189,3 +189,10 @@ def test_mistakes_are_said_in_one_sentence(
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("halp:")]
     assert len(said) == 1
     assert words in said[0]
+
+
+def test_public_names_are_the_words_of_the_command_line() -> None:
+    for name in halp.__all__:
+        assert getattr(halp, name) is not None
+    for name in ("search", "segment", "cluster", "compare", "export", "finetune", "classify_fit", "classify_predict"):
+        assert name in halp.__all__

@@ -66,7 +66,8 @@ def novelty_threshold(own: Floats, other: Floats, share: float) -> float:
     """The similarity below which a vector is unlike everything, from leave-one-out similarities.
 
     It lies a third of the way from the `share` quantile of the similarities to the own class, which people and recordings
-    that nobody has labelled fall below more often, towards the median of those to the nearest other class.
+    that nobody has labelled fall below more often, towards the median of those to the nearest other class, or towards 0
+    where that is less.
 
     >>> round(novelty_threshold(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0.3, 0.3]), 0.0), 6)
     0.5
@@ -77,7 +78,7 @@ def novelty_threshold(own: Floats, other: Floats, share: float) -> float:
     if not len(known):
         return -1.0
     low = float(np.quantile(known, share))
-    return low - max(0.0, low - float(np.median(others))) / 3 if len(others) else low
+    return low - max(0.0, low - max(0.0, float(np.median(others)))) / 3 if len(others) else low
 
 
 def accuracy_interval(
