@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "halp"
 
 # Lower layers first; a module may import from its own layer and from those before it.
 LAYERS = [
-    {"_version", "cores", "errors", "files", "locks", "progress", "topologies"},
+    {"_version", "cores", "errors", "files", "locks", "progress", "recipe_list", "topologies"},
     {"skeleton"},
     {"clips"},
     {"views", "sampling"},

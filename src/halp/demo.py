@@ -19,6 +19,7 @@ from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols
+from halp.files import write_text
 from halp.progress import console
 from halp.reports.page import Report
 from halp.reports.run_report import (
@@ -30,6 +31,10 @@ from halp.reports.run_report import (
 )
 from halp.training import Recipe, Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
+
+MARKER = ".halp-demo"
+PARTS = ("store", "moco", "halp")
+FEWEST = 96  # clips: fewer leave classes without any to train or test on
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,16 @@ def run_demo(
     """Make data, train, evaluate and report into `folder`; `settings` override both recipes as `--set` does."""
     started = time.monotonic()
     torch.set_num_threads(1)  # a core per run: the two train at once
+    if clips < FEWEST:
+        raise InputError(
+            f"the demonstration needs {FEWEST} clips at least, not {clips}: two per action and room to train"
+        )
+    halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
+    moco = load_recipe("demo-moco", (*settings, f"seed={seed}"))
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))
     console.print(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
-    halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
-    moco = load_recipe("demo-moco", (*settings, f"seed={seed}"))
     split = moco.split
 
     rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
@@ -106,11 +115,24 @@ def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: in
 
 
 def _clear(folder: Path, overwrite: bool) -> None:
-    """Remove what an earlier demonstration left, and nothing else."""
+    """Remove what an earlier demonstration left, and nothing else.
+
+    A folder of a demonstration carries a marker, which is written before anything else. Without it, or where a part is
+    neither a store nor a run, nothing is touched.
+    """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"'{folder}' is a file; choose a folder for the demonstration")
-    for name in ("store", "moco", "halp"):
-        if (folder / name).exists():
-            if not overwrite:
-                raise InputError(f"'{folder / name}' exists already; choose another folder")
-            shutil.rmtree(folder / name)
+    there = [folder / name for name in PARTS if (folder / name).exists()]
+    for path in there:
+        ours = (folder / MARKER).is_file() and any((path / name).is_file() for name in ("store.json", "run.json"))
+        if not ours or not overwrite:
+            why = "" if ours else " and was not made by a demonstration"
+            raise InputError(
+                f"'{path}' exists already{why}; it is left as it is: choose another --folder, or move it away"
+            )
+    try:
+        write_text(folder / MARKER, "The folders store, moco and halp beside this file are replaced by `halp demo`.\n")
+        for path in there:
+            shutil.rmtree(path)
+    except OSError as error:
+        raise InputError(f"'{folder}' cannot be written ({error}); choose another folder with --folder") from error

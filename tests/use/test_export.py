@@ -63,7 +63,7 @@ def test_export_of_a_package_equals_it(package: Path, tmp_path: Path) -> None:
         ({"frames": "many"}, "frames = 'many'"),
         ({"stream": "smell"}, "unknown stream"),
         ({"normalisation": ["wobble"]}, "unknown normalisation step"),
-        ({"topology": {"name": "x"}}, "'joints' is missing"),
+        ({"topology": {"name": "x"}}, "'joints'"),
         ({"encoder": {"name": "os.system"}}, "unknown encoder"),
         ({"encoder": {"name": "gru", "hidden": 10**6, "layers": 1}}, "shape"),
         ({"encoder": {"name": "gru", "hidden": 10**9, "layers": 1}}, "does not fit"),

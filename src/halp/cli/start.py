@@ -47,21 +47,22 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
     """
     from rich.table import Table
 
-    from halp.progress import console
-    from halp.training import list_recipes, load_recipe
+    from halp.recipe_list import summarise_recipes
 
     if name:
+        from halp.training import load_recipe
+
         chosen = load_recipe(name)
         if json:
             print_json(chosen.flat())
         else:
             sys.stdout.write(chosen.to_toml())
         return
-    known = {key: load_recipe(path) for key, path in list_recipes().items()}
+    known = summarise_recipes()
     if json:
         print_json({key: recipe.description for key, recipe in known.items()})
         return
     table = Table("recipe", "what it is", "epochs", "terms")
     for key, recipe in known.items():
         table.add_row(key, recipe.description, str(recipe.epochs), " + ".join(recipe.terms))
-    console.print(table)
+    print_table(table)

@@ -1,8 +1,9 @@
 """Training: recipes, the loop, checkpoints and the run folder."""
 
+from halp.recipe_list import list_recipes
 from halp.training.convert import convert
 from halp.training.loop import pretrain
-from halp.training.recipe import Recipe, list_recipes, load_recipe
+from halp.training.recipe import Recipe, load_recipe
 from halp.training.run import Run, load_encoder, open_run
 
 __all__ = ["Recipe", "Run", "convert", "list_recipes", "load_encoder", "load_recipe", "open_run", "pretrain"]

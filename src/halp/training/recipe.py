@@ -20,9 +20,10 @@ from halp.config import build_settings, checked_value, field_types, flatten, pla
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
 from halp.errors import InputError
 from halp.methods import METHODS, TERMS
+from halp.recipe_list import list_recipes
 from halp.registry import Entry
 from halp.training.optimisers import OptimiserSettings
-from halp.training.recipe_files import list_recipes, migrate, read_layers
+from halp.training.recipe_files import migrate, read_layers
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ component (method, terms, encoder, optimiser) takes away what earlier layers had
 from __future__ import annotations
 
 import copy
-import importlib.resources
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,8 @@ from halp.config import SPELLINGS, field_types, parse_assignment
 from halp.encoders import ENCODERS
 from halp.errors import InputError, choose
 from halp.methods import METHODS, TERMS
+from halp.recipe_list import list_recipes
 from halp.training.optimisers import drop_foreign
-
-
-def list_recipes() -> dict[str, Path]:
-    """The recipes that come with halp, by name."""
-    packaged = Path(str(importlib.resources.files("halp"))) / "recipes"
-    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "recipes"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def find_recipe(source: str | Path, beside: Path | None = None) -> Path:
