@@ -206,7 +206,7 @@ def test_unknown_protocol_setting_or_split_is_refused(store: Store) -> None:
     encoder = untrained(store)
     with pytest.raises(InputError, match="did you mean 'knn'"):
         halp.evaluate(encoder, store, "kn", progress=False)
-    with pytest.raises(InputError, match="unknown setting of protocol 'knn' 'neighbours'"):
+    with pytest.raises(InputError, match=r"unknown setting 'knn\.neighbours'"):
         halp.evaluate(encoder, store, "knn", progress=False, neighbours=3)
     with pytest.raises(InputError, match="unknown split"):
         halp.evaluate(encoder, store, split="xset", progress=False)

@@ -46,7 +46,7 @@ def test_a_plain_array_of_classes_is_enough(store: Store, centroid: str) -> None
     result = halp.evaluate(raw, store, centroid, progress=False)
     assert result.accuracy > 100 / len(store.class_names)
     assert result_title(result) == "centroid, centred xsub"
-    with pytest.raises(InputError, match="did you mean 'centre'"):
+    with pytest.raises(InputError, match=r"did you mean 'centroid\.centre'"):
         halp.evaluate(raw, store, centroid, progress=False, center=True)
 
 

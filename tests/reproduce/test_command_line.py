@@ -75,4 +75,4 @@ def test_all_protocols_are_evaluated_from_the_command_line(store: Store, tmp_pat
     assert all(result["seeds"] == [0, 1] for results in rows.values() for result in results)
     wrong = halp("evaluate", runs["joint"].path, "--protocol", "knn", "--set", "knn.kk=3")
     assert wrong.returncode == 2
-    assert "did you mean 'k'" in wrong.stderr
+    assert "did you mean 'knn.k'" in wrong.stderr
