@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
-from halp.clips.partial import partial_folder, remove_leftovers
+from halp.clips.partial import partial_folder, put_in_place, remove_leftovers, restore_moved_aside
 from halp.clips.splits import Indices, Rule, split_sizes
 from halp.clips.store_check import (
     check_header,
@@ -125,6 +125,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     """
     path = Path(path)
     if not path.exists():
+        restore_moved_aside(path)
+    if not path.exists():
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
@@ -223,9 +225,10 @@ class StoreWriter:
             remove_leftovers(self.path)
             self._partial.mkdir(parents=True)
             self._file = open(self._partial / "frames.npy", "wb")  # noqa: SIM115  (closed by __exit__)
+            self._write_array_header()
         except OSError as error:
+            shutil.rmtree(self._partial, ignore_errors=True)
             raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another place") from error
-        self._write_array_header()
 
     def _write_array_header(self) -> None:
         # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
@@ -305,14 +308,8 @@ class StoreWriter:
             _write_text(self._partial / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False))
         self._header["header_hash"] = header_hash(self._header)
         _write_text(self._partial / "store.json", json.dumps(self._header, indent=1))
-        if self.path.exists():
-            # The old store steps aside under a name that the next run would clear away, so it is never half removed.
-            old = self._partial.with_name(self._partial.name + "-old")
-            os.replace(self.path, old)
-            os.replace(self._partial, self.path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(self._partial, self.path)
+        sync_folder(self._partial)
+        put_in_place(self._partial, self.path)
         sync_folder(self.path.parent)
 
 

@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,8 @@ class Report:
         except OSError as error:
             raise InputError(f"the report '{path}' cannot be written ({error}); choose another place") from error
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
         return path
 
     def _add(self, kind: str, **values: Any) -> None:

@@ -155,4 +155,4 @@ def test_clips_need_their_topology(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="do not fit topology 'coco-17'"):
         write_interchange([clip], tmp_path / "a.npz", topology=get_topology("coco-17"))
     with pytest.raises(InputError, match="cannot be written"):
-        write_interchange([clip], tmp_path / "no" / "a.npz", topology=KINECT_V1)
+        write_interchange([clip], Path("/dev/null/a.npz"), topology=KINECT_V1)

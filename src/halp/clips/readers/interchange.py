@@ -21,6 +21,7 @@ from halp.clips.readers.text import coordinates, problem, refuse_twins, safe_nam
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
 from halp.errors import InputError
+from halp.files import atomic_path
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -139,14 +140,11 @@ def write_interchange(
         "halp": np.array(json.dumps(note)),
     }
     target = Path(path)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}.npz")
     try:
-        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
-        os.replace(partial, target)
+        with atomic_path(target) as partial, open(partial, "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise InputError(f"'{target}' cannot be written ({error}); choose another place") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _only_file(path: Path) -> Path:

@@ -1,0 +1,122 @@
+"""What is written under faults: for each writer how to begin, what to do, and what has to hold whatever happens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp.clips.clip import Clip
+from halp.clips.readers.archives import load_npz
+from halp.clips.readers.interchange import write_interchange
+from halp.clips.splits import Split
+from halp.clips.store import StoreWriter, add_split, open_store
+from halp.reports.page import Report
+from halp.skeleton import KINECT_V1
+
+ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`begin` makes the old state of a folder, `act` writes the new one, `state` tells what a reader finds there.
+
+    `state` raises where a reader would stumble. `hidden` names what may stay behind a crash until somebody clears it away.
+    """
+
+    begin: Callable[[Path], None]
+    act: Callable[[Path], None]
+    state: Callable[[Path], str]
+
+
+def clip(seed: int, name: str) -> Clip:
+    frames = np.random.default_rng(seed).normal(size=(4, 1, 20, 3)).astype(np.float32)
+    return Clip(frames, name, label=seed % 2, subject=seed)
+
+
+def write_store(path: Path, seed: int, *, overwrite: bool = False) -> None:
+    splits = [Split("xsub", "subject", (seed,))]
+    with StoreWriter(path, KINECT_V1, persons=1, class_names=["a", "b"], splits=splits, overwrite=overwrite) as writer:
+        for number in range(3):
+            writer.add(clip(seed + number, f"clip{number}"))
+        writer.manifest = {"dropped": [], "repaired": []}
+
+
+def store_state(folder: Path) -> str:
+    path = folder / "store"
+    try:
+        store = open_store(path)
+    except ValueError as error:
+        if "there is no store" in str(error):
+            return ABSENT
+        raise
+    return f"{store.hash} {sorted(store.splits)} {store.manifest()}"
+
+
+def nothing(folder: Path) -> None:
+    """Begin with an empty folder."""
+
+
+def file_state(name: str) -> Callable[[Path], str]:
+    def state(folder: Path) -> str:
+        path = folder / name
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ABSENT
+
+    return state
+
+
+def write_archive(folder: Path, seed: int) -> None:
+    write_interchange([clip(seed, "a")], folder / "set.npz", topology=KINECT_V1, class_names=["a", "b"])
+
+
+def archive_state(folder: Path) -> str:
+    path = folder / "set.npz"
+    if not path.exists():
+        return ABSENT
+    return hashlib.sha256(load_npz(path)["joints"].tobytes()).hexdigest()
+
+
+def write_report(folder: Path, text: str) -> None:
+    report = Report("Title", "subtitle")
+    report.section(text)
+    report.save(folder / "report.html")
+
+
+def scenarios() -> dict[str, Scenario]:
+    """All writers by name."""
+    return {
+        "a new store": Scenario(nothing, lambda folder: write_store(folder / "store", 1), store_state),
+        "a store that replaces another": Scenario(
+            lambda folder: write_store(folder / "store", 1),
+            lambda folder: write_store(folder / "store", 5, overwrite=True),
+            store_state,
+        ),
+        "a split added to a store": Scenario(
+            lambda folder: write_store(folder / "store", 1),
+            lambda folder: add_split(folder / "store", Split("own", "subject", (2,))),
+            store_state,
+        ),
+        "an interchange file": Scenario(
+            lambda folder: write_archive(folder, 1), lambda folder: write_archive(folder, 2), archive_state
+        ),
+        "a report": Scenario(
+            lambda folder: write_report(folder, "old"),
+            lambda folder: write_report(folder, "new"),
+            file_state("report.html"),
+        ),
+        **training_scenarios(),
+    }
+
+
+def training_scenarios() -> dict[str, Scenario]:
+    """Writers of the training: checkpoints, the run folder, results, cached features."""
+    return {}
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, sort_keys=True)
