@@ -9,7 +9,7 @@ import pytest
 import torch
 from graph_samples import random_graphs
 
-from halp.errors import InputError
+from halp.errors import Diverged, InputError
 from halp.graphs import GraphSettings, GraphTraining
 from halp.graphs.settings import override
 from halp.hallucinate import HallucinatedPositives
@@ -121,7 +121,7 @@ def test_every_reading_changes_the_result(text: str) -> None:
         ("include_positive=1", "true or false"),
         ("learning_rate=true", "a number"),
         ("halp=1", "is a section"),
-        ("epochs.x=1", "has no keys"),
+        ("epochs.x=1", "is not a section"),
         ("halp.source=batches", "did you mean 'batch'"),
         ("halp.prototypes=1", "at least two"),
         ("augment.set=random5", "augmentation set"),
@@ -130,3 +130,8 @@ def test_every_reading_changes_the_result(text: str) -> None:
 def test_a_wrong_setting_is_refused_in_one_sentence(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         settings(text)
+
+
+def test_a_training_that_diverges_says_so() -> None:
+    with pytest.raises(Diverged, match="lower learning_rate"):
+        GraphTraining(random_graphs(40), settings("learning_rate=1e30"), 0).run()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from halp.config import build_settings, parse_assignment
 from halp.errors import InputError, choose
 from halp.graphs.data import SELF_LOOPS
 from halp.hallucinate import HallucinatedPositives
@@ -118,34 +118,14 @@ def override(settings: GraphSettings, texts: Sequence[str]) -> GraphSettings:
     >>> override(GraphSettings(), ["epochs=3", "halp.source=keys"]).halp.source
     'keys'
     """
+    values: dict[str, Any] = settings.as_dict()
     for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set takes key=value, such as halp.start_epoch=0, not '{text}'")
-        settings = _replaced(settings, key.split("."), key, value)
-    return settings
-
-
-def _replaced(settings: Any, path: list[str], key: str, text: str) -> Any:
-    name = choose("setting", path[0], [known.name for known in fields(settings)])
-    old = getattr(settings, name)
-    if is_dataclass(old) != (len(path) > 1):
-        raise InputError(
-            f"--set {key}: "
-            + (f"'{name}' is a section, name a key in it" if is_dataclass(old) else f"'{name}' has no keys")
-        )
-    return replace(settings, **{name: _replaced(old, path[1:], key, text) if len(path) > 1 else _parse(key, text, old)})
-
-
-def _parse(key: str, text: str, old: Any) -> Any:
-    if isinstance(old, str):
-        return text
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    fits = isinstance(value, bool) == isinstance(old, bool) and isinstance(value, (int, float))
-    if not fits or (isinstance(old, int) and not isinstance(value, int)):
-        kind = "true or false" if isinstance(old, bool) else "a whole number" if isinstance(old, int) else "a number"
-        raise InputError(f"--set {key}={text}: {key} has to be {kind}")
-    return type(old)(value)
+        key, value = parse_assignment(text, "halp.start_epoch=0")
+        *sections, name = key.split(".")
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set {key}: '{section}' is not a section")
+        place[name] = value
+    return build_settings(GraphSettings, values)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from halp.errors import InputError
+from halp.errors import Diverged, InputError
 from halp.graphs.augment import augment
 from halp.graphs.data import GraphBatch, GraphSet
 from halp.graphs.gin import GraphContrast
@@ -50,9 +50,7 @@ class GraphTraining:
                 loss.backward()
                 self.optimiser.step()
             if not bool(torch.isfinite(loss)):
-                raise InputError(
-                    f"training on '{self.graphs.name}' diverged in epoch {self.epoch}; lower learning_rate"
-                )
+                raise Diverged(f"training on '{self.graphs.name}' diverged in epoch {self.epoch}; lower learning_rate")
             self.epoch += 1
             tick()
         return self
