@@ -45,7 +45,9 @@ class Registry(Generic[BUILD]):
             raise TypeError(f"the settings of {self.kind} '{name}' have to be a dataclass")
 
         def add(build: BUILD) -> BUILD:
-            self._entries[name] = Entry(name, settings, build, facts, loading_plugin.get())
+            # a plugin may be the first to import our own modules, which register while it is loaded
+            own = build.__module__.partition(".")[0] == "halp"
+            self._entries[name] = Entry(name, settings, build, facts, None if own else loading_plugin.get())
             return build
 
         return add

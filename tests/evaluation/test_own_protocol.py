@@ -38,7 +38,7 @@ def centroid() -> Iterator[str]:
         return np.unique(labels)[distance.argmin(1)]
 
     yield "centroid"
-    del protocol._PROTOCOLS["centroid"]
+    protocol.PROTOCOLS.remove("centroid")
 
 
 def test_a_plain_array_of_classes_is_enough(store: Store, centroid: str) -> None:
@@ -63,9 +63,10 @@ def test_it_stands_in_the_table_of_a_run_with_its_title(
 
 def test_results_of_a_protocol_that_is_not_loaded_keep_its_name(store: Store, centroid: str) -> None:
     result = halp.evaluate(RawCoordinates(store.topology, persons=store.persons), store, centroid, progress=False)
-    known = protocol._PROTOCOLS.pop("centroid")
+    known = protocol.PROTOCOLS["centroid"]
+    protocol.PROTOCOLS.remove("centroid")
     assert result_title(result) == "centroid xsub"
-    protocol._PROTOCOLS["centroid"] = known
+    protocol.PROTOCOLS._entries["centroid"] = known
 
 
 def test_what_trains_the_backbone_or_fuses_encoders_has_no_raw_baseline(store: Store) -> None:
@@ -104,5 +105,5 @@ def test_metrics_beside_the_accuracy_are_averaged_over_the_seeds(store: Store) -
         raw = RawCoordinates(store.topology, persons=store.persons)
         result = halp.evaluate(raw, store, "counting", seeds=(1, 2), progress=False)
     finally:
-        del protocol._PROTOCOLS["counting"]
+        protocol.PROTOCOLS.remove("counting")
     assert (result.accuracy, result.metrics) == (100.0, {"seed": 1.5})

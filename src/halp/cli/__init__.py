@@ -14,13 +14,18 @@ from halp._version import __version__
 
 from halp.cli import start, data, training, results, use, classify  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process
+from halp.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
 # The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
-OLD_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines"}
+OTHER_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines", "--normalize": "--normalise"}
 
+DESCRIPTION = (
+    "Learn human actions from skeletons without labels. With any command, --plugin MODULE_OR_FILE loads encoders, terms, "
+    "methods, augmentations, protocols and readers of your own (see examples/plugin.py)."
+)
 CLASSIFY = "Classes from a handful of labels."
 
 
@@ -32,12 +37,13 @@ def main(arguments: list[str] | None = None) -> None:
         return
     for name, value in WAITING.items():
         os.environ.setdefault(name, value)
-    arguments = [OLD_SPELLINGS.get(argument, argument) for argument in arguments]
+    arguments = [OTHER_SPELLINGS.get(argument, argument) for argument in arguments]
     try:
+        arguments = _load_plugins(arguments)
         nested = arguments[:1] == ["classify"]
         (classify.classify_app if nested else app).cli(
             prog="halp classify" if nested else "halp",
-            description=CLASSIFY if nested else "Learn human actions from skeletons without labels.",
+            description=CLASSIFY if nested else DESCRIPTION,
             args=arguments[1:] if nested else arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
@@ -48,6 +54,24 @@ def main(arguments: list[str] | None = None) -> None:
         if code is None:
             raise
         _fail(str(error), code)
+
+
+def _load_plugins(arguments: list[str]) -> list[str]:
+    """Load what --plugin names, wherever it stands, and hand on the other arguments."""
+    rest, waiting = [], False
+    for argument in arguments:
+        if waiting or argument.startswith("--plugin="):
+            from halp.plugins import load_plugin
+
+            load_plugin(argument.removeprefix("--plugin="))
+            waiting = False
+        elif argument == "--plugin":
+            waiting = True
+        else:
+            rest.append(argument)
+    if waiting:
+        raise InputError("--plugin needs the name of a module or the path of a .py file")
+    return rest
 
 
 def _fail(message: str, code: int) -> None:

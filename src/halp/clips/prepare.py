@@ -143,7 +143,8 @@ def _outcomes(
     workers = _cores() if workers is None else workers
     if workers < 1:
         raise InputError(f"{workers} workers cannot do anything; choose at least 1")
-    if workers == 1 or len(items) < _FEW or not plan.info.shared:
+    foreign = type(plan.reader).__module__.startswith("halp_plugin_")  # a file that other processes have not loaded
+    if workers == 1 or len(items) < _FEW or not plan.info.shared or foreign:
         keep_memory()
         for item in items:
             yield 1, plan.work([item])

@@ -12,14 +12,13 @@ A protocol is a dataclass of settings and a function `(context, settings) → pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
-from halp.errors import choose
 from halp.evaluation.context import Labels, Predictions, ProtocolContext
+from halp.registry import Registry
 
 ProtocolFunction = Callable[[ProtocolContext, Any], Predictions | Labels]
-FUNCTION = TypeVar("FUNCTION", bound=ProtocolFunction)
 
 
 @dataclass(frozen=True)
@@ -41,45 +40,38 @@ class Protocol:
         return found if isinstance(found, Predictions) else Predictions(found)
 
 
-_PROTOCOLS: dict[str, Protocol] = {}
+PROTOCOLS: Registry[Callable[..., Any]] = Registry("protocol")
 
 
 def register_protocol(
     name: str,
-    settings: type[Any],
+    settings: type[Any] | None = None,
     *,
     trains_backbone: bool | Callable[[Any], bool] = False,
     fuses_encoders: bool = False,
     title: Callable[[Any], str] | None = None,
     baseline_settings: Mapping[str, Any] | None = None,
     draws_labels: bool = False,
-) -> Callable[[FUNCTION], FUNCTION]:
+) -> Callable[[Any], Any]:
     """Make a protocol known by name; `settings` is a dataclass whose defaults are the published ones."""
-    if not is_dataclass(settings):
-        raise TypeError(f"the settings of protocol '{name}' have to be a dataclass")
     trains = trains_backbone if callable(trains_backbone) else lambda _: bool(trains_backbone)
-
-    def add(function: FUNCTION) -> FUNCTION:
-        _PROTOCOLS[name] = Protocol(
-            name,
-            settings,
-            function,
-            trains,
-            fuses_encoders,
-            title or (lambda _: name),
-            dict(baseline_settings or {}),
-            draws_labels,
-        )
-        return function
-
-    return add
+    return PROTOCOLS.register(
+        name,
+        settings,
+        trains_backbone=trains,
+        fuses_encoders=fuses_encoders,
+        title=title or (lambda _: name),
+        baseline_settings=dict(baseline_settings or {}),
+        draws_labels=draws_labels,
+    )
 
 
 def list_protocols() -> list[str]:
     """Names of all protocols."""
-    return sorted(_PROTOCOLS)
+    return list(PROTOCOLS)
 
 
 def get_protocol(name: str) -> Protocol:
     """A protocol by its name."""
-    return _PROTOCOLS[choose("protocol", name, _PROTOCOLS)]
+    entry = PROTOCOLS[name]
+    return Protocol(name, entry.settings, entry.build, **entry.facts)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from halp.clips.clip import Clip
 from halp.clips.splits import Rule
 from halp.errors import InputError, choose
+from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
 
 
@@ -84,18 +85,40 @@ class Reader(Protocol):
 
 
 _READERS: dict[str, Reader] = {}
+_BUILDERS: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {}  # of readers that were registered with settings
 
 
-def register_reader(reader: Reader) -> Reader:
-    """Make a reader known by its name; a later one of the same name takes its place."""
-    _READERS[reader.name] = reader
-    return reader
+def register_reader(reader: Any, settings: type[Any] | None = None) -> Any:
+    """Make a reader known by its name; a later one of the same name takes its place.
+
+    Either a reader itself, or its name and the dataclass of its settings as a decorator over `build(settings) → reader`;
+    `halp prepare … --option key=value` changes the settings.
+    """
+    if not isinstance(reader, str):
+        _READERS[reader.name] = reader
+        return reader
+    name = reader
+    kind = NoSettings if settings is None else settings
+
+    def add(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        _BUILDERS[name] = (kind, build)
+        _READERS[name] = _build(name, kind())
+        return build
+
+    return add
+
+
+def _build(name: str, settings: Any) -> Reader:
+    made = _BUILDERS[name][1](settings)
+    made.name, made.settings = name, settings
+    return made
 
 
 def _load_all() -> None:
-    """Import every module of this folder once; each registers its reader."""
+    """Import every module of this folder and every installed plugin once; each registers its reader."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    load_installed_plugins()
 
 
 def list_readers() -> dict[str, str]:
@@ -123,6 +146,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def reader_options(reader: Reader) -> dict[str, Option]:
     """Settings of a reader that may be changed, such as `min_score`, with their values."""
+    if reader.name in _BUILDERS:
+        return {str(name): value for name, value in dataclasses.asdict(reader.settings).items()}  # type: ignore[attr-defined]
     if not dataclasses.is_dataclass(reader) or isinstance(reader, type):
         return {}
     values = {field.name: getattr(reader, field.name) for field in dataclasses.fields(reader)}
@@ -139,6 +164,8 @@ def with_options(reader: Reader, options: Mapping[str, Option]) -> Reader:
             raise InputError(f"format '{reader.name}' has no options; leave out {name}={value}")
         choose(f"option of format '{reader.name}'", name, known)
         changed[name] = _option(reader.name, name, value, type(known[name]))
+    if changed and reader.name in _BUILDERS:
+        return _build(reader.name, dataclasses.replace(reader.settings, **changed))  # type: ignore[attr-defined]
     return dataclasses.replace(reader, **changed) if changed else reader  # type: ignore[type-var]
 
 
