@@ -36,7 +36,7 @@ from halp.skeleton import get_topology, map_joints, topology_for
 
 UNIT = 0.0564  # metres: the length unit of the database
 FPS = 30.0
-NORMALISATION = ("centre", "rotate-mean", "scale")
+NORMALISATION = ("drop-empty", "centre", "rotate-mean", "scale")
 TOPOLOGY = "body-16"
 READ = tuple(
     "hip_center spine head shoulder_left elbow_left wrist_left shoulder_right elbow_right wrist_right "

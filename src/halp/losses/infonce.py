@@ -25,8 +25,13 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
     0.5514
     """
     positive = (query * key.detach()).sum(1) / temperature
-    against = _LogSumExp.apply(query, negatives.detach(), temperature)
-    return (torch.logaddexp(positive, against) - positive).mean()
+    return (log_partition(query, key, negatives, temperature) - positive).mean()
+
+
+def log_partition(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
+    """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), for every query `(B,)`; gradient through the query."""
+    positive = (query * key.detach()).sum(1) / temperature
+    return torch.logaddexp(positive, _LogSumExp.apply(query, negatives.detach(), temperature))
 
 
 class _LogSumExp(torch.autograd.Function):

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from halp.distributed import compute_on_rank_zero
 from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
+from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
 from halp.methods.terms.base import StreamBatch, register_term, require_streams
 from halp.methods.terms.guidance import GUIDES, guided_prototypes, partner
+
+PULLS = ("paper", "balanced")
 
 
 class SharedPositives(HallucinatedPositives):
@@ -46,10 +49,12 @@ class HalpSettings:
     reduction: str = "positives"
     warm_start: bool = False
     guide: str = "own"  # whose clusters make the prototypes: the stream's own, or by turns those of the others (cross)
+    pull: str = "paper"  # Eq. 8 pulls without negatives; balanced: each positive also pays the denominator of InfoNCE
 
     def __post_init__(self) -> None:
         if choose("guide", self.guide, GUIDES) == "cross" and self.source != "queue":
             raise InputError(f"halp: guide = 'cross' needs source = 'queue', not '{self.source}': queues are aligned")
+        choose("pull", self.pull, PULLS)
         if self.weight < 0 or self.start_epoch < 0:
             raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
         self.term(0.07)
@@ -86,6 +91,24 @@ def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> N
         require_streams("halp", streams, "with guide = 'cross' takes the clusters of another stream")
 
 
+def balance(query: Tensor, key: Tensor, negatives: Tensor, term: HallucinatedPositives) -> Tensor:
+    """What the balanced pull adds to Eq. 8: log Σ exp(q·[key, negatives] / τ), weighted as the positives of each query are.
+
+    With it every hallucinated positive stands where the real key stands in InfoNCE, so that the pull has the negatives that
+    keep embeddings apart. Without a queue the other keys of the batch are the negatives.
+    """
+    made = term.last
+    if made is None or not bool(made.kept.any()):
+        return query.new_zeros(())
+    if len(negatives):
+        partition = log_partition(query, key, negatives, term.temperature)
+    else:
+        partition = (query @ key.detach().T / term.temperature).logsumexp(1)
+    number = made.kept.sum(1).to(query)
+    share = number if term.reduction == "positives" else (number > 0).to(query)
+    return (share / share.sum() * partition).sum()
+
+
 @register_term("halp", HalpSettings, check=_check_halp)
 class HalpTerm(nn.Module):
     """Hallucinated positives in every stream, from the start epoch on and once the queue holds real keys only."""
@@ -116,6 +139,8 @@ class HalpTerm(nn.Module):
                 guide = queue.recent(other, term.recent)
                 prototypes = guided_prototypes(recent, guide, term.prototypes, context.generator)
             losses.append(term(batch.query, batch.key, recent, context.generator, prototypes))
+            if self.settings.pull == "balanced":
+                losses[-1] = losses[-1] + balance(batch.query, batch.key, queue.keys(stream), term)
             if context.log_metrics:
                 metrics |= {
                     f"{stream}/{name}": value for name, value in self._metrics(term, batch, queue, stream).items()

@@ -1,0 +1,162 @@
+"""The fusion encoder: joints, bones and motion read together by a GRU, pooled at every layer, for any body skeleton.
+
+Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead of three).
+The feature is made of the mean and the maximum over the thirds of a clip, of every layer, so that what training makes a
+deeper layer forget can still be read from the one before. A projection that is fitted afterwards (`fit_projection`) turns it
+into fewer numbers in which the differences between augmentations of one clip are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from halp.encoders import register_encoder
+from halp.encoders.recurrence import run_grus
+from halp.errors import InputError
+from halp.initialisation import initialise
+from halp.skeleton import Topology
+
+THIRDS = 3
+STREAMS = 3  # joints, bones, motion
+POOLINGS = 2  # mean and maximum
+
+
+@dataclass(frozen=True)
+class FusionSettings:
+    """Size of the GRU; `outputs` above 0 adds a projection to so many features."""
+
+    hidden: int = 96  # units of each GRU
+    layers: int = 2
+    outputs: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.layers) < 1 or self.outputs < 0:
+            raise InputError(
+                f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1, "
+                f"outputs = {self.outputs} not negative"
+            )
+
+
+class FusionEncoder(nn.Module):
+    """Clips `(B, T, P, V, C)` → features `(B, output_size)`; every person is encoded alone, then the largest value counts.
+
+    A joint that is zero in all frames of a person is missing: it, its bones and its motion have the mean of the training
+    data, which is what hidden joints look like during training. The centre joint, which normalisation puts at zero, is never
+    missing. A person without any joint is absent and takes no part; where nobody is there, features are zero before the
+    projection.
+    """
+
+    def __init__(self, topology: Topology, settings: FusionSettings) -> None:
+        super().__init__()
+        self.parents = list(topology.parents)
+        self.centre = topology.index(topology.centre) if topology.centre else None
+        width = STREAMS * len(topology) * topology.dimensions
+        self.input_norm = nn.BatchNorm1d(width, affine=False)
+        widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(
+                [nn.GRU(size, settings.hidden, batch_first=True), nn.GRU(size, settings.hidden, batch_first=True)]
+            )
+            for size in widths
+        )
+        self.pooled_size = settings.layers * POOLINGS * THIRDS * 2 * settings.hidden
+        self.output_size = settings.outputs or self.pooled_size
+        self.projection: Projection | None = (
+            Projection(self.pooled_size, settings.outputs) if settings.outputs else None
+        )
+
+    def forward(self, clips: Tensor) -> Tensor:
+        if clips.shape[3] != len(self.parents):
+            raise InputError(f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}")
+        batch, _, persons = clips.shape[:3]
+        bodies = clips.transpose(1, 2).flatten(0, 1)
+        pooled = self.pool(self.sequences(bodies)).view(batch, persons, -1)
+        there = (bodies != 0).flatten(1).any(1).view(batch, persons, 1)
+        largest = pooled.masked_fill(~there, -torch.inf).amax(1)
+        features = torch.where(there.any(1), largest, torch.zeros_like(largest))
+        return features if self.projection is None else self.projection(features)
+
+    def sequences(self, bodies: Tensor) -> list[Tensor]:
+        """Feature maps `(B, T, 2·hidden)` of every layer for bodies `(B, T, V, C)`."""
+        x = self.inputs(bodies).transpose(0, 1)
+        maps = []
+        for layer in cast(Iterable[Sequence[nn.GRU]], self.layers):
+            first, second = run_grus(layer, [x, x.flip(0)])
+            x = torch.cat([first, second.flip(0)], dim=2)
+            maps.append(x.transpose(0, 1))
+        return maps
+
+    def inputs(self, bodies: Tensor) -> Tensor:
+        """Standardised joints, bones and motion `(B, T, 3·V·C)`; 0, the mean, for what is missing."""
+        seen = (bodies != 0).any(3).any(1)
+        if self.centre is not None:
+            centre = torch.arange(len(self.parents), device=bodies.device) == self.centre
+            seen = seen | (centre & seen.any(1, keepdim=True))
+        bones = bodies - bodies[:, :, self.parents]
+        motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
+        x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
+        normed = self.input_norm(x.flatten(0, 1)).view_as(x)
+        known = torch.cat([seen, seen & seen[:, self.parents], seen], dim=1)
+        return normed * known.repeat_interleave(bodies.shape[3], dim=1)[:, None]
+
+    def pool(self, maps: Sequence[Tensor]) -> Tensor:
+        """Mean and maximum over the thirds of the clip, of every layer, side by side."""
+        columns = []
+        for x in maps:
+            x = x.transpose(1, 2)
+            columns += [nn.functional.adaptive_avg_pool1d(x, THIRDS), nn.functional.adaptive_max_pool1d(x, THIRDS)]
+        return torch.cat([column.transpose(1, 2).flatten(1) for column in columns], dim=1)
+
+
+class Projection(nn.Module):
+    """`(x − shift) / spread @ matrix` with fixed numbers; the matrix in half precision, as a package is small."""
+
+    shift: Tensor
+    spread: Tensor
+    matrix: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(inputs))
+        self.register_buffer("spread", torch.ones(inputs))
+        self.register_buffer("matrix", torch.zeros(inputs, outputs, dtype=torch.float16))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return ((features - self.shift) / self.spread) @ self.matrix.to(features.dtype)
+
+
+def fit_projection(
+    views: npt.NDArray[np.floating], outputs: int, *, ridge: float = 0.3, seed: int = 0
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Shift, spread and matrix of a projection from features `(views, clips, F)` of several augmentations of each clip.
+
+    Features are standardised, then multiplied by (S + ridge · mean eigenvalue)^(−1/2), where S is their covariance within
+    clips: directions in which augmentations of one clip differ shrink. Of these the `outputs` directions in which clips
+    differ most are kept and rotated at random, so that standardising the result, as probes do, leaves distances alone.
+    """
+    count, clips, width = views.shape
+    if count < 2 or clips <= 1 or not 1 <= outputs <= width:
+        raise InputError(f"a projection to {outputs} needs as many features and at least two views of several clips")
+    x = np.asarray(views, dtype=np.float64)
+    shift, spread = x.mean((0, 1)), x.std((0, 1)) + 1e-4
+    x = (x - shift) / spread
+    middle = x.mean(0)
+    within = (x - middle).reshape(-1, width)
+    values, vectors = np.linalg.eigh(within.T @ within / (clips * (count - 1)))
+    whiten = (vectors * (values.clip(0) + ridge * values.mean()) ** -0.5) @ vectors.T
+    _, directions = np.linalg.eigh(np.cov((middle @ whiten).T))
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(outputs, outputs)))[0]
+    return shift, spread, whiten @ directions[:, width - outputs :] @ turn
+
+
+@register_encoder("fusion", FusionSettings)
+def build_fusion(settings: FusionSettings, topology: Topology, persons: int) -> nn.Module:
+    """The fusion encoder for any number of persons."""
+    return initialise(FusionEncoder(topology, settings))

@@ -1,0 +1,136 @@
+"""The fusion encoder: a plain torch GRU as reference, missing joints and absent persons, and its fitted projection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders.fusion import FusionEncoder, fit_projection
+from halp.errors import InputError
+from halp.skeleton import get_topology
+
+BODY = get_topology("body-16")
+
+
+def made(**settings: int) -> FusionEncoder:
+    torch.manual_seed(0)
+    encoder = build_encoder(EncoderSettings("fusion", hidden=5, **settings), BODY, 2)
+    encoder.train()
+    with torch.no_grad():
+        encoder(clips(64))  # statistics of the input
+    return encoder.eval()
+
+
+def clips(number: int, frames: int = 9, persons: int = 1, seed: int = 1) -> Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    found = torch.randn(number, frames, persons, 16, 3, generator=draw) + 0.5
+    found[:, :, :, BODY.index("hip_center")] = 0
+    return found
+
+
+def slowly(encoder: FusionEncoder, body: Tensor) -> Tensor:
+    """Features of one body `(T, V, C)`, written out with torch's own GRU."""
+    norm = encoder.input_norm
+    frames = []
+    for t in range(len(body)):
+        bones = [body[t, v] - body[t, parent] for v, parent in enumerate(BODY.parents)]
+        motion = body[t + 1] - body[t] if t + 1 < len(body) else torch.zeros_like(body[t])
+        frames.append(torch.cat([body[t].flatten(), torch.cat(bones), motion.flatten()]))
+    x = (torch.stack(frames) - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    features = []
+    for forward, backward in encoder.layers:  # type: ignore[misc]
+        x = torch.cat([forward(x[None])[0][0], backward(x.flip(0)[None])[0][0].flip(0)], 1)
+        thirds = [x[len(x) * i // 3 : -(-len(x) * (i + 1) // 3)] for i in range(3)]
+        features += [torch.cat([part.mean(0) for part in thirds]), torch.cat([part.max(0).values for part in thirds])]
+    return torch.cat(features)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("frames", [3, 8, 9])
+def test_features_are_those_of_a_plain_gru_on_joints_bones_and_motion(frames: int) -> None:
+    encoder, batch = made(), clips(4, frames, seed=2)
+    expected = torch.stack([slowly(encoder, one[:, 0]) for one in batch])
+    assert torch.allclose(encoder(batch), expected, atol=1e-5)
+    assert encoder.output_size == expected.shape[1] == 2 * 2 * 3 * 10
+
+
+@torch.no_grad()
+def test_a_missing_joint_has_the_mean_of_the_training_data_with_its_bones_and_motion() -> None:
+    encoder, batch = made(), clips(3, seed=3)
+    elbow = BODY.index("elbow_left")
+    batch[:, :, :, elbow] = 0
+    x = encoder.inputs(batch[:, :, 0]).view(3, 9, 3, 16, 3)
+    assert not x[:, :, :, elbow].any()  # 0 is the mean after standardising
+    assert not x[:, :, 1, BODY.index("wrist_left")].any()  # the bone that starts there
+    assert x[:, :, 0, BODY.index("wrist_left")].any()
+    assert x[:, :, 1, BODY.index("spine")].any()  # the hips lie at the origin and are there all the same
+
+
+@torch.no_grad()
+def test_an_absent_person_changes_nothing_and_two_persons_have_no_order() -> None:
+    encoder, pair = made(), clips(3, persons=2, seed=4)
+    alone = pair[:, :, :1]
+    padded = torch.cat([alone, torch.zeros_like(alone)], 2)
+    assert torch.allclose(encoder(padded), encoder(alone), atol=1e-6)
+    assert torch.allclose(encoder(pair), encoder(pair.flip(2)), atol=1e-6)
+    both = torch.maximum(encoder(pair[:, :, :1]), encoder(pair[:, :, 1:]))
+    assert torch.allclose(encoder(pair), both, atol=1e-6)
+    assert not encoder(torch.zeros(1, 9, 2, 16, 3)).any()
+
+
+def test_gradients_reach_every_weight() -> None:
+    encoder = made().train()
+    encoder(clips(4)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
+
+
+@torch.no_grad()
+def test_clips_of_another_layout_are_refused() -> None:
+    with pytest.raises(InputError, match="reads 16 joints"):
+        made()(torch.ones(1, 9, 1, 20, 3))
+
+
+def test_a_projection_shrinks_what_differs_between_views_of_a_clip() -> None:
+    draw = np.random.default_rng(0)
+    signal, noise = draw.normal(size=(300, 12)), draw.normal(size=(4, 300, 12))
+    strength = np.array([5.0] * 4 + [0.1] * 8)  # the first directions differ from view to view
+    views = signal + noise * strength
+    shift, spread, matrix = fit_projection(views, 8, ridge=0.01)
+    projected = ((views - shift) / spread) @ matrix
+    plain = (views - shift) / spread
+
+    def ratio(x: np.ndarray) -> float:
+        return float(x.mean(0).var(0).sum() / (x - x.mean(0)).var((0, 1)).sum())
+
+    assert ratio(projected) > 5 * ratio(plain)
+    # after the random rotation no coordinate stands out, so that standardising leaves distances alone
+    widths = projected.std((0, 1))
+    assert widths.max() / widths.min() < 2
+
+
+@torch.no_grad()
+def test_an_encoder_with_a_projection_gives_so_many_features() -> None:
+    encoder = made(outputs=7)
+    plain = made()
+    assert encoder.projection is not None
+    encoder.load_state_dict(plain.state_dict(), strict=False)
+    views = np.stack([plain(clips(40, seed=seed)).numpy() for seed in range(3)])
+    shift, spread, matrix = fit_projection(views, 7)
+    encoder.projection.shift.copy_(torch.from_numpy(shift))
+    encoder.projection.spread.copy_(torch.from_numpy(spread))
+    encoder.projection.matrix.copy_(torch.from_numpy(matrix))
+    found = encoder(clips(5))
+    assert found.shape == (5, encoder.output_size) == (5, 7)
+    expected = ((plain(clips(5)).numpy() - shift) / spread) @ matrix
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)  # the matrix is in half precision
+    with pytest.raises(InputError, match="at least two views"):
+        fit_projection(views[:1], 7)
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match="hidden = 0"):
+        EncoderSettings("fusion", hidden=0)
+    assert isinstance(build_encoder(EncoderSettings("fusion"), BODY, 1), nn.Module)
