@@ -47,6 +47,16 @@ def test_a_complete_report_leaves_nothing_out(store: Store, tmp_path: Path, tiny
     assert "Similarity to every prototype" in page
 
 
+def test_a_method_without_contrast_has_curves_of_its_own(store: Store, tmp_path: Path) -> None:
+    settings = ("method=masked", "encoder.name=transformer", "epochs=1", "batch_size=64")
+    run = pretrain(load_recipe("small", settings), store, tmp_path / "run", progress=False)
+    page = report_runs({"run": run}, None).html()
+    assert "All terms together" in page
+    assert "no data" not in page
+    for title in ("Contrastive loss", "Similarity to the query", "Positives kept"):
+        assert title not in page
+
+
 @pytest.mark.parametrize("splits", [True, False])
 def test_data_without_labels_has_a_report(store: Store, tmp_path: Path, tiny: tuple[str, ...], splits: bool) -> None:
     bare = without_labels(store, tmp_path / "bare", splits=splits)

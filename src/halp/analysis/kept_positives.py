@@ -31,9 +31,11 @@ def kept_share(run: Run) -> float | None:
 
 
 def logged(run: Run, metric: str) -> tuple[list[float], list[float]]:
-    """Steps and values of a metric of the run's first stream, in the order in which they were logged."""
-    key = f"{run.recipe.streams[0]}/{metric}"
-    lines = [line for line in run.metrics() if key in line]
+    """Steps and values of a metric of the run's first stream, or of the whole run, in the order of logging."""
+    lines, key = run.metrics(), f"{run.recipe.streams[0]}/{metric}"
+    if not any(key in line for line in lines):
+        key = metric
+    lines = [line for line in lines if key in line]
     return [float(line["step"]) for line in lines], [float(line[key]) for line in lines]
 
 

@@ -16,6 +16,7 @@ from halp._version import __version__
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.evaluation.features import Features, fingerprint
+from halp.files import atomic_path
 from halp.progress import console
 
 _PLAIN = (int, float, str, bool, type(None))
@@ -77,14 +78,9 @@ class FeatureCache:
         return features
 
     def _keep(self, path: Path, features: Features) -> None:
-        partial = path.with_name(f".{path.stem}-{os.getpid()}.partial.npy")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(partial, "wb") as file:
-                np.save(file, features, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
+            with atomic_path(path) as partial:
+                np.save(partial, features, allow_pickle=False)
         except OSError as error:
             console.print(
                 f"[yellow]warning:[/] features cannot be kept in '{self.folder}' ({error}); they are not cached"

@@ -7,12 +7,12 @@ import numbers
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from halp._version import __version__
 from halp.errors import InputError
+from halp.files import atomic_path
 from halp.reports.templating import render, trusted, trusted_asset
 
 # The page may use what is inside it and nothing else, whatever markup a figure brings along.
@@ -91,22 +91,13 @@ class Report:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page; the file is there whole or not at all."""
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
         page = self.html()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(partial, "w", encoding="utf-8", errors="replace") as file:
-                file.write(page)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
+            with atomic_path(path) as partial:
+                partial.write_text(page, encoding="utf-8", errors="replace")
         except OSError as error:
             raise InputError(f"the report '{path}' cannot be written ({error}); choose another place") from error
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-        return path
+        return Path(path)
 
     def _add(self, kind: str, **values: Any) -> None:
         self._parts.append({"kind": kind, **values})

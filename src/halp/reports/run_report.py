@@ -102,24 +102,19 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
-    """Loss, kept positives and the similarities of the paper's supplement over training."""
+    """Loss, kept positives and the similarities of the paper's supplement over training, where the method has them."""
     report.section("Training", "Everything below is read from the runs' metrics.")
-
-    def curves(**metrics: str) -> dict[str, tuple[list[float], list[float]]]:
-        """label → metric of the first stream, for every run that has it"""
-        series = {}
-        for name, run in runs.items():
-            for label, metric in metrics.items():
-                steps, values = smooth_curve(run, metric)
-                if steps:
-                    title = f"{name}: {label.replace('_', ' ')}" if len(metrics) > 1 else name
-                    series[title] = (steps, values)
-        return series
-
-    report.figure(
-        line_chart(curves(loss="loss_contrast"), title="Contrastive loss", x_label="step", y_label="InfoNCE"),
-        "InfoNCE alone, so that runs with and without hallucinated positives can be compared.",
-    )
+    contrast = _curves(runs, loss="loss_contrast")
+    if len(contrast) < len(runs):
+        report.figure(
+            line_chart(_curves(runs, loss="loss"), title="Loss", x_label="step", y_label="loss"),
+            "All terms together; losses of different methods do not compare.",
+        )
+    if contrast:
+        report.figure(
+            line_chart(contrast, title="Contrastive loss", x_label="step", y_label="InfoNCE"),
+            "InfoNCE alone, so that runs with and without hallucinated positives can be compared.",
+        )
     kept = {name: curve for name, run in runs.items() if (curve := kept_curve(run))[0]}
     if kept:
         shares = ", ".join(f"{name} keeps {kept_share(runs[name]):.1%}" for name in kept)
@@ -131,10 +126,23 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
         ("query", "Real keys and hallucinated positives against the query they belong to (the supplement's figure 4)."),
         ("queue", "The same against the negatives of the queue (the supplement's figure 5)."),
     ):
-        found = curves(real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
-        report.figure(
-            line_chart(found, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
-        )
+        found = _curves(runs, real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
+        if found:
+            report.figure(
+                line_chart(found, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
+            )
+
+
+def _curves(runs: Mapping[str, Run], **metrics: str) -> dict[str, tuple[list[float], list[float]]]:
+    """Curves by label and metric of the first stream, for every run that logged it."""
+    series = {}
+    for name, run in runs.items():
+        for label, metric in metrics.items():
+            steps, values = smooth_curve(run, metric)
+            if steps:
+                title = f"{name}: {label.replace('_', ' ')}" if len(metrics) > 1 else name
+                series[title] = (steps, values)
+    return series
 
 
 def add_prototypes(report: Report, run: Run, store: Store) -> bool:
