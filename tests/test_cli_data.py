@@ -9,6 +9,8 @@ import pytest
 from reader_samples import BVH, write_mediapipe
 from test_cli import halp, refused
 
+from halp.cli import main
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -36,8 +38,16 @@ def source(tmp_path: Path) -> Path:
         (["--normalise", "wobble"], ("normalisation step 'wobble'",)),
     ],
 )
-def test_settings_of_prepare_that_cannot_be_are_refused(arguments: list[str], words: tuple, source: Path) -> None:
-    refused(halp("prepare", "mediapipe", source, source.parent / "store", *arguments), *words)
+def test_settings_of_prepare_that_cannot_be_are_refused(
+    arguments: list[str], words: tuple, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # In this process, because starting one for every case would take longer than all of them.
+    with pytest.raises(SystemExit) as stopped:
+        main(["prepare", "mediapipe", str(source), str(source.parent / "store"), *arguments])
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert len(message.splitlines()) == 1
+    assert all(word in message for word in words), message
     assert not (source.parent / "store").exists()
 
 
@@ -72,3 +82,24 @@ def test_splits_are_made_by_command(tmp_path: Path) -> None:
     held = halp("split", store, "--by", "subject", "--hold-out", "ben", "--name", "xsub")
     assert "xsub" in held.stdout
     refused(halp("split", store, "--by", "label", "--folds", 9), "too few for 9 folds")
+
+
+@pytest.mark.slow
+def test_a_folder_without_splits_is_learned_from_and_evaluated(tmp_path: Path) -> None:
+    for label in ("walk", "run"):
+        (tmp_path / "own" / label).mkdir(parents=True)
+        for number in range(4):
+            write_mediapipe(tmp_path / "own" / label, f"take {number}")
+    store, run = tmp_path / "my store", tmp_path / "my run"
+    assert halp("prepare", "auto", tmp_path / "own", store).returncode == 0
+    settings = ("epochs=1", "batch_size=4", "saving.every=1")
+    trained = halp("pretrain", "small", "--data", store, "--run", run, "--set", *settings)
+    assert trained.returncode == 0, trained.stderr
+    assert "has no splits: learning from all 8 clips" in trained.stderr.replace("\n", " ")
+    assert f"halp evaluate '{run}' --data '{store}'" in trained.stderr
+    answer = halp("evaluate", run, "--protocol", "knn", "--no-baselines", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert "4 stratified folds" in answer.stderr.replace("\n", " ")
+    (results,) = json.loads(answer.stdout).values()
+    assert [result["split"] for result in results] == ["folds-1", "folds-2", "folds-3", "folds-4"]
+    assert all(result["test_clips_trained_on"] == 2 for result in results)

@@ -10,7 +10,7 @@ from clip_samples import make_store
 
 from halp.clips.clip import Clip
 from halp.clips.new_splits import make_splits
-from halp.clips.splits import default_split, training_clips
+from halp.clips.splits import default_split, evaluation_splits, training_clips
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1
@@ -115,6 +115,24 @@ def test_evaluation_without_subjects_goes_by_stratified_folds_of_recordings(wind
         train, test = rule.indices(store.columns)
         assert not set(names[train]) & set(names[test])
         assert set(store.labels[test]) == {0, 1}
+
+
+def test_evaluation_takes_what_was_asked_for_or_trained_on_or_folds(tmp_path: Path) -> None:
+    split = make_store(tmp_path / "split")
+    assert evaluation_splits(split, ["xsub"], "all") == (split, ["xsub"], "")
+    assert evaluation_splits(split, [], "xsub") == (split, ["xsub"], "")
+    with pytest.raises(
+        InputError, match=r"trained on all clips, .* has the splits xsub; choose one or several with --split"
+    ):
+        evaluation_splits(split, [], "all")
+    bare = make_store(tmp_path / "bare", splits=())
+    view, names, note = evaluation_splits(bare, [], "all")
+    assert names == ["subjects-1", "subjects-2", "subjects-3", "subjects-4"]
+    assert "has no splits" in note
+    assert len(view.split("subjects-1")[1]) == 3
+    assert bare.splits == open_store(bare.path).splits == {}
+    with pytest.raises(InputError, match="has no splits, so no 'xsub'; make some with `halp split"):
+        bare.split("xsub")
 
 
 def test_evaluation_needs_two_classes(tmp_path: Path) -> None:

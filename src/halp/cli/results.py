@@ -39,7 +39,7 @@ def evaluate(
         run: the run folder; results are saved in its results/.
         data: the store to evaluate on (default: the one it was trained on); joints are mapped by name.
         protocol: knn, linear, semi, finetune, ensemble, retrieval.
-        split: splits of the store (default: the one it was trained on).
+        split: splits of the store (default: the one it was trained on; folds where the store has none).
         stream: which stream's encoder.
         seed: the first seed, of classifiers and of draws of labels.
         seeds: how many seeds; several give mean and standard deviation.
@@ -51,9 +51,13 @@ def evaluate(
     """
     from dataclasses import asdict
 
+    from rich.markup import escape
+
+    from halp.clips.splits import evaluation_splits
     from halp.clips.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
     from halp.evaluation.protocol_settings import parse_protocol_settings
+    from halp.progress import console
     from halp.reports.tables import accuracies_for_terminal
     from halp.training import open_run
 
@@ -61,11 +65,14 @@ def evaluate(
     store = open_store(data or trained.info["data"]["path"])
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
+    store, splits, note = evaluation_splits(store, split, trained.recipe.split)
+    if note:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     rows = evaluate_run(
         trained,
         store,
         protocols=protocol,
-        splits=split or (trained.recipe.split,),
+        splits=splits,
         stream=stream,
         seed=seed,
         seeds=range(seed, seed + seeds),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tyro.conf import Positional
@@ -87,7 +88,10 @@ def pretrain(
     if json:
         print_json({"run": str(made.path), **made.info.get("finished", {})})
     else:
-        console.print(f"trained: [bold]{made.path}[/]; next: halp evaluate {made.path} --data {data}")
+        from rich.markup import escape
+
+        next_command = f"halp evaluate {quote(str(made.path))} --data {quote(str(data))}"
+        console.print(f"trained: [bold]{escape(str(made.path))}[/]; next: {escape(next_command)}", soft_wrap=True)
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
@@ -154,6 +158,6 @@ def convert(
     if json:
         print_json({"written": str(made), "from": str(checkpoint)})
     elif made.is_dir():
-        console.print(f"written: [bold]{made}[/]; next: halp evaluate {made} --data STORE")
+        console.print(f"written: [bold]{made}[/]; next: halp evaluate {quote(str(made))} --data STORE", soft_wrap=True)
     else:
         console.print(f"written: [bold]{made}[/]")

@@ -6,10 +6,11 @@ the same clips on every machine and whatever the order of the store.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -271,6 +272,13 @@ def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
 ALL = "all"
 
 
+def split_command(store: Store) -> str:
+    """The command that makes splits which fit what a store knows."""
+    subjects = len(np.unique(store.subjects))
+    by, folds = ("subject", min(5, subjects)) if subjects > 1 else ("stratified", 5)
+    return f"halp split {quote(str(store.path))} --by {by} --folds {folds}"
+
+
 def training_clips(store: Store, split: str) -> tuple[Indices, str]:
     """Indices of the clips to learn from, and a sentence where they are not those of the split that was asked for.
 
@@ -283,11 +291,11 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
     if not store.splits:
         return np.arange(len(store)), (
             f"store '{store.path}' has no splits: learning from all {len(store)} clips (make splits with "
-            f"`halp split {quote(str(store.path))} --by subject`)"
+            f"`{split_command(store)}`)"
         )
     raise InputError(
         f"store '{store.path}' has no split '{split}'; it has {', '.join(sorted(store.splits))}: choose one with --set "
-        f"split=NAME, learn from all clips with --set split={ALL}, or make one with `halp split {quote(str(store.path))}`"
+        f"split=NAME, learn from all clips with --set split={ALL}, or make one with `{split_command(store)}`"
     )
 
 
@@ -319,3 +327,24 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[Rule], str]:
         f"store '{store.path}' has no splits and does not know all subjects: {number} stratified folds over {kind}, so that "
         "a person may be in the training and in the test part"
     )
+
+
+def evaluation_splits(store: Store, asked: Sequence[str], trained_on: str) -> tuple[Store, list[str], str]:
+    """The store, the names of the splits to evaluate with, and a sentence where they are not of the user's choosing.
+
+    Those that were asked for, else the one that was trained on; a store without splits is given those of `default_split`,
+    in memory only, so that the files stay as they are.
+    """
+    if asked and (store.splits or list(asked) != [ALL]):
+        return store, list(asked), ""
+    if trained_on in store.splits:
+        return store, [trained_on], ""
+    if store.splits:
+        raise InputError(
+            f"the encoder was trained on {'all clips' if trained_on == ALL else repr(trained_on)}, and store '{store.path}' "
+            f"has the splits {', '.join(sorted(store.splits))}; choose one or several with --split"
+        )
+    rules, note = default_split(store)
+    view = copy.copy(store)
+    view.splits = {rule.name: rule for rule in rules}
+    return view, [rule.name for rule in rules], note

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.partial import partial_folder, put_in_place, remove_leftovers, restore_moved_aside
-from halp.clips.splits import Indices, Rule, split_sizes
+from halp.clips.splits import Indices, Rule, split_command, split_sizes
 from halp.clips.store_check import (
     check_header,
     check_index,
@@ -108,6 +108,10 @@ class Store:
 
     def split(self, name: str) -> tuple[Indices, Indices]:
         """Indices of the training and the test clips of a named split."""
+        if not self.splits:
+            raise InputError(
+                f"store '{self.path}' has no splits, so no '{name}'; make some with `{split_command(self)}`"
+            )
         return self.splits[choose(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
 
     def manifest(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.augment import ViewMaker
-from halp.clips.splits import training_clips
+from halp.clips.splits import ALL, training_clips
 from halp.clips.store import Store
 from halp.distributed import (
     any_rank,
@@ -101,6 +101,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         clips, remark = training_clips(self.store, self.recipe.split)
+        if remark:
+            # What was learned from is recorded, so that a split made later does not pass for the one trained on.
+            self.recipe = replace(self.recipe, split=ALL)
         self.clips = torch.from_numpy(clips)
         self.steps = steps_in_epoch(len(clips), self.recipe.batch_size)
         if (batch := min(self.recipe.batch_size, len(clips))) < world_size():
