@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from graph_samples import edges_of, random_graphs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halp.errors import InputError
@@ -23,6 +23,7 @@ def neighbours(graphs: GraphSet) -> dict[int, set[int]]:
     return found
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 5), min_size=1, max_size=8))
 def test_a_batch_has_the_chosen_graphs_one_after_the_other(seed: int, chosen: list[int]) -> None:
     graphs = random_graphs(6, seed=seed, largest=7)
@@ -109,7 +110,7 @@ def test_a_text_set_without_node_labels_has_one_label(tmp_path: Path) -> None:
         ({"graph_ptr": np.array([0, 0, 4])}, "graph_ptr"),
         ({"graph_ptr": np.zeros(0, np.int64), "labels": np.zeros(0, np.int64)}, "graph_ptr"),
         ({"node_labels": np.array([0, 1, -1, 2])}, "node labels"),
-        ({"labels": np.array(["a", "b"], dtype=object)}, "cannot be read as npz"),
+        ({"labels": np.array(["a", "b"], dtype=object)}, "not a whole .npz"),
     ],
 )
 def test_a_bad_npz_is_refused_in_one_sentence(tmp_path: Path, changes: dict[str, object], words: str) -> None:
@@ -150,7 +151,7 @@ def test_a_folder_without_the_set_says_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         read_graphs(tmp_path / "TOY.npz", "TOY")
     (tmp_path / "TOY.npz").write_bytes((tmp_path / "TOY.npz").read_bytes()[:100])
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match="not a whole"):
         read_graphs(tmp_path, "TOY")
 
 

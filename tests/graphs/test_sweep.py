@@ -48,6 +48,7 @@ def results(folder: Path, out: str) -> tuple[bytes, object]:
     return (home / "graphs.csv").read_bytes(), cells
 
 
+@pytest.mark.slow
 def test_a_sweep_in_parts_or_in_two_processes_equals_one_in_one_go(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

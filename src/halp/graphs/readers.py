@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from halp.clips.readers.archives import load_npz
 from halp.errors import InputError
 from halp.graphs.data import GraphSet
 
@@ -35,16 +35,11 @@ def read_graphs(folder: Path | str, name: str) -> GraphSet:
 
 def read_npz(path: Path) -> GraphSet:
     """A set saved as edge_index (2, E), node_labels (n,), graph_ptr (N + 1,) and labels (N,), with node ids over the set."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in _ARRAYS if key not in file]
-            if missing:
-                raise InputError(f"'{path}' has no array {missing[0]}; a graph set needs {', '.join(_ARRAYS)}")
-            edges, nodes, starts, labels = (file[key] for key in _ARRAYS)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"'{path}' cannot be read as npz ({error}); it was damaged or is something else") from None
+    arrays = load_npz(path)
+    missing = [key for key in _ARRAYS if key not in arrays]
+    if missing:
+        raise InputError(f"'{path}' has no array {missing[0]}; a graph set needs {', '.join(_ARRAYS)}")
+    edges, nodes, starts, labels = (arrays[key] for key in _ARRAYS)
     for key, array, axes in (
         ("edge_index", edges, 2),
         ("node_labels", nodes, 1),
