@@ -4,36 +4,55 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit bench clean help
+DEV := $(VENV)/.ready-dev
+
+.PHONY: demo test quick lint types unit graph bench golden clean help
 
 help:
-	@echo "make demo   train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
-	@echo "make test   lint, types, doctests, fast and slow tests"
+	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
+	@echo "make test     lint, types, doctests, fast and slow tests"
+	@echo "make quick    lint, types and the fast tests"
+	@echo "make graph    which package imports from which"
+	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
 	@echo "make lint | types | unit | bench | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "halp needs Python 3.10 or newer; say 'make PYTHON=python3.11 …'"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing halp and what it needs into $(VENV) (once) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $(READY)
+
+$(DEV): $(READY)
+	@echo "installing what the tests need into $(VENV) (once) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(DEV)
 
 demo: $(READY)
 	@$(BIN)/halp demo
 
 test: lint types unit
 
-lint: $(READY)
+quick: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n 2
+
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)
+types: $(DEV)
 	$(BIN)/mypy
 
-unit: $(READY)
-	$(BIN)/python -m pytest -q
+unit: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-bench: $(READY)
+graph: $(READY)
+	@$(BIN)/python tests/import_graph.py
+
+golden: $(DEV)
+	$(BIN)/python -m benchmarks.golden --against $(AGAINST)
+
+bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 clean:

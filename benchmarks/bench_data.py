@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.data_references import coordinates, normalise_by_loops, read_by_lines
 from benchmarks.harness import Row, interleaved, milliseconds
+from halp.clips.ingest.prepare import keep_memory
 from halp.clips.normalise import AUTHORS, keep_most_moving, normalise
-from halp.clips.prepare import keep_memory
 from halp.clips.readers.ntu import parse_skeleton
 from halp.clips.store import Store, open_store
 from halp.clips.verified import content_hash
@@ -25,7 +25,7 @@ from halp.skeleton import KINECT_V2
 FRAMES, CLIPS = 90, 20_000
 _PREPARE = """
 import json, resource, sys, time
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 if __name__ == "__main__":
     began = time.monotonic()
     prepare("ntu", sys.argv[1], sys.argv[2], progress=False)

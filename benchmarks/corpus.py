@@ -26,7 +26,7 @@ from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import normalise
 from halp.clips.readers import Item
 from halp.clips.readers.bvh import BvhReader
-from halp.clips.readers.files import find_files
+from halp.clips.source_files import find_files
 from halp.clips.splits import Split
 from halp.clips.store import StoreWriter
 from halp.errors import InputError

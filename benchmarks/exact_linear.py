@@ -14,7 +14,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.baselines import DATA
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.packaged import PackagedEncoder

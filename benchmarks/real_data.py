@@ -26,14 +26,14 @@ from rich.console import Console
 
 from benchmarks.baselines import DATA, RESULTS
 from halp.analysis.paired_difference import Difference, paired_difference
+from halp.clips.ingest.prepare import prepare
 from halp.clips.merge import merge
-from halp.clips.prepare import prepare
 from halp.clips.splits import Split
 from halp.clips.store import Store, add_split, open_store
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
+from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.evaluate_run import settings_for
-from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.result_store import evaluate_cached
 from halp.evaluation.results import mean_and_std, versions
 from halp.reproduce.multi_stream_tables import CMD, HALP_CMD, THREE

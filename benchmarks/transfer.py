@@ -26,7 +26,7 @@ from rich.console import Console
 
 from benchmarks.baselines import DATA, RESULTS
 from benchmarks.minirocket import MiniRocket
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.splits import Split
 from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
@@ -127,7 +127,7 @@ def _untrained(label: str, layout: str, stream: str, settings: dict[str, Any], s
 
 def calibrate(encoder: PackagedEncoder, store: Store, clips: Array) -> None:
     """Give the input normalisation of an untrained encoder the mean and variance of some clips."""
-    from halp.views import ClipPool, centre_views
+    from halp.augment import ClipPool, centre_views
 
     norm = encoder.encoder.input_norm
     norm.momentum = None

@@ -10,17 +10,13 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib import metadata
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from halp.errors import InputError
-from halp.registry import Entry, loading_plugin
-
-GROUP = "halp.plugins"
+from halp.registry import Entry, as_plugin
 
 
 def load_plugin(source: str) -> ModuleType:
@@ -28,7 +24,7 @@ def load_plugin(source: str) -> ModuleType:
     path = Path(source)
     if path.suffix == ".py":
         return _load_file(path)
-    with _as_plugin(source):
+    with as_plugin(source):
         try:
             return importlib.import_module(source)
         except ModuleNotFoundError as error:
@@ -54,7 +50,7 @@ def _load_file(path: Path) -> ModuleType:
         raise InputError(f"--plugin {path}: it cannot be imported as a Python file")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
-    with _as_plugin(path.name):
+    with as_plugin(path.name):
         try:
             specification.loader.exec_module(module)
         except InputError:
@@ -66,18 +62,6 @@ def _load_file(path: Path) -> ModuleType:
                 f"--plugin {path}: it fails when it is loaded ({type(error).__name__}: {error})"
             ) from error
     return module
-
-
-def load_entry_points() -> None:
-    """Load every installed plugin; one that fails is named and left out."""
-    for point in metadata.entry_points(group=GROUP):
-        with _as_plugin(point.name):
-            try:
-                point.load()
-            except Exception as error:
-                from halp.progress import console
-
-                console.print(f"[yellow]warning:[/] plugin '{point.name}' cannot be loaded ({error}); it is left out")
 
 
 def plugins_of(entries: Iterable[Entry]) -> dict[str, list[str]]:
@@ -100,12 +84,3 @@ def require_plugins(needed: Mapping[str, Any], registries: Iterable[Any], what: 
                 f"{what} needs {', '.join(repr(name) for name in missing)} of plugin '{plugin}', which is not loaded; "
                 f"add --plugin {option}"
             )
-
-
-@contextmanager
-def _as_plugin(name: str) -> Iterator[None]:
-    token = loading_plugin.set(name)
-    try:
-        yield
-    finally:
-        loading_plugin.reset(token)

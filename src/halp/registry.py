@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, Generic, TypeVar
 
 from halp.errors import choose
+from halp.progress import console
 
 BUILD = TypeVar("BUILD", bound=Callable[..., Any])
 
@@ -71,14 +75,25 @@ class Registry(Generic[BUILD]):
         self._entries.pop(name, None)
 
 
-_installed_loaded = False
+@contextmanager
+def as_plugin(name: str) -> Iterator[None]:
+    """What registers inside belongs to the plugin of that name."""
+    token = loading_plugin.set(name)
+    try:
+        yield
+    finally:
+        loading_plugin.reset(token)
 
 
+@functools.cache
 def load_installed_plugins() -> None:
-    """Load the plugins that are installed as packages (entry points of the group `halp.plugins`), once."""
-    global _installed_loaded
-    if not _installed_loaded:
-        _installed_loaded = True
-        from halp.plugins import load_entry_points
+    """Load the plugins that are installed as packages (entry points of the group `halp.plugins`), once.
 
-        load_entry_points()
+    One that fails is named and left out.
+    """
+    for point in metadata.entry_points(group="halp.plugins"):
+        with as_plugin(point.name):
+            try:
+                point.load()
+            except Exception as error:
+                console.print(f"[yellow]warning:[/] plugin '{point.name}' cannot be loaded ({error}); it is left out")

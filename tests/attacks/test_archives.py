@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from reader_samples import body, write_npz, write_nwucla
 
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.readers.archives import load_npz, memory_limit
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halp.clips.cleaning import exchanged_persons, find_spikes, unit_factor, up_axis
+from halp.clips.ingest.pipeline import split_steps
 from halp.clips.normalise import check_steps, normalise
-from halp.clips.pipeline import split_steps
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, get_topology
 

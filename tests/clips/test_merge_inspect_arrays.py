@@ -12,9 +12,9 @@ from clip_samples import bodies, make_store, write_skeleton
 from rich.console import Console
 
 from halp.clips.arrays import store_from_arrays
+from halp.clips.ingest.prepare import prepare
 from halp.clips.inspect import inspect
 from halp.clips.merge import merge
-from halp.clips.prepare import prepare
 from halp.clips.splits import FewLabels, Split
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology, joint_map

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from clip_samples import NAME, bodies, skeleton_text, write_skeleton
 
+from halp.clips.ingest.prepare import prepare
 from halp.clips.normalise import AUTHORS
-from halp.clips.prepare import prepare
 from halp.clips.readers import Info, Item, get_reader, register_reader
 from halp.clips.store import open_store
 from halp.errors import InputError
@@ -161,7 +161,7 @@ def test_many_processes_make_the_same_store_as_one(tmp_path: Path) -> None:
 
 def run_in_background(tree: Path, store: Path, workers: int) -> subprocess.Popen:
     code = (
-        "from halp.clips.prepare import prepare\n"
+        "from halp.clips.ingest.prepare import prepare\n"
         f"if __name__ == '__main__': prepare('ntu', {str(tree)!r}, {str(store)!r}, workers={workers}, progress=False)\n"
     )
     script = store.parent / "script.py"
@@ -203,7 +203,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree", 30, frames=12)
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
-        "from halp.clips.prepare import prepare\nfrom halp.errors import InputError\n"
+        "from halp.clips.ingest.prepare import prepare\nfrom halp.errors import InputError\n"
         f"try:\n    prepare('ntu', {str(tree)!r}, {str(tmp_path / 'store')!r}, progress=False)\n"
         "except InputError as error:\n    raise SystemExit('SENTENCE ' + str(error))\n"
     )
@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
         name = f"S{number // 2400 + 1:03}C001P{number // 60 % 40 + 1:03}R001A{number % 60 + 1:03}"
         os.link(original, tree / f"{name}.skeleton")
     code = (
-        "import json, resource, sys\nfrom halp.clips.prepare import prepare\n"
+        "import json, resource, sys\nfrom halp.clips.ingest.prepare import prepare\n"
         "if __name__ == '__main__':\n"
         f"    prepare('ntu', {str(tree)!r}, sys.argv[1], limit=int(sys.argv[2]), workers=1, progress=False)\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"

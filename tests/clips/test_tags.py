@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reader_samples import BVH
 
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.errors import InputError
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reader_samples import write_deeplabcut
 
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.store import open_store
 from halp.clips.topology_file import find_topology, read_topology
 from halp.errors import InputError

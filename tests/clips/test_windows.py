@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from reader_samples import BVH, write_mediapipe
 
 from halp.clips.clip import Clip
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
+from halp.clips.ingest.recordings import is_store, read_clips, read_recordings
 from halp.clips.readers import Dropped
-from halp.clips.recordings import is_store, read_clips, read_recordings
 from halp.clips.store import open_store
 from halp.clips.windows import Cutting, cut_windows, spans, squeeze_warning
 from halp.errors import InputError

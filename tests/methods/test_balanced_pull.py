@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from halp.errors import InputError
 from halp.methods import StepContext, StreamBatch
+from halp.methods.halp import HalpSettings, HalpTerm
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.halp import HalpSettings, HalpTerm
 
 TAU = 0.1
 

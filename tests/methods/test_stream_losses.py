@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from halp.losses.distillation import distillation_loss, nearest_rows, teacher_targets
 from halp.losses.mined_positives import mining_loss
 from halp.methods import StepContext, StreamBatch
+from halp.methods.cmd import CmdSettings, CmdTerm
+from halp.methods.crossclr import MiningSettings, MiningTerm
+from halp.methods.guidance import group_means, guided_prototypes, partner
+from halp.methods.infonce import InfoNCETerm
+from halp.methods.isc import CrossTerm
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.cmd import CmdSettings, CmdTerm
-from halp.methods.terms.crossclr import MiningSettings, MiningTerm
-from halp.methods.terms.guidance import group_means, guided_prototypes, partner
-from halp.methods.terms.infonce import InfoNCETerm
-from halp.methods.terms.isc import CrossTerm
 from halp.sphere import karcher_mean, kmeans
 
 STREAMS = ("joint", "motion", "bone")

@@ -24,7 +24,7 @@ from halp.methods import (
     StepContext,
     register_term,
 )
-from halp.methods.terms.guidance import guided_prototypes
+from halp.methods.guidance import guided_prototypes
 from halp.skeleton import KINECT_V1
 from halp.training import Recipe, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint

@@ -11,7 +11,7 @@ from halp.augment import ClipPool, ViewMaker
 from halp.clips.store import Store
 from halp.hallucinate import HallucinatedPositives, plan_positives
 from halp.methods import MocoMethod
-from halp.methods.terms.halp import HalpTerm
+from halp.methods.halp import HalpTerm
 from halp.sampling import generator
 from halp.streams import derive
 from halp.training.run import Run

@@ -60,7 +60,7 @@ def prepare(
     """
     from rich.markup import escape
 
-    from halp.clips.prepare import prepare as make
+    from halp.clips.ingest.prepare import prepare as make
     from halp.clips.readers.archives import memory_limit
     from halp.progress import console
 

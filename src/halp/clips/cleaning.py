@@ -160,7 +160,7 @@ def track_persons(frames: Frames) -> Frames:
     """Give every person one place for the whole recording: bodies of neighbouring frames are matched by distance."""
     if frames.shape[1] < 2:
         return frames
-    from halp.clips.readers.tracking import Detection, follow
+    from halp.clips.tracking import Detection, follow
 
     there = present(frames)
     people = [

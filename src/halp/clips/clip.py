@@ -58,3 +58,12 @@ class Clip:
 def present(frames: Frames) -> npt.NDArray[np.bool_]:
     """Which person is there in which frame: `(T, P, V, C)` → `(T, P)`. A person whose joints are all zero is absent."""
     return (frames != 0).reshape(*frames.shape[:2], -1).any(axis=2)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in strict mode."""
+
+    name: str
+    reason: str
+    expected: bool = False

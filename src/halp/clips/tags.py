@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from halp.clips.clip import Clip, Value
-from halp.clips.readers.files import walk
-from halp.clips.readers.text import problem, read_table
+from halp.clips.source_files import walk
+from halp.clips.text_files import problem, read_table
 from halp.errors import InputError
 
 Cells = Mapping[str, str]

@@ -19,7 +19,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from halp.clips.readers.files import MIB, read_text
+from halp.clips.source_files import MIB, read_text
 from halp.errors import InputError, choose
 from halp.skeleton import Topology, canonical_joints, chain, get_topology
 

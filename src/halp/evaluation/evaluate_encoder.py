@@ -16,12 +16,12 @@ from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation.context import Predictions, ProtocolContext
+from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.feature_cache import FeatureCache
 from halp.evaluation.features import Features, fingerprint
 from halp.evaluation.overlap import count_overlap
 from halp.evaluation.protocol import get_protocol
 from halp.evaluation.protocol_settings import protocol_settings
-from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
 
 Encoder = PackagedEncoder | Mapping[str, PackagedEncoder] | EncoderGroup

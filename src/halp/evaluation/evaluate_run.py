@@ -8,13 +8,13 @@ from typing import Any
 
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
+from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.evaluate_encoder import evaluate
 from halp.evaluation.feature_cache import FeatureCache
 from halp.evaluation.features import RawCoordinates
 from halp.evaluation.overlap import overlap_warning
 from halp.evaluation.protocol import get_protocol
 from halp.evaluation.protocol_settings import protocol_settings
-from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.result_store import result_path
 from halp.evaluation.results import Result
 from halp.progress import console

@@ -21,7 +21,7 @@ from halp.losses.infonce import info_nce
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.momentum import MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
-from halp.methods.terms import TERMS, StreamBatch, check_terms
+from halp.methods.term import TERMS, StreamBatch, check_terms
 from halp.skeleton import Topology
 from halp.streams import derive
 

@@ -10,9 +10,9 @@ from typing import Any
 from halp.analysis.kept_positives import kept_share
 from halp.clips.store import Store
 from halp.evaluation import RawCoordinates
+from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.evaluate_run import settings_for
 from halp.evaluation.protocol import get_protocol
-from halp.evaluation.protocols.ensemble import EncoderGroup
 from halp.evaluation.result_store import evaluate_cached
 from halp.evaluation.results import Result
 from halp.progress import console

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from halp.clips.arrays import checked_array
 from halp.clips.clip import Clip
+from halp.clips.ingest.recordings import is_store, open_source, read_clips
 from halp.clips.normalise import normalise
 from halp.clips.readers import Dropped
-from halp.clips.recordings import is_store, open_source, read_clips
 from halp.clips.store import Store, open_store
 from halp.clips.windows import Cutting
 from halp.encoders.packaged import PackagedEncoder

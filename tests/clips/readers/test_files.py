@@ -11,7 +11,7 @@ import pytest
 
 from halp.clips.readers import get_reader, list_readers, sniff_reader
 from halp.clips.readers.archives import load_npz
-from halp.clips.readers.files import find_files, load_npy, read_bytes, read_json, read_text, walk
+from halp.clips.source_files import find_files, load_npy, read_bytes, read_json, read_text, walk
 from halp.errors import InputError
 
 

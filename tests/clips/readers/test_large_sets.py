@@ -11,8 +11,8 @@ from clip_samples import NAME, annotation, bodies, write_pku, write_pyskl, write
 from reader_samples import read_all, shared
 
 from halp.clips.clip import Clip
+from halp.clips.ingest.prepare import prepare
 from halp.clips.normalise import AUTHORS
-from halp.clips.prepare import prepare
 from halp.clips.readers import Dropped, sniff_reader
 from halp.clips.readers.pku import SPLITS, UNLISTED, class_names, read_recording
 from halp.clips.store import open_store

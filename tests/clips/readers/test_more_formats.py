@@ -30,7 +30,7 @@ from reader_samples import (
 )
 
 from halp.clips.clip import Clip
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.readers import Dropped, get_reader, sniff_reader, with_options
 from halp.clips.store import open_store
 from halp.errors import InputError

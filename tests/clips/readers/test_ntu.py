@@ -14,8 +14,8 @@ from clip_samples import NAME, bodies, skeleton_text, write_skeleton
 from reader_samples import shared
 
 from halp.clips.clip import Clip
+from halp.clips.ingest.prepare import prepare
 from halp.clips.normalise import AUTHORS, normalise
-from halp.clips.prepare import prepare
 from halp.clips.readers import Dropped, Item, get_reader
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, missing_samples, parse_name, parse_skeleton
 from halp.errors import InputError

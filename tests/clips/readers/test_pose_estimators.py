@@ -14,7 +14,7 @@ from halp.clips.readers import Dropped, get_reader
 from halp.clips.readers.coco17 import Coco17Reader
 from halp.clips.readers.mediapipe import MediaPipeReader
 from halp.clips.readers.openpose import OpenPoseReader
-from halp.clips.readers.tracking import Detection, follow
+from halp.clips.tracking import Detection, follow
 from halp.errors import InputError
 
 TURNED = body(2, 33) * np.array([-1, -1, 1], np.float32)

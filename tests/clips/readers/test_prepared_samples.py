@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reader_samples import SAMPLES, SETS, shared, write_bvh, write_coco17, write_mediapipe, write_nwucla
 
-from halp.clips.prepare import prepare
+from halp.clips.ingest.prepare import prepare
 from halp.clips.store import open_store
 from halp.errors import InputError
 from halp.skeleton import get_topology

@@ -1,4 +1,4 @@
-"""Readers: one file a format, each turning pose files into clips; `halp prepare` finds them by name in a registry.
+"""Readers: one file per format, each turning pose files into clips; `halp prepare` finds them by name in a registry.
 
 A reader is split so that many processes can share the work: `items` lists cheaply what there is (names only), `read`
 turns one item into clips. A new format is one module in this folder that ends with `register_reader(MyReader())`.
@@ -15,11 +15,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from halp.clips.clip import Clip
+from halp.clips.clip import Clip, Dropped
 from halp.clips.splits import Rule
 from halp.errors import InputError, choose
 from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
+
+__all__ = [
+    "Clip",
+    "Dropped",
+    "Info",
+    "Item",
+    "Option",
+    "Reader",
+    "get_reader",
+    "list_readers",
+    "reader_options",
+    "register_reader",
+    "sniff_reader",
+    "with_options",
+]
 
 
 @dataclass(frozen=True)
@@ -31,15 +46,6 @@ class Item:
 
     def __str__(self) -> str:
         return str(self.path) if self.key is None else f"{self.path} [{self.key}]"
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A clip that is left out, by its name and the reason. `expected`: published as unusable, so no error in strict mode."""
-
-    name: str
-    reason: str
-    expected: bool = False
 
 
 @dataclass(frozen=True)

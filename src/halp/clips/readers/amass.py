@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.archives import load_npz
-from halp.clips.readers.files import find_files
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.text import as_floats, problem
+from halp.clips.source_files import find_files
+from halp.clips.text_files import as_floats, problem
 from halp.skeleton import get_topology
 
 SMPL = get_topology("smpl-22")

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.readers.files import MIB, short_reason
+from halp.clips.source_files import MIB, short_reason
 from halp.errors import InputError
 
 _ALLOWANCE = 64 * MIB

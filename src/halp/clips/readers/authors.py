@@ -19,10 +19,10 @@ import numpy.typing as npt
 from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, leads_out, load_npy
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
-from halp.clips.readers.text import class_count, coordinates, problem, safe_name, unless_empty, whole_number
+from halp.clips.source_files import find_files, first_file, leads_out, load_npy
 from halp.clips.splits import Rule, Split
+from halp.clips.text_files import class_count, coordinates, problem, safe_name, unless_empty, whole_number
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2

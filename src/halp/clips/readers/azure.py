@@ -11,10 +11,10 @@ import numpy as np
 
 from halp.clips.clip import Frames
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import head, read_json
 from halp.clips.readers.pose_files import CAMERA, PoseFileReader, Poses, turned
-from halp.clips.readers.text import Floats, coordinates, json_numbers, problem
-from halp.clips.readers.tracking import Detection, follow
+from halp.clips.source_files import head, read_json
+from halp.clips.text_files import Floats, coordinates, json_numbers, problem
+from halp.clips.tracking import Detection, follow
 from halp.skeleton import get_topology
 
 AZURE = get_topology("azure-kinect-32")

@@ -13,10 +13,10 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.bvh_motion import Motion
-from halp.clips.readers.files import find_files, first_file, head, read_bytes
 from halp.clips.readers.kinematics import Bone, Sampling, positions, used_channels
 from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.readers.text import Floats, coordinates, number, problem, shown, unless_empty, whole_number
+from halp.clips.source_files import find_files, first_file, head, read_bytes
+from halp.clips.text_files import Floats, coordinates, number, problem, shown, unless_empty, whole_number
 from halp.skeleton import Topology, canonical_joints, topology_for
 
 _MOST_JOINTS = 500

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.readers.decimals import Bytes, Places, decimals
-from halp.clips.readers.text import LARGEST, Floats, coordinates, number_table, problem, shown, whole_number
+from halp.clips.text_files import LARGEST, Floats, coordinates, number_table, problem, shown, whole_number
 from halp.errors import InputError
 
 # Blocks of this size stay in the processor's cache; larger ones are parsed at half the speed.

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import MIB, head, read_bytes
 from halp.clips.readers.pose_files import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.text import Floats, as_floats, problem
 from halp.clips.readers.trc import UNITS
+from halp.clips.source_files import MIB, head, read_bytes
+from halp.clips.text_files import Floats, as_floats, problem
 
 _BLOCK = 512
 _KEY = 0x50

@@ -12,9 +12,9 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, head, read_json
 from halp.clips.readers.sources import Entry, class_folders, clip_name, entries, entry_of, runs
-from halp.clips.readers.text import (
+from halp.clips.source_files import find_files, first_file, head, read_json
+from halp.clips.text_files import (
     checked_scores,
     coordinates,
     forget_unsure,
@@ -23,7 +23,7 @@ from halp.clips.readers.text import (
     shown,
     unless_empty,
 )
-from halp.clips.readers.tracking import Detection, follow
+from halp.clips.tracking import Detection, follow
 from halp.skeleton import get_topology
 
 COCO_17 = get_topology("coco-17")

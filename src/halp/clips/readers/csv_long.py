@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, head
-from halp.clips.readers.text import (
+from halp.clips.source_files import find_files, first_file, head
+from halp.clips.text_files import (
     MOST_CELLS,
     Table,
     forget_unsure,

@@ -15,12 +15,12 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, head
 from halp.clips.readers.mediapipe_csv import landmark_columns
 from halp.clips.readers.pose_files import PoseFileReader, Poses
 from halp.clips.readers.sources import class_folders, entry_of
 from halp.clips.readers.table_runs import label_column, label_runs, labelled_clips, labels_in, with_classes
-from halp.clips.readers.text import Floats, Table, problem, read_table
+from halp.clips.source_files import find_files, head
+from halp.clips.text_files import Floats, Table, problem, read_table
 
 _PLACE = re.compile(
     r"(?P<joint>.+?)[ _.:-]*(?:world[ _]?)?(?:position|pos|translation|location)?[ _.:-]*(?P<axis>[xyz])(?:\s*[\[(].*)?"

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import find_files, head, read_text
 from halp.clips.readers.hdf5 import Content, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import LARGEST, Floats, as_floats, number, problem, shown
+from halp.clips.source_files import find_files, head, read_text
+from halp.clips.text_files import LARGEST, Floats, as_floats, number, problem, shown
 from halp.clips.unpickle import load_pickle
 
 _HEADERS = ("scorer", "individuals", "bodyparts", "coords")

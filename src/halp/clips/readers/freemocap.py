@@ -12,10 +12,10 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, register_reader
-from halp.clips.readers.files import load_npy, walk
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
 from halp.clips.readers.sources import Entry, class_folders, entry_of
-from halp.clips.readers.text import as_floats, problem, read_table
+from halp.clips.source_files import load_npy, walk
+from halp.clips.text_files import as_floats, problem, read_table
 from halp.skeleton import get_topology
 
 _BODY = get_topology("mediapipe-33")

@@ -20,10 +20,10 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import expansion_limit
-from halp.clips.readers.files import find_files, first_file
 from halp.clips.readers.pose_files import Z_UP, turned
-from halp.clips.readers.text import as_floats, coordinates, problem, safe_name, unless_empty
+from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Split
+from halp.clips.text_files import as_floats, coordinates, problem, safe_name, unless_empty
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import get_topology

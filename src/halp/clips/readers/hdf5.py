@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.readers.files import MIB, head
-from halp.clips.readers.text import as_floats, problem
+from halp.clips.source_files import MIB, head
+from halp.clips.text_files import as_floats, problem
 from halp.errors import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"

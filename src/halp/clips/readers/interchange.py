@@ -16,10 +16,10 @@ import numpy.typing as npt
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import load_npz
-from halp.clips.readers.files import find_files, first_file
-from halp.clips.readers.text import coordinates, problem, refuse_twins, safe_name, unless_empty
+from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
+from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name, unless_empty
 from halp.errors import InputError
 from halp.files import atomic_path
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for

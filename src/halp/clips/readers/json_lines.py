@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from halp.clips.readers.files import read_text
-from halp.clips.readers.text import problem
+from halp.clips.source_files import read_text
+from halp.clips.text_files import problem
 
 
 def read_json_lines(path: Path) -> list[Any]:

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.readers.files import MIB, read_bytes
-from halp.clips.readers.text import problem
+from halp.clips.source_files import MIB, read_bytes
+from halp.clips.text_files import problem
 
 LARGEST = 64 * MIB
 _LARGEST_TOTAL = 4 * LARGEST

@@ -12,13 +12,13 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, head, read_json
 from halp.clips.readers.freemocap import FREEMOCAP
 from halp.clips.readers.json_lines import read_json_lines
 from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table, row_labels
 from halp.clips.readers.sources import class_folders, entries, entry_of
 from halp.clips.readers.table_runs import labelled_clips, labels_in, with_classes
-from halp.clips.readers.text import (
+from halp.clips.source_files import find_files, first_file, head, read_json
+from halp.clips.text_files import (
     Floats,
     checked_scores,
     coordinates,
@@ -28,7 +28,7 @@ from halp.clips.readers.text import (
     shown,
     unless_empty,
 )
-from halp.clips.readers.tracking import Detection, follow
+from halp.clips.tracking import Detection, follow
 from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.readers.table_runs import label_column, label_runs
-from halp.clips.readers.text import Floats, Table, problem, read_table, shown
+from halp.clips.text_files import Floats, Table, problem, read_table, shown
 from halp.skeleton import canonical_joints, get_topology
 
 _JOINTS = get_topology("mediapipe-33").joints

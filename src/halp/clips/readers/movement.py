@@ -12,7 +12,7 @@ import numpy as np
 from halp.clips.readers import register_reader
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import as_floats, problem
+from halp.clips.text_files import as_floats, problem
 
 # In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
 _ORDERS = ("tcvp", "tpvc", *("".join(order) for order in itertools.permutations("tcvp")))

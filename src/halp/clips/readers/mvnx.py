@@ -10,9 +10,9 @@ from xml.parsers import expat
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import head, read_bytes
 from halp.clips.readers.pose_files import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.text import MOST_CELLS, number, problem
+from halp.clips.source_files import head, read_bytes
+from halp.clips.text_files import MOST_CELLS, number, problem
 from halp.errors import InputError
 
 

@@ -16,9 +16,9 @@ from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.decimals import Bytes, Places, decimals, leading_words, line_ends
-from halp.clips.readers.files import MIB, first_file, read_bytes, walk
-from halp.clips.readers.text import LARGEST, problem, shown
+from halp.clips.source_files import MIB, first_file, read_bytes, walk
 from halp.clips.splits import Split
+from halp.clips.text_files import LARGEST, problem, shown
 from halp.skeleton import KINECT_V2
 
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)

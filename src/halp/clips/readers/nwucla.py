@@ -9,10 +9,10 @@ from pathlib import Path
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import first_file, read_json
 from halp.clips.readers.sources import named_files
-from halp.clips.readers.text import coordinates, json_numbers, problem, unless_empty
+from halp.clips.source_files import first_file, read_json
 from halp.clips.splits import Split
+from halp.clips.text_files import coordinates, json_numbers, problem, unless_empty
 from halp.skeleton import KINECT_V1
 
 CLASSES = {

@@ -12,10 +12,10 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, read_json
 from halp.clips.readers.sources import Entry, class_folders, clip_name, runs
-from halp.clips.readers.text import checked_scores, coordinates, forget_unsure, json_numbers, problem, unless_empty
-from halp.clips.readers.tracking import Detection, follow
+from halp.clips.source_files import find_files, first_file, read_json
+from halp.clips.text_files import checked_scores, coordinates, forget_unsure, json_numbers, problem, unless_empty
+from halp.clips.tracking import Detection, follow
 from halp.skeleton import Topology, get_topology
 
 _SUFFIX = "_keypoints.json"

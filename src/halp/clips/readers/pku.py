@@ -13,10 +13,10 @@ import numpy as np
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import MIB, head, read_text, walk
 from halp.clips.readers.ntu import resource_lines
-from halp.clips.readers.text import coordinates, number_table, problem, shown, unless_empty, whole_number
+from halp.clips.source_files import MIB, head, read_text, walk
 from halp.clips.splits import Split
+from halp.clips.text_files import coordinates, number_table, problem, shown, unless_empty, whole_number
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2
 

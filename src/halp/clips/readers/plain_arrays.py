@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import head, load_npy, read_json
 from halp.clips.readers.freemocap import is_freemocap
 from halp.clips.readers.json_lines import read_json_lines
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import Floats, as_floats, json_numbers, problem
+from halp.clips.source_files import head, load_npy, read_json
+from halp.clips.text_files import Floats, as_floats, json_numbers, problem
 from halp.clips.topology_file import find_topology
 from halp.skeleton import Topology, get_topology, list_topologies
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.readers import Dropped, Info, Item
-from halp.clips.readers.files import find_files, walk
 from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.readers.text import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
+from halp.clips.source_files import find_files, walk
+from halp.clips.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
 from halp.errors import InputError
 from halp.skeleton import Topology, canonical_joints, topology_for
 

@@ -18,9 +18,10 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import find_files, first_file, head
 from halp.clips.readers.ntu import class_names, parse_name
-from halp.clips.readers.text import (
+from halp.clips.source_files import find_files, first_file, head
+from halp.clips.splits import Split
+from halp.clips.text_files import (
     class_count,
     coordinates,
     forget_unsure,
@@ -29,7 +30,6 @@ from halp.clips.readers.text import (
     unless_empty,
     whole_number,
 )
-from halp.clips.splits import Split
 from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import Topology, get_topology, list_topologies

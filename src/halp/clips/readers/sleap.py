@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import head
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.text import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
+from halp.clips.source_files import head
+from halp.clips.text_files import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
 
 _CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
 

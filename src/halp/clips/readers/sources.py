@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halp.clips.readers import Item
-from halp.clips.readers.files import find_files
-from halp.clips.readers.text import problem
+from halp.clips.source_files import find_files
+from halp.clips.text_files import problem
 from halp.skeleton import Topology
 
 

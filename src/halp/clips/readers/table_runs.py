@@ -9,7 +9,7 @@ from pathlib import Path
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item
 from halp.clips.readers.sources import Entry
-from halp.clips.readers.text import Table, problem, read_table, unless_empty
+from halp.clips.text_files import Table, problem, read_table, unless_empty
 from halp.errors import InputError
 
 _COLUMNS = ("class", "label", "action", "activity")

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.files import head, read_text
 from halp.clips.readers.pose_files import MOST_JOINTS, PoseFileReader, Poses
-from halp.clips.readers.text import Floats, number, problem, shown, whole_number
+from halp.clips.source_files import head, read_text
+from halp.clips.text_files import Floats, number, problem, shown, whole_number
 
 #: Metres in a unit.
 UNITS = {"m": 1.0, "meters": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "inches": 0.0254}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from halp.clips.readers.files import walk
+from halp.clips.source_files import walk
 from halp.errors import InputError
 
 _VIDEOS = frozenset(".mp4 .avi .mov .mkv .webm .m4v .mpg .mpeg .wmv".split())

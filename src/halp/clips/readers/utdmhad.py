@@ -11,11 +11,11 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import first_file
 from halp.clips.readers.matlab import load_matrix
 from halp.clips.readers.sources import named_files
-from halp.clips.readers.text import coordinates, problem, unless_empty
+from halp.clips.source_files import first_file
 from halp.clips.splits import Split
+from halp.clips.text_files import coordinates, problem, unless_empty
 from halp.skeleton import KINECT_V1
 
 CLASSES = (

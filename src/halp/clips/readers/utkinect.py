@@ -11,10 +11,10 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.files import first_file, leads_out, read_text, walk
 from halp.clips.readers.sources import named_files
-from halp.clips.readers.text import coordinates, number_table, problem, shown, unless_empty, whole_number
+from halp.clips.source_files import first_file, leads_out, read_text, walk
 from halp.clips.splits import Split
+from halp.clips.text_files import coordinates, number_table, problem, shown, unless_empty, whole_number
 from halp.skeleton import KINECT_V1
 
 # Names in the label file and the classes they stand for.

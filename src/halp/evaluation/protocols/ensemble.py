@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
-from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError, choose
 from halp.evaluation.context import Predictions, ProtocolContext
+from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.protocol import register_protocol
 from halp.evaluation.protocols.knn import class_similarities
 from halp.evaluation.protocols.linear import LinearSettings, linear_logits
@@ -91,32 +90,6 @@ class EnsembleSettings:
     def __post_init__(self) -> None:
         choose("base", self.base, BASES)
         choose("fusion", self.fusion, FUSIONS)
-
-
-class EncoderGroup(nn.Module):
-    """Several encoders under one roof, such as those of the joint, motion and bone streams."""
-
-    def __init__(self, members: Mapping[str, PackagedEncoder]) -> None:
-        super().__init__()
-        if not members:
-            raise InputError("an ensemble needs at least one encoder")
-        self.members = nn.ModuleDict(dict(members))
-
-    @property
-    def stream(self) -> str:
-        return "+".join(self.members)
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        origins: dict[str, Any] = {name: dict(self._member(name).origin) for name in self.members}
-        return {"members": origins, "trained": all(one.get("trained", True) for one in origins.values())}
-
-    def _member(self, name: str) -> Any:
-        return self.members[name]
-
-    def items(self) -> list[tuple[str, PackagedEncoder]]:
-        """Names and encoders in order."""
-        return [(name, self._member(name)) for name in self.members]
 
 
 @register_protocol("ensemble", EnsembleSettings, fuses_encoders=True)

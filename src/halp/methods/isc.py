@@ -12,7 +12,7 @@ from halp.errors import InputError
 from halp.losses.infonce import info_nce, info_nce_in_batch
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.base import StreamBatch, register_term
+from halp.methods.term import StreamBatch, register_term
 
 
 def _check_cross(settings: Any, streams: Sequence[str], queue: int) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from halp.clips.clip import Clip
-from halp.clips.manifest import Manifest
-from halp.clips.pipeline import Outcome, Pipeline
+from halp.clips.ingest.manifest import Manifest
+from halp.clips.ingest.pipeline import Outcome, Pipeline
+from halp.clips.ingest.recordings import nothing_usable, open_source
 from halp.clips.readers import Dropped, Item
-from halp.clips.recordings import nothing_usable, open_source
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
 from halp.clips.tags import make_tagger

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halp.clips.clip import Clip, Frames, present
+from halp.clips.ingest.pipeline import Pipeline
 from halp.clips.normalise import check_steps, keep_most_moving
-from halp.clips.pipeline import Pipeline
 from halp.clips.readers import Dropped, Item, get_reader, sniff_reader, with_options
 from halp.clips.store import Store, open_store
 from halp.clips.topology_file import find_topology

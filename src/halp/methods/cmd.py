@@ -13,7 +13,7 @@ from halp.losses.distillation import kl_to_teacher, teacher_targets
 from halp.losses.infonce import logits
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.base import StreamBatch, register_term, require_queue, require_streams
+from halp.methods.term import StreamBatch, register_term, require_queue, require_streams
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
 from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext
+from halp.methods.guidance import GUIDES, guided_prototypes, partner
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.base import StreamBatch, register_term, require_streams
-from halp.methods.terms.guidance import GUIDES, guided_prototypes, partner
+from halp.methods.term import StreamBatch, register_term, require_streams
 
 PULLS = ("paper", "balanced")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from halp.losses.infonce import contrast_accuracy, info_nce, info_nce_in_batch
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.base import StreamBatch, register_term
+from halp.methods.term import StreamBatch, register_term
 
 
 @register_term("infonce")

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.readers import Dropped
-from halp.clips.readers.files import read_text
+from halp.clips.clip import Clip, Dropped, Frames
+from halp.clips.source_files import read_text
 from halp.errors import InputError
 
 Floats = npt.NDArray[np.float64]

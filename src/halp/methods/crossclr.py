@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from halp.errors import InputError
 from halp.losses.mined_positives import Mined, mining_loss
 from halp.methods.base import Metrics, StepContext
+from halp.methods.infonce import InfoNCETerm
 from halp.methods.queue import KeyQueue
-from halp.methods.terms.base import StreamBatch, register_term, require_queue, require_streams
-from halp.methods.terms.infonce import InfoNCETerm
+from halp.methods.term import StreamBatch, register_term, require_queue, require_streams
 
 
 @dataclass(frozen=True)
