@@ -115,3 +115,14 @@ def reseal(path: Path) -> None:
         header["hash"] = content_hash(path, file.tell())[0]
     header["header_hash"] = header_hash(header)
     (path / "store.json").write_text(json.dumps(header))
+
+
+def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:
+    """People who stand upright (y up, metres) while every joint swings slowly; nobody is at zero."""
+    draw = np.random.default_rng(seed)
+    rest = draw.uniform(0.2, 0.4, (1, persons, 20, 3))
+    rest[..., KINECT_V1.index("hip_center"), :] = [0.3, 1.0, 0.3]
+    rest[..., KINECT_V1.index("shoulder_center"), :] = [0.3, 1.5, 0.3]
+    rest = rest + 3 * np.arange(persons)[None, :, None, None] * [1, 0, 0]
+    time = np.arange(frames)[:, None, None, None]
+    return (rest + 0.05 * np.sin(time / 6 + draw.uniform(0, 6, (1, persons, 20, 1)))).astype(np.float32)

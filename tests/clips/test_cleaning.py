@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from clip_samples import walker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,17 +13,6 @@ from halp.clips.ingest.pipeline import split_steps
 from halp.clips.normalise import check_steps, normalise
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, get_topology
-
-
-def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:
-    """People who stand upright (y up, metres) while every joint swings slowly; nobody is at zero."""
-    draw = np.random.default_rng(seed)
-    rest = draw.uniform(0.2, 0.4, (1, persons, 20, 3))
-    rest[..., KINECT_V1.index("hip_center"), :] = [0.3, 1.0, 0.3]
-    rest[..., KINECT_V1.index("shoulder_center"), :] = [0.3, 1.5, 0.3]
-    rest = rest + 3 * np.arange(persons)[None, :, None, None] * [1, 0, 0]
-    time = np.arange(frames)[:, None, None, None]
-    return (rest + 0.05 * np.sin(time / 6 + draw.uniform(0, 6, (1, persons, 20, 1)))).astype(np.float32)
 
 
 def slow_fill(frames: np.ndarray, limit: float) -> np.ndarray:

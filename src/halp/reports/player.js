@@ -43,6 +43,20 @@
     select.addEventListener("change", () => choose(Number(select.value)));
     button(chooser, "next", "next query", () => choose(state.row + 1));
     if (data.rows.length < 2) chooser.style.display = "none";
+    if (data.rows.length > 8) {
+      const search = make(chooser, "input", "search");
+      Object.assign(search, { type: "search", placeholder: "find a clip" });
+      search.setAttribute("aria-label", "find a clip by its name");
+      search.addEventListener("input", () => {
+        const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+        const fitting = data.rows.map((row, i) => i).filter((i) => words.every((word) => data.rows[i][0].title.toLowerCase().includes(word)));
+        select.replaceChildren();
+        fitting.slice(0, 2000).forEach((i) => make(select, "option", "", `${i + 1}. ${data.rows[i][0].title}`).setAttribute("value", i));
+        search.setAttribute("aria-invalid", String(!fitting.length));
+        if (fitting.length && !fitting.includes(state.row)) choose(fitting[0]);
+        else select.value = state.row;
+      });
+    }
     const time = make(bar, "span", "time");
     const play = button(time, "pause", "pause", () => setPlaying(!state.playing));
     const slider = make(time, "input");

@@ -1,50 +1,143 @@
-"""A page about a store: what is in it, counted and drawn, with a player of one clip per class."""
+"""A page about a store: what is in it, what to look at, counts drawn, and a player that finds every clip by its name."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from halp.clips.inspect import Inspection
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.inspect import UNKNOWN, Inspection
 from halp.clips.store import Store
-from halp.reports.figures import bars
+from halp.clips.windows import spans
+from halp.reports.counts import histogram, named_bars
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
 
-SHOWN = 24  # clips in the player
+#: Bytes that the clips of the player may take in the page.
+BUDGET = 12_000_000
+#: Frames that a clip keeps at least when many clips have to share the room.
+FEWEST_FRAMES = 12
 
 
 def store_page(store: Store, found: Inspection) -> Report:
     """The inspection of a store as one self-contained HTML page."""
     report = Report(f"Store {store.path.name}", f"{len(store)} clips of topology {store.topology.name}")
-    data = found.to_json()
-    report.section("At a glance")
-    plain: list[list[object]] = [[key, value] for key, value in data.items() if isinstance(value, (int, float, str))]
-    report.table(["what", "value"], plain)
-    for key, value in data.items():
-        if isinstance(value, dict) and value and all(isinstance(entry, (int, float)) for entry in value.values()):
-            report.section(key.replace("_", " ").capitalize())
-            if 1 < len(value) <= 60:
-                report.figure(
-                    bars({str(name): {"": (float(count), 0.0)} for name, count in value.items()}, y_label="count")
-                )
-            else:
-                report.table([key, "count"], [[str(name), count] for name, count in value.items()])
-        elif isinstance(value, dict) and value:
-            report.section(key.replace("_", " ").capitalize())
-            columns = list(dict.fromkeys(name for entry in value.values() if isinstance(entry, dict) for name in entry))
-            rows: list[list[object]] = [
-                [str(name), *(entry.get(column) if isinstance(entry, dict) else None for column in columns)]
-                for name, entry in value.items()
-            ]
-            report.table([key, *columns], rows)
-    _, first = np.unique(store.labels, return_index=True)
-    names = store.class_names
-    rows_of_clips = []
-    for clip in first[:SHOWN]:
-        label = int(store.labels[clip])
-        title = names[label] if 0 <= label < len(names) else "no label"
-        rows_of_clips.append([PlayerClip(store.clip(int(clip)), f"{title}: {store.names[clip]}")])
-    report.section("Clips", "One clip of each class. Drag to turn.")
-    upright = "rotate-first" in store.normalisation or "rotate-mean" in store.normalisation
-    report.figure(player(rows_of_clips, store.topology, up_axis=2 if upright and store.topology.dimensions == 3 else 1))
+    _overview(report, found)
+    _findings(report, found)
+    report.section("Lengths")
+    report.figure(histogram(store.lengths, x_label="frames per clip"), _lengths_caption(store, found))
+    _counts(report, found)
+    _splits(report, found)
+    _clips(report, store)
     return report
+
+
+def _overview(report: Report, found: Inspection) -> None:
+    persons = ", ".join(f"{clips} clips with {count}" for count, clips in found.clips_with_persons.items())
+    report.section("At a glance")
+    rows: list[list[object]] = [
+        ["clips", f"{found.clips} ({found.frames} frames)"],
+        ["joints", f"{found.joints} in {found.dimensions}D, topology {found.topology}"],
+        ["persons", persons],
+        ["normalisation", ", ".join(found.normalisation) or "none"],
+        ["frames with nobody", str(found.empty_frames)],
+        ["left out at prepare", str(found.dropped)],
+        ["mended at prepare", str(found.repaired)],
+        ["fingerprint", found.hash[:16]],
+    ]
+    report.table(["what", "value"], rows, caption="What the store holds.")
+    if found.dropped_reasons:
+        reasons: list[list[object]] = [
+            [reason, str(count)] for reason, count in list(found.dropped_reasons.items())[:30]
+        ]
+        report.table(["reason", "clips"], reasons, caption="Why clips were left out.")
+
+
+def _findings(report: Report, found: Inspection) -> None:
+    report.section("What to look at")
+    if not found.findings:
+        report.text(
+            "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were found."
+        )
+        return
+    rows: list[list[object]] = [[one.problem, one.remedy] for one in found.findings]
+    report.table(["what was found", "remedy"], rows, caption="What was found, and what mends it.")
+
+
+def _lengths_caption(store: Store, found: Inspection) -> str:
+    times = spans(store)
+    known = times.fps > 0
+    seconds = f", median {np.median((times.end - times.start)[known]):.1f} s" if known.all() else ""
+    lengths = found.lengths
+    return f"Shortest {lengths['shortest']:g}, median {lengths['median']:g}, longest {lengths['longest']:g} frames{seconds}."
+
+
+def _counts(report: Report, found: Inspection) -> None:
+    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing where there is nothing."""
+    report.section("Classes, subjects and other columns")
+    shown: dict[str, dict[Any, int]] = {"class": {**found.classes}}
+    shown |= {name: {**counts} for name, counts in found.columns.items()}
+    several = {name: counts for name, counts in shown.items() if len(counts) > 1}
+    for name, counts in several.items():
+        unknown = f"; not known for {counts[UNKNOWN]}" if UNKNOWN in counts else ""
+        known = {value: count for value, count in counts.items() if value != UNKNOWN}
+        report.figure(named_bars(known), f"Clips by {name.replace('_', ' ')}: {len(known)} values{unknown}.")
+    plain = [f"{name}: {next(iter(counts))}" for name, counts in shown.items() if name not in several and counts]
+    if plain:
+        report.text(f"The same for all clips: {', '.join(plain)}.")
+    missing = {joint: share for joint, share in found.missing_joints.items() if share > 0}
+    report.section("Missing joints")
+    if missing:
+        report.figure(
+            named_bars(missing, per_cent=True), "Share of bodies in which a joint is missing; others are always there."
+        )
+    else:
+        report.text("No joint is missing in any body.")
+
+
+def _splits(report: Report, found: Inspection) -> None:
+    if not found.splits:
+        return
+    report.section("Splits")
+    rows: list[list[object]] = [
+        [name, sizes["train"], sizes["test"], sizes["hash"]] for name, sizes in found.splits.items()
+    ]
+    report.table(["split", "train", "test", "fingerprint"], rows, caption="Named train and test parts, in clips.")
+
+
+def _clips(report: Report, store: Store) -> None:
+    """The player with every clip that there is room for, thinned in time where there are many."""
+    chosen, frames = player_share(store)
+    names = store.class_names
+    rows = []
+    for clip in chosen.tolist():
+        label = int(store.labels[clip])
+        title = f"{names[label]}: " if 0 <= label < len(names) else ""
+        whole = store.clip(clip)
+        kept = np.unique(np.linspace(0, len(whole) - 1, min(frames, len(whole))).round().astype(int))
+        rows.append([PlayerClip(whole[kept], f"{title}{store.names[clip]}", role=f"{len(whole)} frames")])
+    how = "All clips" if len(chosen) == len(store) else f"{len(chosen)} of {len(store)} clips, evenly over the store"
+    thinned = (
+        f"; clips longer than {frames} frames are shown with {frames} of them" if (store.lengths > frames).any() else ""
+    )
+    report.section("Clips", f"{how}{thinned}. Type a part of a name to find a clip. Drag to turn.")
+    upright = "rotate-first" in store.normalisation or "rotate-mean" in store.normalisation
+    up_axis = 2 if upright and store.topology.dimensions == 3 else 1
+    report.figure(player(rows, store.topology, up_axis=up_axis), "A clip of the store.")
+
+
+def player_share(store: Store, budget: int = BUDGET) -> tuple[npt.NDArray[np.int64], int]:
+    """Which clips go into the page and how many frames of each, so that the page stays within the budget."""
+    # Three int16 per joint, in base64.
+    size = store.persons * len(store.topology) * 3 * 2 * 4 / 3
+    room = max(1, int(budget / size))
+    count = min(len(store), max(1, room // FEWEST_FRAMES))
+    chosen = np.unique(np.linspace(0, len(store) - 1, count).round().astype(int))
+    lengths = np.sort(store.lengths[chosen])
+    # The longest number of frames at which all clips, cut to it, fit.
+    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    fitting = (room - before) // np.arange(len(lengths), 0, -1)
+    over = np.flatnonzero(lengths > fitting)
+    frames = int(lengths[-1]) if not len(over) else int(max(fitting[over[0]], 2))
+    return chosen, frames
