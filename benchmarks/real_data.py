@@ -68,8 +68,8 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "temperature-0.1": ("contrast.temperature=0.1",),
     "half-as-long": ("epochs=80", "halp.start_epoch=32", "optimiser.milestones=[64]"),
 }
-Figures = dict[str, dict[str, list[float]]]  # row → measure → one figure a seed
-Sets = Mapping[str, Figures]
+Accuracies = dict[str, dict[str, list[float]]]  # row → measure → one accuracy per seed
+Sets = Mapping[str, Accuracies]
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,10 @@ def measure(
     *,
     alone: bool,
     validation: bool,
-) -> dict[str, Figures]:
-    """Train what is missing and read the figures of every set."""
+) -> dict[str, Accuracies]:
+    """Train what is missing and read the accuracies of every set."""
     sweep = SweepRunner(folder)
-    found: dict[str, Figures] = {name: {} for name in SETS}
+    found: dict[str, Accuracies] = {name: {} for name in SETS}
     for source, split, targets in sources(alone, validation, folder.parent / "stores"):
         table = PaperTable("real-data", "", "", "", (TableColumn("", protocol="knn"),), experiment.rows)
         plan = make_schedule(table, SMALL, [source], splits=[split], seeds=seeds, settings=settings)
@@ -197,13 +197,13 @@ def measure(
             for cell in plan.cells:
                 row = found[name].setdefault(cell.row.name, {})
                 for one in experiment.measures:
-                    value = figure(sweep, cell, store, _split(name, validation=validation), one)
+                    value = accuracy(sweep, cell, store, _split(name, validation=validation), one)
                     if value is not None:
                         row.setdefault(one.name, []).append(value)
     return found
 
 
-def figure(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
+def accuracy(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
     """Accuracy of one encoder, from its file or measured now; None where it means nothing."""
     if cell.run is None:
         encoder: Any = RawCoordinates(store.topology, persons=store.persons)
@@ -222,15 +222,15 @@ def figure(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measur
 
 def averaged(sets: Sets, row: str, column: str) -> list[float]:
     """Mean over the sets, one a seed."""
-    return [float(value) for value in np.mean([figures[row][column] for figures in sets.values()], axis=0)]
+    return [float(value) for value in np.mean([accuracies[row][column] for accuracies in sets.values()], axis=0)]
 
 
 def differences(sets: Sets, ours: str, theirs: str) -> dict[str, dict[str, Difference]]:
     """Ours − theirs by set and measure, paired by seed; `all sets` pairs the means over the sets."""
     measures = list(next(iter(sets.values()))[ours])
     result = {
-        name: {one: paired_difference(figures[ours][one], figures[theirs][one]) for one in measures}
-        for name, figures in sets.items()
+        name: {one: paired_difference(accuracies[ours][one], accuracies[theirs][one]) for one in measures}
+        for name, accuracies in sets.items()
     }
     result["all sets"] = {
         one: paired_difference(averaged(sets, ours, one), averaged(sets, theirs, one)) for one in measures
@@ -243,11 +243,11 @@ def markdown(sets: Sets, pairs: Sequence[tuple[str, str]], command: str) -> str:
     gaps = {pair: differences(sets, *pair) for pair in pairs}
     lines = ["# Public Kinect sets", "", "Top-1 in per cent, mean ± standard deviation over the seeds.", ""]
     for one in next(iter(gaps.values()))["all sets"]:
-        rows = [row for row, figures in next(iter(sets.values())).items() if one in figures]
+        rows = [row for row, accuracies in next(iter(sets.values())).items() if one in accuracies]
         titles = [*rows, *(f"{ours} − {theirs}, 95 % interval" for ours, theirs in pairs)]
         lines += [f"## {one}", "", f"| set | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
-        for name, figures in sets.items():
-            cells = [_shown(figures[row][one]) for row in rows] + [str(gaps[pair][name][one]) for pair in pairs]
+        for name, accuracies in sets.items():
+            cells = [_shown(accuracies[row][one]) for row in rows] + [str(gaps[pair][name][one]) for pair in pairs]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         cells = [_shown(averaged(sets, row, one)) for row in rows] + [
             str(gaps[pair]["all sets"][one]) for pair in pairs
@@ -264,7 +264,7 @@ def _shown(values: Sequence[float]) -> str:
 
 
 def write(sets: Sets, experiment: Experiment, path: Path, facts: Mapping[str, Any], command: str) -> None:
-    """The figures as JSON, and as Markdown beside it."""
+    """The accuracies as JSON, and as Markdown beside it."""
     gaps = {
         f"{ours} − {theirs}": {
             name: {one: dataclasses.asdict(gap) for one, gap in entry.items()}

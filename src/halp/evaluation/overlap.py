@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.splits import ALL
 from halp.clips.store import Store
 from halp.errors import InputError
-
-ALL_CLIPS = "all"  # the split of a recipe that trains on every clip
 
 
 def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np.int64] | None:
@@ -35,7 +34,7 @@ def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np
     split = origin.get("split")
     if split is None or origin.get("data") != store.hash:
         return None
-    if split == ALL_CLIPS:
+    if split == ALL:
         return np.arange(len(store))
     return store.split(split)[0] if split in store.splits else None
 
@@ -53,7 +52,7 @@ def overlap_warning(origin: Mapping[str, Any], store: Store, split: str, *, allo
     if not shared:
         return None
     seen = f"{shared} of the {len(test)} test clips of split '{split}' were in the pre-training"
-    if allowed or origin.get("split") == ALL_CLIPS:
+    if allowed or origin.get("split") == ALL:
         return f"{seen}; the results are marked and do not compare with those on clips that were not trained on"
     raise InputError(
         f"{seen} on split '{origin.get('split')}'; evaluate on that split, pre-train on '{split}', "
