@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,13 @@ def test_tables_go_to_standard_output_and_hints_can_be_pasted(source: Path) -> N
     refused(halp("prepare", "auto", source, store), "exists already", "--overwrite")
     refused(halp("inspect", source / "wave.json"), "is a file, not a store", "halp prepare auto")
     refused(halp("merge", store, store, "--out", source.parent / "twice"), "hold the same clips")
+
+
+def test_formats_are_listed_without_loading_what_only_reading_needs() -> None:
+    heavy = ("torch", "scipy", "sklearn", "h5py", "tomlkit", "pandas")
+    code = f"import sys; from halp.cli import main; main(['formats']); print([m for m in {heavy} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "[]"
 
 
 def test_splits_are_made_by_command(tmp_path: Path) -> None:

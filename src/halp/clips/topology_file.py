@@ -16,9 +16,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from halp.clips.source_files import MIB, read_text
 from halp.errors import InputError, choose
 from halp.skeleton import Topology, canonical_joints, chain, get_topology
@@ -35,6 +32,10 @@ def find_topology(name: str | Topology) -> Topology:
 
 def read_topology(path: Path) -> Topology:
     """The topology that a TOML file describes; joints are known by halp's spelling of their names (`hip_left`)."""
+    # Loaded here, because listing formats imports this module and has no use for TOML.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     try:
         data: dict[str, Any] = tomlkit.parse(read_text(path, MIB)).unwrap()
     except TOMLKitError as error:
