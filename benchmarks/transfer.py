@@ -5,7 +5,8 @@ for all: ridge (features standardised on the training clips, penalty chosen by f
 training part); kNN (k = 1, cosine) beside it. Every baseline is a family of candidates of which the same folds choose one
 per set: raw coordinates (two layouts), untrained encoders (two architectures, three streams, three seeds each) and
 MiniRocket (joints, or joints and motion, 32 or 64 frames). `--few` repeats the probe with 1, 5 and 10 labelled clips per
-class (ten draws). `--validate` prints the accuracies on the folds only and leaves the test clips alone.
+class (ten draws). `--validate` prints the accuracies on the folds only and leaves the test clips alone. What is finished is
+found again in the folder of `--out`; empty it for another encoder of the same name.
 Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
 """
 
@@ -263,6 +264,20 @@ def markdown(found: dict[str, dict[str, dict[str, Any]]], measures: Sequence[str
     return "\n".join([*lines, f"`{command}`", ""])
 
 
+def _remembered(
+    options: argparse.Namespace, method: str, task: Task, alternatives: Sequence[Sequence[Candidate]]
+) -> dict[str, Any]:
+    """The result of a method on a set, from its file where it was measured before: a stopped command resumes."""
+    kind = "validation" if options.validate else "few" if options.few else "test"
+    path = options.out / "cells" / f"{method}-{task.name}-{kind}-{options.seeds}.json".replace(" ", "_")
+    if path.exists():
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    result = measure(task, alternatives, options.few, not options.validate)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result), encoding="utf-8")
+    return result
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, write `results/transfer.json` and `.md`."""
     parser = argparse.ArgumentParser(description="A frozen encoder on sets that it never saw, beside tuned baselines.")
@@ -282,7 +297,7 @@ def main(arguments: Sequence[str]) -> int:
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for method, alternatives in families(options.encoder, options.seeds).items():
             for task in tasks:
-                result = measure(task, alternatives, options.few, not options.validate)
+                result = _remembered(options, method, task, alternatives)
                 found.setdefault(method, {})[task.name] = result
                 console.print(f"{method}, {task.name}: {json.dumps(result)}")
     except InputError as error:

@@ -58,6 +58,18 @@ def test_features_are_those_of_a_plain_gru_on_joints_bones_and_motion(frames: in
 
 
 @torch.no_grad()
+def test_gains_scale_the_streams() -> None:
+    plain, batch = made(), clips(3, seed=3)[:, :, 0]
+    torch.manual_seed(0)
+    scaled = build_encoder(EncoderSettings("fusion", hidden=5, gains=[0.5, 0.0, 2.0]), BODY, 1).eval()
+    scaled.load_state_dict(plain.state_dict())
+    expected = plain.inputs(batch).view(3, 9, 3, -1) * torch.tensor([0.5, 0.0, 2.0])[:, None]
+    assert torch.allclose(scaled.inputs(batch), expected.flatten(2))
+    with pytest.raises(InputError, match="gains"):
+        EncoderSettings("fusion", gains=[1.0, 1.0])
+
+
+@torch.no_grad()
 def test_a_missing_joint_has_the_mean_of_the_training_data_with_its_bones_and_motion() -> None:
     encoder, batch = made(), clips(3, seed=3)
     elbow = BODY.index("elbow_left")

@@ -35,6 +35,7 @@ class FusionSettings:
     hidden: int = 96  # units of each GRU
     layers: int = 2
     outputs: int = 0
+    gains: tuple[float, ...] = (1.0, 1.0, 1.0)  # factors of standardised joints, bones and motion
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.layers) < 1 or self.outputs < 0:
@@ -42,6 +43,8 @@ class FusionSettings:
                 f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1, "
                 f"outputs = {self.outputs} not negative"
             )
+        if len(self.gains) != STREAMS or min(self.gains) < 0 or not any(self.gains):
+            raise InputError(f"encoder: gains = {list(self.gains)} have to be three numbers, none negative, not all 0")
 
 
 class FusionEncoder(nn.Module):
@@ -59,6 +62,7 @@ class FusionEncoder(nn.Module):
         self.centre = topology.index(topology.centre) if topology.centre else None
         width = STREAMS * len(topology) * topology.dimensions
         self.input_norm = nn.BatchNorm1d(width, affine=False)
+        self.gains = settings.gains
         widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
         self.layers = nn.ModuleList(
             nn.ModuleList(
@@ -103,16 +107,21 @@ class FusionEncoder(nn.Module):
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
         normed = self.input_norm(x.flatten(0, 1)).view_as(x)
-        known = torch.cat([seen, seen & seen[:, self.parents], seen], dim=1)
+        joint_gain, bone_gain, motion_gain = (float(gain) for gain in self.gains)
+        known = torch.cat(
+            [seen * joint_gain, (seen & seen[:, self.parents]) * bone_gain, seen * motion_gain], dim=1
+        ).to(x.dtype)
         return normed * known.repeat_interleave(bodies.shape[3], dim=1)[:, None]
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
         columns = []
         for x in maps:
-            x = x.transpose(1, 2)
-            columns += [nn.functional.adaptive_avg_pool1d(x, THIRDS), nn.functional.adaptive_max_pool1d(x, THIRDS)]
-        return torch.cat([column.transpose(1, 2).flatten(1) for column in columns], dim=1)
+            frames = x.shape[1]
+            # thirds share a frame where three does not divide their number, as in adaptive pooling
+            thirds = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
+            columns += [part.mean(1) for part in thirds] + [part.amax(1) for part in thirds]
+        return torch.cat(columns, dim=1)
 
 
 class Projection(nn.Module):

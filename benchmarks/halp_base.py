@@ -1,0 +1,121 @@
+"""`python -m benchmarks.halp_base RUN OUT`: the package of the shipped encoder from a run on CMU windows, with its card.
+
+    python -m benchmarks.corpus RAW stores/cmu
+    halp pretrain cmu-moco --data stores/cmu --run runs/cmu-moco
+    python -m benchmarks.halp_base runs/cmu-moco src/halp/encoders/shipped/halp-base
+    python -m benchmarks.transfer --few
+
+The encoder reads up to two persons (each alone, the larger value counts) although CMU recordings have one, and drops empty
+frames, which CMU does not have. Metrics on the card are those of `results/transfer.json`, where it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.baselines import RESULTS
+from benchmarks.corpus import NORMALISATION
+from halp.encoders.packaged import CARD, PackagedEncoder
+from halp.errors import InputError
+from halp.training import open_run
+from halp.use.export import export
+
+PERSONS = 2
+CARD_TEXT = """# {name}
+
+A frozen encoder of human movement: joints of a clip in, {features} numbers out. `halp.load_encoder("{name}")`, no network.
+
+- **Architecture**: `fusion`: joints, bones and motion of 16 joints read together by a bidirectional GRU ({layers} layers of
+  2 × {hidden} units); mean and maximum over the thirds of a clip, of every layer. {parameters:,} parameters.
+- **Input**: any body skeleton whose joints can be mapped by name onto `body-16` (13, 15, 17, 20, 25, 33 joints, BVH); missing
+  joints have the mean of the training data; up to two persons; any unit, up-axis and frame rate: a clip is centred on the
+  hips, turned by its mean axes, divided by the size of the body and resized to {frames} frames.
+- **Training data**: windows of 64 frames at 30 per second of the CMU motion capture database (mocap.cs.cmu.edu; free for
+  research and products, the data itself may not be resold), four fifths of the subjects; no labels.
+- **Recipe**: `{recipe}`, {epochs} epochs, seed {seed}, halp {version}. Method and epochs were chosen on validation splits.
+- **Made by**:
+
+```
+python -m benchmarks.corpus RAW stores/cmu
+halp pretrain {recipe} --data stores/cmu --run runs/{recipe}
+python -m benchmarks.halp_base runs/{recipe} src/halp/encoders/shipped/{name}
+python -m benchmarks.transfer --few --seeds 2
+```
+
+## Metrics
+
+Top-1 in per cent on sets that it never saw, frozen, ridge probe (`docs/results.md` says how, and has kNN and few labels):
+
+{metrics}
+
+## Limits
+
+Clips of one movement, some 1 to 5 seconds; longer recordings have to be cut into windows. Movements that differ in where a
+person goes, not in how the body moves, look alike: every frame is centred on the hips. Lying and standing look alike, too, since
+the trunk is turned upright. Two-dimensional poses are not read. Small: seven and a half hours of one person at a time.
+"""
+
+
+def packaged(run_folder: Path) -> tuple[PackagedEncoder, dict[str, Any]]:
+    """The encoder of a run, ready to be handed on, and what its card says."""
+    run = open_run(run_folder)
+    trained = run.encoder("joint")
+    encoder = PackagedEncoder(
+        trained.encoder,
+        trained.topology,
+        stream="joint",
+        persons=PERSONS,
+        frames=trained.frames,
+        normalisation=NORMALISATION,
+        origin=trained.origin,
+        architecture=trained.architecture,
+    )
+    facts = {
+        "recipe": run.recipe.name,
+        "epochs": run.recipe.epochs,
+        "seed": run.recipe.seed,
+        "parameters": sum(parameter.numel() for parameter in encoder.parameters()),
+        "features": encoder.output_size,
+        "frames": encoder.frames,
+        **{name: trained.architecture[name] for name in ("hidden", "layers")},
+    }
+    return encoder.eval(), facts
+
+
+def metrics_table() -> str:
+    """The ridge part of the transfer table, as Markdown."""
+    path = RESULTS / "transfer.md"
+    if not path.exists():
+        return "Not measured yet: `python -m benchmarks.transfer`."
+    text = path.read_text(encoding="utf-8")
+    return text.partition("## ridge\n")[2].partition("\n## ")[0].strip()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the package."""
+    parser = argparse.ArgumentParser(description="The package of the shipped encoder from a run on CMU windows.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        encoder, facts = packaged(options.run)
+        out = export(encoder, options.out)
+    except InputError as error:
+        Console(stderr=True).print(str(error))
+        return 2
+    version = json.loads((out / "config.json").read_text(encoding="utf-8"))["provenance"].get("halp", "")
+    card = CARD_TEXT.format(name=out.name, metrics=metrics_table(), version=version, **facts)
+    (out / CARD).write_text(card, encoding="utf-8")
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+"""The shipped encoder: whole, small, loaded without a network, and the same for any skeleton, unit, up-axis and frame rate."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import halp
+from halp.clips.normalise import normalise
+from halp.encoders.packaged import PackagedEncoder, list_shipped
+from halp.skeleton import Topology, canonical_joints, get_topology, map_joints, topology_for
+
+LIMBS = ("shoulder", "elbow", "hip", "knee")
+FIFTEEN = ["head", "neck", "torso", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "hand", "foot"))]
+THIRTEEN = ["nose", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "wrist", "ankle"))]
+SKELETONS = [
+    topology_for(canonical_joints(THIRTEEN), 3),
+    topology_for(canonical_joints(FIFTEEN), 3),
+    get_topology("kinect-v1"),
+    get_topology("kinect-v2"),
+    get_topology("mediapipe-33"),
+]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> PackagedEncoder:
+    return halp.load_encoder("halp-base")
+
+
+def walker(seconds: float = 2.0, fps: float = 30.0, seed: int = 0) -> np.ndarray:
+    """A body of 16 joints that swings its limbs, in metres, y up: `(T, 1, 16, 3)`."""
+    draw = np.random.default_rng(seed)
+    rest = {
+        "hip_center": (0, 1, 0), "spine": (0, 1.25, 0), "shoulder_center": (0, 1.5, 0), "head": (0, 1.7, 0),
+        **{f"shoulder_{s}": (x, 1.45, 0) for s, x in (("left", 0.2), ("right", -0.2))},
+        **{f"elbow_{s}": (x, 1.2, 0) for s, x in (("left", 0.25), ("right", -0.25))},
+        **{f"wrist_{s}": (x, 0.95, 0.1) for s, x in (("left", 0.3), ("right", -0.3))},
+        **{f"hip_{s}": (x, 0.95, 0) for s, x in (("left", 0.1), ("right", -0.1))},
+        **{f"knee_{s}": (x, 0.5, 0.02) for s, x in (("left", 0.1), ("right", -0.1))},
+        **{f"ankle_{s}": (x, 0.08, 0) for s, x in (("left", 0.1), ("right", -0.1))},
+    }  # fmt: skip
+    body = np.array([rest[joint] for joint in get_topology("body-16").joints], dtype=np.float64)
+    time = np.arange(int(seconds * fps)) / fps
+    speed, phase = draw.uniform(0.5, 2, (16, 3)), draw.uniform(0, 6, (16, 3))
+    size = draw.uniform(0, 0.25, (16, 1)) * (body[:, 1:2] < 1.3)
+    moves = size * np.sin(2 * np.pi * speed * time[:, None, None] + phase)
+    return (body + moves)[:, None].astype(np.float32)
+
+
+def features(encoder: PackagedEncoder, clip: np.ndarray) -> np.ndarray:
+    return halp.embed(encoder, [clip], progress=False)[0]
+
+
+def likeness(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def test_the_package_is_whole_small_and_has_a_card(encoder: PackagedEncoder) -> None:
+    folder = list_shipped()["halp-base"]
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
+    config = json.loads((folder / "config.json").read_text())
+    assert config["topology"]["name"] == "body-16"
+    assert not any("/" in str(value) for value in config["provenance"].values())
+    card = (folder / "README.md").read_text()
+    assert all(word in card for word in ("CMU", "Recipe", "Metrics", "Limits"))
+    assert encoder.output_size == config["features"]
+    assert not encoder.training
+
+
+@pytest.mark.parametrize("change", ["millimetres", "z up", "turned", "far away"])
+def test_neither_unit_nor_axes_nor_place_matter(encoder: PackagedEncoder, change: str) -> None:
+    clip = walker()
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    turn *= np.sign(np.linalg.det(turn))
+    changed = {
+        "millimetres": clip * 1000,
+        "z up": np.stack([clip[..., 0], -clip[..., 2], clip[..., 1]], -1),
+        "turned": clip @ turn.T,
+        "far away": clip + np.array([3.0, 0, -7]),
+    }[change].astype(np.float32)
+    np.testing.assert_allclose(features(encoder, changed), features(encoder, clip), atol=2e-3)
+
+
+@pytest.mark.parametrize("fps", [10, 15, 60, 120])
+def test_the_frame_rate_hardly_matters(encoder: PackagedEncoder, fps: float) -> None:
+    same = likeness(features(encoder, walker(fps=fps)), features(encoder, walker()))
+    other = likeness(features(encoder, walker(seed=1)), features(encoder, walker()))
+    assert same > 0.95
+    assert same > other
+
+
+@pytest.mark.parametrize("skeleton", SKELETONS, ids=[str(len(one)) for one in SKELETONS])
+def test_any_body_skeleton_is_read_by_joint_names(encoder: PackagedEncoder, skeleton: Topology) -> None:
+    frames = np.random.default_rng(0).normal(size=(40, 1, len(skeleton), 3)).astype(np.float32)
+    mapped = map_joints(frames, skeleton, encoder.topology)
+    found = features(encoder, mapped)
+    assert found.shape == (encoder.output_size,)
+    assert np.isfinite(found).all()
+
+
+def test_a_second_person_takes_part_and_an_absent_one_does_not(encoder: PackagedEncoder) -> None:
+    one, other = walker(), walker(seed=3)
+    absent = np.concatenate([one, np.zeros_like(one)], 1)
+    np.testing.assert_allclose(features(encoder, absent), features(encoder, one), atol=1e-5)
+    both = np.concatenate([one, other + np.array([1, 0, 0], dtype=np.float32)], 1)
+    assert likeness(features(encoder, both), features(encoder, one)) < 0.999
+
+
+def test_a_hidden_joint_changes_features_less_than_another_movement(encoder: PackagedEncoder) -> None:
+    topology = encoder.topology
+    ready = normalise(walker(), topology, encoder.normalisation)
+    hidden = ready.copy()
+    hidden[:, :, topology.index("wrist_left")] = 0
+    other = normalise(walker(seed=1), topology, encoder.normalisation)
+    with torch.no_grad():
+        plain, less, far = (encoder(torch.from_numpy(x[:32])[None])[0].numpy() for x in (ready, hidden, other))
+    assert likeness(plain, less) > likeness(plain, far)
