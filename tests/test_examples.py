@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.slow
@@ -25,3 +26,42 @@ def test_example_runs_and_says_something(path: Path, tmp_path: Path) -> None:
 
 def test_there_are_examples() -> None:
     assert {path.stem for path in EXAMPLES} >= {"three_lines", "own_poses"}
+
+
+def commands(text: str) -> list[str]:
+    """Lines that begin with `halp `, without comments and padding."""
+    lines = [line.split("  #")[0].replace('"$@"', "").strip() for line in text.splitlines()]
+    return [" ".join(line.split()) for line in lines if line.startswith("halp ")]
+
+
+def test_readme_and_script_for_own_data_type_the_same_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme[readme.index("## Your own poses") : readme.index("## In somebody else's training loop")]
+    script = commands((ROOT / "examples" / "own_data.sh").read_text(encoding="utf-8"))
+    assert commands(section) == script
+    assert len(script) > 10
+
+
+@pytest.mark.slow
+def test_script_for_own_data_goes_from_recordings_to_answers(tmp_path: Path) -> None:
+    halp = tmp_path / "bin" / "halp"
+    halp.parent.mkdir()
+    halp.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from halp.cli import main; main()" "$@"\n')
+    halp.chmod(0o755)
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    script = str(ROOT / "examples" / "own_data.sh")
+    small = ["--set", "epochs=15", "batch_size=12", "encoder.hidden=24", "halp.start_epoch=8", "saving.every=15"]
+    done = subprocess.run(
+        ["bash", script, *small], capture_output=True, text=True, cwd=folder, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("mine.html", "found.html", "timeline.html", "groups.html", "compared.html", "vectors.csv"):
+        assert (folder / name).stat().st_size > 1000, name
+    assert {path.name for path in (folder / "my-encoder").iterdir()} >= {"config.json", "model.onnx", "README.md"}
+    segments = (folder / "segments.csv").read_text().splitlines()
+    assert segments[0] == "name,start,end,label,probability"
+    found = [line.split(",")[3] for line in segments[1:]]
+    assert set(found) & {"march", "wave", "squat"}

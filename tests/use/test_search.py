@@ -196,3 +196,18 @@ def test_public_names_are_the_words_of_the_command_line() -> None:
         assert getattr(halp, name) is not None
     for name in ("search", "segment", "cluster", "compare", "export", "finetune", "classify_fit", "classify_predict"):
         assert name in halp.__all__
+
+
+@pytest.mark.parametrize("cutting", [Cutting(), Cutting(0.7, 0.3, 30.0)], ids=["clips", "windows"])
+def test_vectors_of_a_store_are_the_same_by_index_as_clip_by_clip(
+    encoder: PackagedEncoder, store: Store, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = list(embed_blocks(encoder, store, cutting, batch_size=100, progress=False))
+    monkeypatch.setattr("halp.use.embed.fitting_store", lambda *_: None)
+    slow = list(embed_blocks(encoder, store, cutting, batch_size=100, progress=False))
+    for column in ("starts", "ends", "labels", "subjects"):
+        one, other = (np.concatenate([getattr(block, column) for block in blocks]) for blocks in (quick, slow))
+        assert np.allclose(one, other), column
+    assert [name for block in quick for name in block.names] == [name for block in slow for name in block.names]
+    vectors = [np.concatenate([block.vectors for block in blocks]) for blocks in (quick, slow)]
+    assert np.allclose(*vectors, atol=1e-5)

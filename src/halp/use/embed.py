@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,11 +12,13 @@ import torch
 
 from halp.augment import ClipPool, centre_views
 from halp.clips.clip import Clip
+from halp.clips.store import Store
 from halp.clips.windows import Cutting, squeeze_warning
 from halp.encoders.packaged import PackagedEncoder
 from halp.evaluation.features import evaluating
 from halp.progress import Bar, console
 from halp.use.sources import Source, describe_source, in_blocks, read_source
+from halp.use.store_embed import fitting_store, list_spans, store_vectors
 
 Vectors = npt.NDArray[np.float32]
 _FRAMES = 65_536  # frames held at once, unless one clip has more
@@ -45,6 +47,10 @@ def embed_blocks(
     progress: bool = True,
 ) -> Iterator[Block]:
     """Blocks of vectors of a source in its order."""
+    store = fitting_store(encoder, source)
+    if store is not None:
+        yield from embed_store(encoder, store, cutting, batch_size=batch_size, device=device, progress=progress)
+        return
     total = describe_source(source, format=format).recordings or 0
     before = ""
     lengths: list[int] = []
@@ -62,8 +68,41 @@ def embed_blocks(
             bar.advance(sum(one != other for one, other in pairwise(names)))
             before = names[-1]
             lengths += [len(clip.frames) for clip in clips]
+    if cutting is None or cutting.window is None:
+        _warn_of_squeezing(lengths, encoder)
+
+
+def embed_store(
+    encoder: PackagedEncoder,
+    store: Store,
+    cutting: Cutting | None = None,
+    *,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+) -> Iterator[Block]:
+    """Blocks of vectors of a store that the encoder reads as it is."""
+    cutting = cutting or Cutting()
+    found = list_spans(store, cutting)
+    with Bar("embedding", len(found.clip), shown=progress) as bar:
+        for rows, vectors in store_vectors(encoder, store, found, batch_size, device):
+            clips = found.clip[rows]
+            yield Block(
+                [str(store.names[clip]) for clip in clips],
+                found.start[rows],
+                found.end[rows],
+                store.labels[clips],
+                store.subjects[clips],
+                vectors,
+            )
+            bar.advance(len(clips))
+    if cutting.window is None:
+        _warn_of_squeezing(store.lengths.tolist(), encoder)
+
+
+def _warn_of_squeezing(lengths: Sequence[int], encoder: PackagedEncoder) -> None:
     warning = squeeze_warning(lengths, encoder.frames)
-    if warning and (cutting is None or cutting.window is None):
+    if warning:
         console.print(f"warning: {warning}", highlight=False, markup=False)
 
 
