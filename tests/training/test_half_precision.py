@@ -22,6 +22,7 @@ from halp.methods import MocoMethod, StepContext
 from halp.methods.base import Metrics
 from halp.training import Run, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
+from halp.training.manifest import identity_of, write_manifest
 
 
 @pytest.fixture
@@ -128,6 +129,7 @@ def test_checkpoint_without_a_scaler_goes_on_with_a_fresh_one(
     state = json.loads(file.read_text())
     del state["scaler"]
     file.write_text(json.dumps(state))
+    write_manifest(file.parent, file.parent.name, state, identity_of(run.path))
     train(tiny, store, run.path, resume=True, until=2)
     assert scaler(run.path)["scale"] * 2 ** skips(run, after=state["step"]) == 2.0**16
 

@@ -1,4 +1,4 @@
-"""Checkpoints: folders of safetensors and JSON, whole or absent, each with the fingerprints of its parts."""
+"""Checkpoints: folders of safetensors and JSON, whole or absent, each with a manifest of its parts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from halp.clips.partial import put_in_place
 from halp.errors import InputError
-from halp.files import read_json, sha256, sync_folder, write_json
+from halp.files import sync_folder, write_json
 from halp.methods.base import Method
 from halp.progress import console
-
-FORMAT = 1
+from halp.training.manifest import FORMAT, STATE, check_manifest, folder_name, identity_of, write_manifest
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,21 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write `folder/step-…`, flushed and renamed into place, then drop all but the newest `keep`."""
-    step = int(checkpoint.state["step"])
-    final = folder / f"step-{step:09d}"
-    partial = folder / f".{final.name}.partial"
+    name = folder_name(int(checkpoint.state["step"]))
+    final, partial = folder / name, folder / f".{name}.partial"
     try:
         for leftover in folder.glob(".step-*.partial"):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         parts = {"model.safetensors": checkpoint.model, "optimiser.safetensors": checkpoint.optimiser}
-        for name, tensors in parts.items():
-            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, partial / name)
-            with open(partial / name, "rb") as file:
+        for part, tensors in parts.items():
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, partial / part)
+            with open(partial / part, "rb") as file:
                 os.fsync(file.fileno())
-        hashes = {name: sha256(partial / name) for name in parts}
-        write_json(partial / "state.json", {"format": FORMAT, **checkpoint.state, "files": hashes})
+        write_json(partial / STATE, {**checkpoint.state, "format": FORMAT})
+        write_manifest(partial, name, checkpoint.state, identity_of(folder.parent))
         sync_folder(partial)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(partial, final)
+        put_in_place(partial, final)
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -68,15 +66,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint after comparing the fingerprints of its parts."""
-    state = read_json(path / "state.json")
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise InputError(f"checkpoint '{path}' is of another format than {FORMAT}, which this version of halp reads")
+    """Read one checkpoint after its manifest was compared with its parts and with the run that it lies in."""
+    state = check_manifest(path, identity_of(path.parent.parent))
     tensors = {}
-    for name, expected in state["files"].items():
+    for name in ("model.safetensors", "optimiser.safetensors"):
         try:
-            if sha256(path / name) != expected:
-                raise InputError(f"checkpoint '{path}' is damaged: {name} is not what was written; use an earlier one")
             tensors[name] = load_file(path / name)
         except (OSError, SafetensorError) as error:
             raise InputError(f"checkpoint '{path}' is damaged: {name} cannot be read ({error})") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from torch import Tensor
 from halp._version import __version__
 from halp.augment import ViewSettings
 from halp.clips.normalise import AUTHORS
+from halp.clips.readers.text import shown
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
+from halp.files import atomic_path
 from halp.methods import ContrastSettings
 from halp.skeleton import Topology, get_topology
 from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
@@ -31,6 +34,7 @@ from halp.training.run import Run, build_method, open_run, start_folder
 SUFFIXES = {"joint": "", "motion": "_motion", "bone": "_bone"}
 SIDES = {"query": "q", "key": "k"}
 _GRU = re.compile(r"encoder\.gru\.(weight|bias)_(ih|hh)_l(\d+)(_reverse)?")
+_MOST_TENSORS, _MOST_LAYERS = 10_000, 64
 _HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
 
 
@@ -67,7 +71,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     if not streams or streams[0] != "joint":
         raise InputError(
             f"'{source}' holds no encoder in the authors' layout (encoder_q.fc.2.weight is missing); "
-            f"its first tensors are {', '.join(list(tensors)[:3])}"
+            f"its first tensors are {', '.join(map(shown, list(tensors)[:3]))}"
         )
     shape = _shape(tensors, source)
     persons, rest = divmod(shape.inputs, len(topology) * topology.dimensions)
@@ -135,10 +139,11 @@ def to_authors(run: Run, out: Path) -> Path:
         "state": {i: {"momentum_buffer": renamed[name]} for i, name in enumerate(parameters) if name in renamed},
         "param_groups": [{**group, "params": list(range(len(parameters)))}],
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    torch.save({"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial)
-    os.replace(partial, out)
+    try:
+        with atomic_path(out) as partial:
+            torch.save({"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
+        raise InputError(f"'{out}' cannot be written ({_reason(error)}); choose another place") from error
     return out
 
 
@@ -149,18 +154,29 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             warnings.simplefilter("ignore")  # about unusual pickles: they are refused or read, nothing between
             saved = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file can fail in any way, and none of them is our user's business
-        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"'{source}' cannot be loaded as tensors alone ({reason}); it is damaged, no checkpoint, or wants to run code"
+            f"'{source}' cannot be loaded as tensors alone ({_reason(error)}); it is damaged, not a checkpoint, or wants to "
+            "run code"
         ) from error
     state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise InputError(f"'{source}' holds no state_dict; it is no checkpoint in the authors' format")
+        raise InputError(f"'{source}' holds no state_dict; it is not a checkpoint in the authors' format")
     tensors = {name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)}
+    if len(state) > _MOST_TENSORS:
+        raise InputError(f"'{source}' holds {len(state)} tensors, more than any encoder in the authors' format has")
     for name, value in tensors.items():
+        if value.layout != torch.strided or not 0 < value.nbytes <= value.untyped_storage().nbytes():
+            raise InputError(f"'{source}' is damaged: {shown(name)} is empty, or larger than the numbers it holds")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise InputError(f"'{source}' is of no use: {name} holds numbers that are not finite")
+            raise InputError(f"'{source}' is of no use: {shown(name)} holds numbers that are not finite")
     return saved, tensors
+
+
+def _reason(error: Exception) -> str:
+    """What a library said, on one line, without the codes that colour terminals, cut between words."""
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error))
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return textwrap.shorten("".join(sign for sign in first if sign.isprintable()), 120, placeholder=" …")
 
 
 def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
@@ -170,7 +186,14 @@ def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
         inputs = tensors["encoder_q.encoder.gru.weight_ih_l0"].shape[1]
         dimension, queue = tensors["encoder_q.fc.2.weight"].shape[0], tensors["queue"].shape[1]
     except (KeyError, IndexError) as error:
-        raise InputError(f"'{source}' is no whole checkpoint in the authors' format: {error} is missing") from error
+        raise InputError(f"'{source}' is not a whole checkpoint in the authors' format: {error} is missing") from error
+    # What a checkpoint declares must not cost more than the numbers it holds: each side holds all of these.
+    needed = max(6 * hidden * hidden * layers, 6 * hidden * inputs, dimension * hidden, dimension * queue)
+    if layers > _MOST_LAYERS or needed > 4 * sum(value.numel() for value in tensors.values()):
+        raise InputError(
+            f"'{source}' does not fit together: {layers} layers of {hidden} units with {dimension} outputs and a queue of "
+            f"{queue} are more than its tensors hold"
+        )
     return Shape(inputs, hidden, layers, dimension, queue, "encoder_q.input_norm.weight" in tensors)
 
 

@@ -45,8 +45,17 @@ from halp.training.devices import launch, make_pool, reuse_memory
 from halp.training.divergence import dump_step
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
-from halp.training.records import RunRecords, truncate_records
-from halp.training.run import Run, build_method, check_same, create_run, find_checkpoint, open_run, peak_memory
+from halp.training.records import RunRecords, truncate_records, writing
+from halp.training.run import (
+    Run,
+    build_method,
+    check_same,
+    create_run,
+    find_checkpoint,
+    locked_run,
+    open_run,
+    peak_memory,
+)
 from halp.training.stopping import graceful_shutdown
 
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
@@ -78,9 +87,10 @@ def pretrain(
     """
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
-    trainer.open(resume, fork)
-    trainer.set_up(compile)
-    trainer.train(min(recipe.epochs, until or recipe.epochs))
+    with locked_run(Path(path), trainer.first_rank):
+        trainer.open(resume, fork)
+        trainer.set_up(compile)
+        trainer.train(min(recipe.epochs, until or recipe.epochs))
     return trainer.run
 
 
@@ -126,7 +136,9 @@ class Trainer:
             else:  # it was killed before it had saved anything
                 self._start_from((self.run.info.get("forked") or {}).get("from"))
             if self.first_rank:
-                truncate_records(self.run.path, self.step)
+                self._say_threads()
+                with writing(self.run):
+                    truncate_records(self.run.path, self.step)
             return
         self._start_from(
             fork
@@ -137,6 +149,15 @@ class Trainer:
             create_run(self.path, self.recipe, self.store, **forked)
         self.fabric.barrier()
         self.run = open_run(self.path)
+
+    def _say_threads(self) -> None:
+        """Sums of several threads are added in another order: equal up to rounding, not to the bit."""
+        before = (self.run.info.get("hardware") or {}).get("threads")
+        if before is not None and before != torch.get_num_threads():
+            console.print(
+                f"[yellow]note:[/] this run began with {before} threads per process and resumes with "
+                f"{torch.get_num_threads()}: results agree up to rounding, not to the bit (set OMP_NUM_THREADS={before})"
+            )
 
     def _start_from(self, fork: str | os.PathLike[str] | None) -> None:
         if fork is not None:

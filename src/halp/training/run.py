@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from halp.encoders import ENCODERS
 from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped, load_package
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
+from halp.locks import locked
 from halp.methods import METHODS, TERMS, BuildContext, Method
 from halp.plugins import plugins_of, require_plugins
 from halp.sampling import generator
@@ -123,6 +125,7 @@ def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
         )
     info = {
         "halp": __version__,
+        "id": secrets.token_hex(8),
         "command": sys.argv,
         "versions": {name: metadata.version(name) for name in ("torch", "numpy", "lightning-fabric", "safetensors")},
         "python": platform.python_version(),
@@ -159,8 +162,26 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     if not folder.holds_run():
         raise InputError(f"'{path}' is not a run folder (it has no run.json); make one with `halp pretrain`")
     info = read_json(folder.info_file)
+    _check_info(folder.path, info)
     require_plugins(info.get("plugins", {}), (METHODS, TERMS, ENCODERS, AUGMENTATIONS), f"run '{path}'")
     return Run(folder.path, load_recipe(folder.recipe_file, saved=True), info)
+
+
+def _check_info(path: Path, info: Any) -> None:
+    """Raise where `run.json` lacks what a run is rebuilt from."""
+    data = info.get("data") if isinstance(info, dict) else None
+    sound = (
+        isinstance(data, dict)
+        and isinstance(data.get("hash"), str)
+        and type(data.get("persons")) is int
+        and isinstance(data.get("normalisation"), list)
+        and isinstance(data.get("topology"), dict)
+        and isinstance(info.get("plugins", {}), dict)
+    )
+    if not sound:
+        raise InputError(
+            f"run '{path}' is damaged: run.json does not say what it was trained on; restore it from a copy"
+        )
 
 
 def check_same(run: Run, recipe: Recipe, store: Store) -> None:
@@ -204,6 +225,20 @@ def load_encoder(run_or_package: str | os.PathLike[str], stream: str | None = No
 
 
 @contextmanager
+def locked_run(path: Path, first_rank: bool) -> Iterator[None]:
+    """Own the run folder `path` while the body trains it; other processes of the same job are let through.
+
+    The lock lies beside the folder, so that a copied or moved run takes none with it.
+    """
+    if not first_rank:
+        yield
+        return
+    real = Path(os.path.realpath(path))
+    with locked(real.with_name(f".{real.name}.lock"), f"run '{path}'"):
+        yield
+
+
+@contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Weights drawn inside depend on the seed alone, and the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
@@ -215,8 +250,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Whole lines of a JSON-lines file; a last line that was cut off is passed over."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines if line]
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' is damaged ({error}); restore it from a copy or remove it") from error
 
 
 def peak_memory() -> int:
