@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,12 +24,13 @@ ABSENT = "absent"
 class Scenario:
     """`begin` makes the old state of a folder, `act` writes the new one, `state` tells what a reader finds there.
 
-    `state` raises where a reader would stumble. `hidden` names what may stay behind a crash until somebody clears it away.
+    `state` raises where a reader would stumble. A writer by `best_effort` warns instead of failing, as a cache does.
     """
 
     begin: Callable[[Path], None]
     act: Callable[[Path], None]
     state: Callable[[Path], str]
+    best_effort: bool = False
 
 
 def clip(seed: int, name: str) -> Clip:
@@ -87,8 +86,14 @@ def write_report(folder: Path, text: str) -> None:
     report.save(folder / "report.html")
 
 
-def scenarios() -> dict[str, Scenario]:
-    """All writers by name."""
+def scenario_of(name: str) -> Scenario:
+    """The writer of that name; torch is loaded only where it is needed, since every fault costs a process."""
+    found = data_scenarios()
+    return found[name] if name in found else training_scenarios()[name]
+
+
+def data_scenarios() -> dict[str, Scenario]:
+    """Writers of data and reports by name."""
     return {
         "a new store": Scenario(nothing, lambda folder: write_store(folder / "store", 1), store_state),
         "a store that replaces another": Scenario(
@@ -109,14 +114,11 @@ def scenarios() -> dict[str, Scenario]:
             lambda folder: write_report(folder, "new"),
             file_state("report.html"),
         ),
-        **training_scenarios(),
     }
 
 
 def training_scenarios() -> dict[str, Scenario]:
-    """Writers of the training: checkpoints, the run folder, results, cached features."""
-    return {}
+    """Writers of the training: checkpoints, the run folder, its records, cached features. They need torch."""
+    from faults import training
 
-
-def as_json(data: Any) -> str:
-    return json.dumps(data, sort_keys=True)
+    return training.scenarios()

@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-SAMPLE = 24
+SAMPLE = 12
 WRITERS = (
     "a new store",
     "a store that replaces another",
     "a split added to a store",
     "an interchange file",
     "a report",
+    "a checkpoint",
+    "the only checkpoint written again",
+    "a run folder",
+    "records of a resumed run",
+    "cached features",
 )
 
 

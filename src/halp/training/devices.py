@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +35,11 @@ class MixedPrecisionKeepInputs(MixedPrecision):
 
     def convert_input(self, data: Any) -> Any:
         return data
+
+
+def restarted(run: Path) -> bool:
+    """Whether a launcher started this process again after it had lost one, and there is a run to resume."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0") and (run / "run.json").exists()
 
 
 def launch(

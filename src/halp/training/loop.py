@@ -41,7 +41,7 @@ from halp.training.checkpoint import (
     save_checkpoint,
     scaler_state,
 )
-from halp.training.devices import launch, make_pool, reuse_memory
+from halp.training.devices import launch, make_pool, restarted, reuse_memory
 from halp.training.divergence import dump_step
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
@@ -84,11 +84,12 @@ def pretrain(
     it returns go to `online.jsonl`. `devices` are the arguments of `halp.training.devices.launch`: accelerator, devices,
     nodes, strategy, precision. On several devices the batch is split and the result is that of one.
     In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is not a number ends a run.
+    A launcher that starts its processes again after one was lost (torchrun `--max-restarts`) resumes the run by itself.
     """
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
     with locked_run(Path(path), trainer.first_rank):
-        trainer.open(resume, fork)
+        trainer.open(resume or restarted(Path(path)), fork)
         trainer.set_up(compile)
         trainer.train(min(recipe.epochs, until or recipe.epochs))
     return trainer.run

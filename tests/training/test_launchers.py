@@ -1,0 +1,167 @@
+"""The documented ways to start several processes, with real ones: torchrun, SLURM's variables, processes that are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from jobs import final_files
+
+from halp.clips.store import Store
+from halp.training import load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+
+# the command with a pause in every step, and each process leaving its number
+SLOW = """
+import os, sys, time
+from pathlib import Path
+import halp.training.loop as loop
+from halp.cli import main
+Path(os.environ["PIDS"], f"{os.environ['RANK']}-{os.getpid()}").write_text("")
+step = loop.Trainer._train_step
+def slowly(*given):
+    time.sleep(0.15)
+    return step(*given)
+loop.Trainer._train_step = slowly
+main(sys.argv[1:])
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def arguments(store: Store, run: Path, settings: tuple[str, ...]) -> list[str]:
+    return [
+        "pretrain",
+        "small",
+        "--data",
+        str(store.path),
+        "--run",
+        str(run),
+        "--accelerator",
+        "cpu",
+        "--set",
+        *settings,
+    ]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+@pytest.mark.slow
+def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
+    command = [*launcher, "-m", "--", "halp", *arguments(store, tmp_path / "run", (*tiny, "epochs=1"))]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
+
+
+@pytest.mark.slow
+def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    port, jobs = str(free_port()), []
+    command = [sys.executable, "-m", "halp", *arguments(store, tmp_path / "run", (*tiny, "epochs=1")), "--devices", "2"]
+    for rank in ("0", "1"):
+        slurm = {
+            "SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2",
+            "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost",
+            "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        jobs.append(subprocess.Popen(command, env=environment(**slurm), stderr=subprocess.PIPE, text=True))
+    answers = [job.communicate(timeout=240)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], answers
+    assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
+
+
+def lost(pids: Path, rank: int, run: Path, steps: int) -> int:
+    """Kill the first process of a rank once the run has checkpoints; returns its number."""
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        found = sorted(pids.glob(f"{rank}-*"))
+        saved = list_checkpoints(run / "checkpoints") if run.exists() else []
+        if found and saved and int(saved[-1].name.removeprefix("step-")) >= steps:
+            process = int(found[0].name.partition("-")[2])
+            os.kill(process, signal.SIGKILL)
+            return process
+        time.sleep(0.05)
+    raise AssertionError("the run does not get on")
+
+
+@pytest.mark.slow
+def test_job_that_loses_a_process_resumes_by_itself_in_the_same_bits(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    settings = (*tiny, "saving.steps=2")
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "pids").mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command = [*launcher, "--master-port", str(free_port()), "--", str(tmp_path / "slow.py")]
+    runs = {}
+    for name in ("whole", "lost"):
+        given = arguments(store, tmp_path / name, settings)
+        job = subprocess.Popen(
+            [*command, *given], env=environment(PIDS=str(tmp_path / "pids")), stderr=subprocess.DEVNULL
+        )
+        if name == "lost":
+            lost(tmp_path / "pids", 1, tmp_path / name, 4)
+        assert job.wait(timeout=240) == 0
+        for file in (tmp_path / "pids").iterdir():
+            file.unlink()
+        runs[name] = final_files(tmp_path / name)
+    assert runs["whole"] == runs["lost"]
+
+
+@pytest.mark.slow
+def test_job_that_loses_a_machine_continues_with_the_other(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    settings = (*tiny, "saving.steps=2")
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "pids").mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1"]
+    launcher += ["--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-id", "job", "--local-addr", "127.0.0.1"]
+    launcher += [
+        "--rdzv-endpoint",
+        f"127.0.0.1:{free_port()}",
+        "--rdzv-conf",
+        "last_call_timeout=5,keep_alive_interval=1",
+    ]
+    command = [*launcher, "--", str(tmp_path / "slow.py"), *arguments(store, tmp_path / "run", settings)]
+    given = environment(PIDS=str(tmp_path / "pids"))
+    first = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
+    time.sleep(1.0)
+    second = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 150
+        while len(list((tmp_path / "pids").iterdir())) < 2 or not list_checkpoints(tmp_path / "run" / "checkpoints"):
+            assert time.monotonic() < deadline, "the two machines do not find each other"
+            time.sleep(0.05)
+        os.killpg(second.pid, signal.SIGKILL)  # agent and worker at once: what a machine that goes down looks like
+        assert first.wait(timeout=300) == 0
+    finally:
+        for job in (first, second):
+            job.kill()
+            job.wait()
+    made = open_run(tmp_path / "run")
+    assert made.info["finished"]["processes"] == 1
+    alone = pretrain(load_recipe("small", settings), store, tmp_path / "alone", progress=False, accelerator="cpu")
+    one, other = (newest_checkpoint(run.checkpoints).model for run in (made, alone))
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-4)
