@@ -21,7 +21,7 @@ from torch import Tensor
 from halp._version import __version__
 from halp.augment import ViewSettings
 from halp.clips.normalise import AUTHORS
-from halp.clips.readers.text import shown
+from halp.clips.text_files import shown
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.files import atomic_path
