@@ -171,3 +171,12 @@ def test_a_wrist_and_a_hand_that_are_both_missing_are_missing() -> None:
     source = topology_for([joint for joint in get_topology("body-16").joints if joint != "wrist_left"], 3)
     with pytest.raises(InputError, match="it has no wrist_left;"):
         map_joints(np.ones((1, 1, 15, 3), dtype=np.float32), source, get_topology("body-16"))
+
+
+def test_a_joint_at_the_origin_counts_when_others_derive_from_it() -> None:
+    coco, target = get_topology("openpose-25"), get_topology("kinect-v1-2d")
+    frames = np.random.default_rng(0).uniform(1, 2, (3, 1, 25, 2)).astype(np.float32)
+    centred = frames - frames[:, :, [coco.index("hip_center")]]
+    expected = map_joints(frames, coco, target) - frames[:, :, [coco.index("hip_center")]]
+    np.testing.assert_allclose(map_joints(centred, coco, target, origin="hip_center"), expected, atol=1e-6)
+    assert not map_joints(centred, coco, target)[:, 0, target.index("spine")].any()

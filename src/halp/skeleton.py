@@ -123,11 +123,14 @@ def joint_recipes(source: Topology, target: Topology) -> dict[str, dict[str, flo
     return {joint: {source.joints[i]: float(row[i]) for i in np.flatnonzero(row)} for joint, row in rows}
 
 
-def map_joints(frames: npt.NDArray[np.float32], source: Topology, target: Topology) -> npt.NDArray[np.float32]:
+def map_joints(
+    frames: npt.NDArray[np.float32], source: Topology, target: Topology, *, origin: str = ""
+) -> npt.NDArray[np.float32]:
     """Frames `(…, V, C)` of `source` as frames `(…, W, C)` of `target`, by joint name.
 
     A joint that `source` lacks is the mean of others where `halp.topologies.DERIVED` knows how (the centre of the hips, of
-    the shoulders, the spine, …); it is missing (zero) wherever one of those is.
+    the shoulders, the spine, …); it is missing (zero) wherever one of those is. `origin` is the joint that the frames were
+    centred on, which lies at zero and is there all the same.
 
     >>> frames = np.ones((1, 1, 17, 2), dtype=np.float32)
     >>> map_joints(frames, get_topology("coco-17"), get_topology("kinect-v1-2d")).shape
@@ -143,7 +146,10 @@ def map_joints(frames: npt.NDArray[np.float32], source: Topology, target: Topolo
     for joint, row in enumerate(weights):
         parts = np.flatnonzero(row)
         if len(parts) > 1:
-            there = (frames[..., parts, :] != 0).any(axis=-1).all(axis=-1)[..., None]
+            seen = (frames[..., parts, :] != 0).any(axis=-1)
+            if origin in source.joints and source.index(origin) in parts:
+                seen[..., parts.tolist().index(source.index(origin))] |= (frames != 0).any(axis=(-2, -1))
+            there = seen.all(axis=-1)[..., None]
             mapped[..., joint, :] = np.where(there, np.einsum("...vc,v->...c", frames[..., parts, :], row[parts]), 0)
     return mapped
 

@@ -138,3 +138,13 @@ def test_patterns_that_do_not_fit_are_refused(pattern: str, message: str, own: P
 def test_a_table_that_is_not_there_says_so(own: Path) -> None:
     with pytest.raises(InputError, match="there is no table"):
         made(own, labels=own / "nothing.csv")
+
+
+def test_a_table_may_lie_among_the_recordings(tmp_path: Path) -> None:
+    from reader_samples import write_deeplabcut
+
+    write_deeplabcut(tmp_path)
+    (tmp_path / "a_meta.csv").write_text("name,label\nmouseDLC_resnet50,groom\n")
+    manifest = prepare("auto", tmp_path, tmp_path / "store", labels=tmp_path / "a_meta.csv", progress=False)
+    assert (manifest.clips, manifest.dropped) == (1, [])
+    assert open_store(tmp_path / "store").class_names == ["groom"]

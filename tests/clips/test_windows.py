@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clip_samples import make_store, write_pku
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reader_samples import BVH, write_mediapipe
 
@@ -21,6 +21,7 @@ from halp.errors import InputError
 from halp.skeleton import KINECT_V1
 
 
+@settings(deadline=None, max_examples=300)
 @given(st.integers(1, 500), st.floats(1, 120), st.floats(0.1, 5), st.floats(0.1, 5))
 def test_windows_are_equally_long_in_order_and_reach_the_last_frame(
     length: int, fps: float, window: float, stride: float
@@ -122,9 +123,9 @@ def test_recordings_come_alike_from_files_and_from_a_store(tmp_path: Path) -> No
     prepare("auto", tmp_path / "own", tmp_path / "store", fps=30, normalisation=(), progress=False)
     assert is_store(tmp_path / "store")
     assert not is_store(tmp_path / "own")
-    settings = {"window": 1, "stride": 0.5, "fps": 30, "normalise": ()}
-    files = list(read_recordings(tmp_path / "own", **settings))
-    kept = list(read_recordings(tmp_path / "store", **settings))
+    cut = {"window": 1, "stride": 0.5, "fps": 30, "normalise": ()}
+    files = list(read_recordings(tmp_path / "own", **cut))
+    kept = list(read_recordings(tmp_path / "store", **cut))
     assert [one[:3] for one in files] == [one[:3] for one in kept]
     assert [one[0] for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
     for one, other in zip(files, kept):

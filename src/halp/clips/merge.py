@@ -56,7 +56,7 @@ def merge(
             for index in range(len(store)):
                 frames = store.clip(index)
                 if target != store.topology:
-                    frames = map_joints(frames, store.topology, target)
+                    frames = map_joints(frames, store.topology, target, origin=store.origin_joint)
                 writer.add(
                     Clip(
                         frames,

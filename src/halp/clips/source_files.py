@@ -7,6 +7,8 @@ import os
 import stat
 import tokenize
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,20 @@ from halp.errors import InputError
 
 MIB = 2**20
 TEXT_LIMIT = 256 * MIB
+
+
+# Files that lie among the recordings and are none, such as a table of labels.
+_left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordings", default=frozenset())
+
+
+@contextmanager
+def leaving_out(*paths: Path | None) -> Iterator[None]:
+    """Inside, `walk` passes over these files."""
+    token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
 
 
 def walk(root: Path) -> Iterator[Path]:
@@ -44,7 +60,10 @@ def walk(root: Path) -> Iterator[Path]:
         seen.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not leads_out(Path(folder, name), inside))
         paths = (Path(folder, name) for name in sorted(files) if not name.startswith("."))
-        yield from (path for path in paths if not leads_out(path, inside))
+        skipped = _left_out.get()
+        yield from (
+            path for path in paths if not leads_out(path, inside) and not (skipped and path.resolve() in skipped)
+        )
 
 
 def leads_out(path: Path, folder: Path) -> bool:

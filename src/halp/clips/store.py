@@ -102,6 +102,11 @@ class Store:
         return list(self.header["normalisation"])
 
     @property
+    def origin_joint(self) -> str:
+        """The joint that all clips are centred on, which lies at zero without being missing; empty where there is none."""
+        return self.topology.centre if "centre" in self.normalisation else ""
+
+    @property
     def hash(self) -> str:
         """Fingerprint of frames and index; results carry it."""
         return str(self.header["hash"])

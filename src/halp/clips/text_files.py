@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,6 +225,18 @@ def _as_number(cell: str) -> int | float | str:
         return cell
 
 
+def _doubled_header(path: Path, where: str, header: Sequence[str]) -> InputError:
+    """What to say about a header in which a name comes twice: of DeepLabCut, none at all, or a slip."""
+    if header[0] in ("scorer", "individuals", "bodyparts"):
+        return problem(path, where, "this is a table of DeepLabCut", "prepare it with the format deeplabcut")
+    twice = next(name for name in header if header.count(name) > 1)
+    if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|nan|", cell) for cell in header):
+        return problem(
+            path, where, "it holds numbers and no names of columns", "add a header line that names the joints"
+        )
+    return problem(path, where, f"column {shown(twice)} comes twice", "rename one of the two")
+
+
 def read_table(path: Path) -> Table:
     """A CSV file with a header line; the separator is a comma, a semicolon or a tab."""
     text = read_text(path)
@@ -245,6 +258,5 @@ def read_table(path: Path) -> Table:
         raise problem(path, "", "there is no row below the header", "fetch it again or leave it out")
     header = [name.lower() for name in rows[0]]
     if len(set(header)) != len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        raise problem(path, f"line {lines[0]}", f"column {shown(twice)} comes twice", "rename one of the two")
+        raise _doubled_header(path, f"line {lines[0]}", header)
     return Table(path, dict(zip(header, zip(*rows[1:]))), lines[1:], dict(zip(header, rows[0])))

@@ -131,7 +131,8 @@ def clip_pool(
         steps, source = clips.normalisation, clips.topology
         pool = ClipPool.from_store(clips, device)
         if source.joints != encoder.topology.joints:
-            mapped = np.ascontiguousarray(map_joints(pool.frames.cpu().numpy(), source, encoder.topology))
+            whole = pool.frames.cpu().numpy()
+            mapped = np.ascontiguousarray(map_joints(whole, source, encoder.topology, origin=clips.origin_joint))
             pool = ClipPool(torch.from_numpy(mapped).to(device), pool.offsets, pool.lengths, pool.device)
         if encoder.normalisation and list(steps) != encoder.normalisation:
             raise InputError(

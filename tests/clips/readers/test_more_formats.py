@@ -318,3 +318,13 @@ def test_a_table_whose_classes_alternate_is_refused(tmp_path: Path) -> None:
     path.write_text("\n".join([head, *mixed]) + "\n")
     with pytest.raises(InputError, match="the class changes 23 times in 24 rows"):
         read_all("mediapipe", path)
+
+
+def test_a_wrong_format_by_name_points_to_the_right_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="prepare it with the format deeplabcut"):
+        get_reader("csv").info(write_deeplabcut(tmp_path))
+    (tmp_path / "bare.csv").write_text("0.5,0.5,1\n0.4,0.4,2\n")
+    with pytest.raises(InputError, match="numbers and no names of columns"):
+        get_reader("mediapipe").info(tmp_path / "bare.csv")
+    with pytest.raises(InputError, match="prepare it with the format h36m"):
+        get_reader("interchange").info(write_h36m(tmp_path))

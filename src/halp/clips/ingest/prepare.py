@@ -24,6 +24,7 @@ from halp.clips.ingest.manifest import Manifest
 from halp.clips.ingest.pipeline import Outcome, Pipeline
 from halp.clips.ingest.recordings import nothing_usable, open_source
 from halp.clips.readers import Dropped, Item
+from halp.clips.source_files import leaving_out
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
 from halp.clips.tags import make_tagger
@@ -74,9 +75,11 @@ def prepare(
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     cutting = Cutting(window, stride, fps)
     target = None if topology is None else find_topology(topology)
-    plan, items = open_source(source, format, cutting, normalisation, target, options=options)
+    table = None if labels is None else Path(labels)
+    with leaving_out(table):
+        plan, items = open_source(source, format, cutting, normalisation, target, options=options)
+        tagger = make_tagger(source, table, path)
     items, info = items[:limit], plan.info
-    tagger = make_tagger(source, None if labels is None else Path(labels), path)
     class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
     manifest = Manifest(plan.reader.name, source.name, recorded)

@@ -174,7 +174,7 @@ def _from_store(
         if persons is not None and frames.shape[1] > persons:
             frames, _ = keep_most_moving(frames, persons)
         if mapped and target is not None:
-            frames = map_joints(frames, store.topology, target)
+            frames = map_joints(frames, store.topology, target, origin=store.origin_joint)
         clip = Clip(
             frames,
             str(store.names[index]),

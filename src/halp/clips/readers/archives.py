@@ -79,6 +79,11 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise InputError(f"'{path}' is not a whole .npz file ({reason}); fetch or write it again") from error
 
 
+def _objects(path: Path, name: str, human36m: bool) -> InputError:
+    what = f"'{path}', array '{name.removesuffix('.npy')[:60]}': it holds Python objects, which are not read from here"
+    return InputError(f"{what}; {'prepare it with the format h36m' if human36m else 'save plain arrays of numbers'}")
+
+
 def _too_large(path: Path) -> InputError:
     allowed = expansion_limit(os.path.getsize(path)) // MIB
     return InputError(
@@ -95,7 +100,8 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
         shape, fortran, dtype = _header(file)
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
-            raise ValueError(f"{member.filename[:60]} holds objects, which are not read")
+            human = member.filename.startswith(("positions_3d", "positions_2d"))
+            raise _objects(path, member.filename, human)
         if dtype.itemsize == 0 and size == 0:
             return np.empty(shape, dtype)
         if file.tell() + size != member.file_size:

@@ -150,7 +150,10 @@ def write_interchange(
 def _only_file(path: Path) -> Path:
     files = find_files(path, ".npz")
     if len(files) > 1:
-        raise problem(path, "", f"it holds {len(files)} .npz files", "prepare them one by one and merge the stores")
+        remedy = (
+            "prepare those that halp wrote one by one and merge the stores; for other .npz files use the format auto"
+        )
+        raise problem(path, "", f"it holds {len(files)} .npz files", remedy)
     return files[0]
 
 
