@@ -38,7 +38,7 @@ def evaluate(
     Args:
         run: the run folder; results are saved in its results/.
         data: the store to evaluate on (default: the one it was trained on); joints are mapped by name.
-        protocol: knn, linear, semi, finetune, ensemble, retrieval.
+        protocol: knn, linear, ridge, semi, finetune, ensemble, retrieval, or one of a plugin.
         split: splits of the store (default: the one it was trained on; folds where the store has none).
         stream: which stream's encoder.
         seed: the first seed, of classifiers and of draws of labels.
