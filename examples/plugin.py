@@ -54,11 +54,11 @@ class PlaneEncoder(nn.Module):
         super().__init__()
         self.output_size = settings.width
         self.layers = nn.Sequential(
-            nn.Conv2d(topology.dimensions, settings.width, 3, padding=1),
+            nn.Conv2d(topology.dimensions, settings.width, 3, padding=1, bias=False),
             nn.BatchNorm2d(settings.width),
             nn.ReLU(),
             nn.Dropout(settings.dropout),
-            nn.Conv2d(settings.width, settings.width, 3, stride=2, padding=1),
+            nn.Conv2d(settings.width, settings.width, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(settings.width),
             nn.ReLU(),
         )
