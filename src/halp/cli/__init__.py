@@ -12,7 +12,7 @@ import tyro
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify, movements  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process
 from halp.errors import InputError
 

@@ -144,7 +144,16 @@ def load_package(path: str | os.PathLike[str], stream: str | None = None) -> Pac
     weights = _read_weights(path, config)
     try:
         encoder = _build(config, weights)
-    except (InputError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+    except (
+        InputError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        OverflowError,
+    ) as error:
         what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"package '{path}': config.json does not fit ({what}); export it again") from error
     if stream is not None and stream != encoder.stream:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -112,10 +113,13 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             tensors["similarities"].astype(np.float64),
         )
         cutting = Cutting(**config["windows"])
-    except (InputError, OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        facts = [config["assessment"], config["labelled"]]
+        if not all(isinstance(fact, dict) for fact in facts) or not math.isfinite(classifier.threshold):
+            raise InputError("assessment, labelled or threshold is not what it should be")
+    except (InputError, OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"model '{path}' is damaged ({what}); fit it again") from error
-    return Model(encoder, classifier, cutting, dict(config.get("assessment") or {}), dict(config.get("labelled") or {}))
+    return Model(encoder, classifier, cutting, *facts)
 
 
 def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
