@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from halp.cores import side_by_side
+from halp.cores import run_in_threads
 from halp.encoders.gru import GRUEncoder
 from halp.methods.momentum import ProjectedEncoder, encode_all
 
@@ -24,17 +24,17 @@ def cores(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_results_come_in_order_and_every_task_has_its_share(cores: int) -> None:
-    found = side_by_side([lambda i=i: (i, torch.get_num_threads(), threading.get_ident()) for i in range(3)])
+    found = run_in_threads([lambda i=i: (i, torch.get_num_threads(), threading.get_ident()) for i in range(3)])
     assert [i for i, *_ in found] == [0, 1, 2]
     expected = cores if cores == 1 else max(1, cores // 3)
     assert {share for _, share, _ in found} == {expected}
     assert (found[0][2] == threading.get_ident()) == (cores == 1)
     assert torch.get_num_threads() == cores
-    assert side_by_side([]) == []
+    assert run_in_threads([]) == []
 
 
 def test_threads_that_others_start_later_have_all_cores(cores: int) -> None:
-    side_by_side([torch.get_num_threads] * 2)
+    run_in_threads([torch.get_num_threads] * 2)
     seen: list[int] = []
     other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     other.start()
@@ -43,30 +43,30 @@ def test_threads_that_others_start_later_have_all_cores(cores: int) -> None:
 
 
 def test_tasks_may_divide_their_work_again(cores: int) -> None:
-    inner = [partial(side_by_side, [lambda i=i, j=j: 10 * i + j for j in range(2)]) for i in range(3)]
-    assert side_by_side(inner) == [[0, 1], [10, 11], [20, 21]]
+    inner = [partial(run_in_threads, [lambda i=i, j=j: 10 * i + j for j in range(2)]) for i in range(3)]
+    assert run_in_threads(inner) == [[0, 1], [10, 11], [20, 21]]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_gradients_are_wanted_there_as_they_are_here(cores: int, wanted: bool) -> None:
     with torch.set_grad_enabled(wanted):
-        assert side_by_side([torch.is_grad_enabled] * 2) == [wanted] * 2
+        assert run_in_threads([torch.is_grad_enabled] * 2) == [wanted] * 2
 
 
 def test_what_goes_wrong_there_is_raised_here(cores: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        side_by_side([lambda: 1 / 1, lambda: 1 / 0])
-    assert side_by_side([lambda: 1, lambda: 2]) == [1, 2]
+        run_in_threads([lambda: 1 / 1, lambda: 1 / 0])
+    assert run_in_threads([lambda: 1, lambda: 2]) == [1, 2]
     assert torch.get_num_threads() == cores
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_workers_of_its_own(cores: int) -> None:
-    side_by_side([lambda: 1, lambda: 2])
+    run_in_threads([lambda: 1, lambda: 2])
     child = os.fork()
     if child == 0:
-        os._exit(0 if side_by_side([lambda: 1, lambda: 2]) == [1, 2] else 1)
+        os._exit(0 if run_in_threads([lambda: 1, lambda: 2]) == [1, 2] else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

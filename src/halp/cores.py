@@ -1,4 +1,4 @@
-"""Independent pieces of work on the cores of one machine, each on a thread and a share of the cores of its own."""
+"""Independent pieces of work in threads, each with a share of the cores of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 RESULT = TypeVar("RESULT")
 
 
-def side_by_side(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
+def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
     """The results of the tasks, which share the cores that torch may use; one after the other where there is one core.
 
     A task that divides its own work finds its share of the cores there. What it computes has to be the same on whatever

@@ -81,6 +81,16 @@ def test_overrides_reach_their_settings() -> None:
         ("encoder.name=lstm", "unknown encoder 'lstm'"),
         ("optimiser.learning_rate=-1", "learning_rate"),
         ("views.crop_min=2", "crop_min"),
+        ("method.name=masked", "has to be a text in quotes"),
+        ("method=maskd", "did you mean 'masked'"),
+        ("optimiser.schedule=[1]", "has to be a text in quotes"),
+        ("optimizer.lr=0.1", "did you mean 'optimiser.learning_rate'"),
+        ("cmd.weight=1", "section [cmd] would be ignored"),
+        ("encoder.pooling=tirds", "did you mean 'thirds'"),
+        ("encoder.hidden=-3", "have to be at least 1"),
+        ("encoder.direction=sideways", "unknown direction"),
+        ("terms.x=1", "is not a section"),
+        ("views.extreme.augmentations=[]", "has to be a list of augmentations"),
         ("nonsense", "--set takes key=value"),
         ("seed.x=1", "has to be a whole number"),
         ("a.b.c=1", "unknown setting"),
@@ -113,3 +123,21 @@ def test_defaults_are_the_papers() -> None:
     assert recipe_from_dict({}) == Recipe()
     assert Recipe().halp == load_recipe("ntu60-halp").halp
     assert Recipe().views == load_recipe("ntu60-halp").views
+
+
+def test_a_recipe_inherits_and_later_layers_take_away_what_no_longer_counts(tmp_path: Path) -> None:
+    child = tmp_path / "child.toml"
+    child.write_text('extends = "small"\nname = "child"\nterms = ["infonce"]\n[optimizer]\nname = "adam"\n')
+    made, parent = load_recipe(child), load_recipe("small")
+    assert made.views == parent.views
+    assert "halp" not in made.sections
+    assert (made.optimiser.name, made.optimiser.milestones) == ("adam", (120,))
+    assert load_recipe(child, ["encoder.name=stgcn"]).encoder.output == 256
+    (tmp_path / "grand.toml").write_text('extends = "child"\nname = "grand"\nseed = 4\n')
+    assert (load_recipe(tmp_path / "grand.toml").seed, load_recipe(tmp_path / "grand.toml").terms) == (4, ("infonce",))
+    child.write_text('extends = "grand"\n')
+    with pytest.raises(InputError, match="extends itself"):
+        load_recipe(child)
+    child.write_text('extends = "smal"\n')
+    with pytest.raises(InputError, match="did you mean 'small'"):
+        load_recipe(child)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from halp.cores import side_by_side
+from halp.cores import run_in_threads
 
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16
@@ -60,7 +60,7 @@ class Recurrences(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        found = side_by_side([partial(_forth, *group, keep=keep) for group in _fives(tensors)])
+        found = run_in_threads([partial(_forward_pass, *group, keep=keep) for group in _fives(tensors)])
         if keep:
             ctx.save_for_backward(*(tensor for kept in found for tensor in kept))
             ctx.spent = False
@@ -73,7 +73,7 @@ class Recurrences(torch.autograd.Function):
             raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
         ctx.spent = True
         tasks = zip(grads, ctx.needs_input_grad[1::5], _fives(ctx.saved_tensors))
-        found = side_by_side([partial(_back, given, to_input, *kept) for given, to_input, kept in tasks])
+        found = run_in_threads([partial(_backward_pass, given, to_input, *kept) for given, to_input, kept in tasks])
         return None, *(grad for group in found for grad in group)
 
 
@@ -81,11 +81,11 @@ def _fives(tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
     return [tensors[i : i + 5] for i in range(0, len(tensors), 5)]
 
 
-def _forth(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool) -> Sequence[Tensor]:
-    """All states, beginning with zero, and what the way back needs; without `keep` only the last frames' gates."""
+def _forward_pass(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool) -> Sequence[Tensor]:
+    """All states, beginning with zero, and what the backward pass needs; without `keep` only the last frames' gates."""
     (frames, batch, _), hidden = x.shape, w_hh.shape[1]
     back = torch.cat([w_hh[2 * hidden :], w_hh[: 2 * hidden]])
-    forth = back.t().contiguous()  # read once a frame, and in this order faster
+    forth = back.t().contiguous()  # read once per frame, and in this order faster
     # the reset and update gates add both biases; that of the new state stands inside, beside its product
     bias = torch.cat([b_hh[2 * hidden :], b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
     states = x.new_empty(frames + 1, batch, hidden)
@@ -111,7 +111,7 @@ def _forth(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *,
     return states, gates, back, x, w_ih
 
 
-def _back(
+def _backward_pass(
     given: Tensor, to_input: bool, states: Tensor, gates: Tensor, back: Tensor, x: Tensor, w_ih: Tensor
 ) -> Sequence[Tensor | None]:
     """Gradients of x (where asked for), W_ih, W_hh, b_ih and b_hh; `given` is that of the states."""

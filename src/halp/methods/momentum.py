@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from halp.cores import side_by_side
+from halp.cores import run_in_threads
 from halp.distributed import world_size
 from halp.initialisation import initialise
 
@@ -38,7 +38,7 @@ def encode_all(branches: Sequence[nn.Module], clips: Sequence[Tensor], parts: in
     """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help."""
     tasks = [partial(encode_in_parts, branch, x, parts) for branch, x in zip(branches, clips)]
     if clips[0].device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
-        return side_by_side(tasks)
+        return run_in_threads(tasks)
     return [task() for task in tasks]
 
 

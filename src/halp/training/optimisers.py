@@ -126,6 +126,9 @@ class OptimiserSettings:
     """
 
     def __init__(self, name: str = "sgd", schedule: str = "steps", accumulate: int = 1, **settings: Any) -> None:
+        for key, value in (("name", name), ("schedule", schedule)):
+            if not isinstance(value, str):
+                raise InputError(f"optimiser.{key} = {value!r} has to be a text in quotes")
         kinds = (OPTIMISERS[choose("optimiser", name, OPTIMISERS)], SCHEDULES[choose("schedule", schedule, SCHEDULES)])
         known = [*(entry for kind in kinds for entry in field_types(kind)), "name", "schedule", "accumulate"]
         for key in settings:

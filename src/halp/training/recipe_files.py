@@ -101,7 +101,7 @@ def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
         for term in [name for name in data if name in TERMS and name not in layer["terms"]]:
             del data[term]
     method = layer.get("method", data.get("method", "moco"))
-    if "method" in layer and method != data.get("method", "moco") and method in METHODS:
+    if "method" in layer and isinstance(method, str) and method != data.get("method", "moco") and method in METHODS:
         old = METHODS[data.get("method", "moco")]
         for name in [old.facts["section"], "terms", *(term for term in TERMS)]:
             data.pop(name, None)
@@ -113,7 +113,7 @@ def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
     optimiser, before = layer.get("optimiser"), data.get("optimiser")
     if isinstance(optimiser, Mapping) and isinstance(before, Mapping) and {"name", "schedule"} & optimiser.keys():
         name, schedule = ({**before, **optimiser}.get(key, "") for key in ("name", "schedule"))
-        data["optimiser"] = drop_foreign(before, name or "sgd", schedule or "steps")
+        data["optimiser"] = drop_foreign(before, str(name or "sgd"), str(schedule or "steps"))
     views, before = layer.get("views"), data.get("views")
     if isinstance(views, Mapping) and isinstance(before, Mapping) and "augmentations" in views:
         data["views"] = {key: value for key, value in before.items() if key not in field_types(PaperSettings)}

@@ -1,0 +1,116 @@
+"""Dropout that draws by step: the same mask again, rows of the whole batch, exact resume, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jobs
+import pytest
+import torch
+from torch import Tensor, nn
+
+from halp.clips.store import Store
+from halp.dropout import StepDropout, begin_step, dropouts, replace_dropout
+from halp.encoders import ENCODERS
+from halp.errors import InputError
+from halp.registry import NoSettings
+from halp.training import load_recipe, pretrain
+
+
+def network() -> nn.Module:
+    made = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout2d(0.25), nn.Dropout(0.0))).train()
+    replace_dropout(made)
+    return made
+
+
+def test_masks_are_a_function_of_module_step_and_call() -> None:
+    made, x = network(), torch.ones(8, 4, 3, 5)
+    modules = list(dropouts(made))
+    assert [module.name for module in modules] == [".0", "1.0"]
+
+    def masks(epoch: int, step: int, calls: int = 1) -> list[Tensor]:
+        begin_step(modules, 0, epoch, step, slice(0, 8), 8)
+        return [made(x) for _ in range(calls)]
+
+    first, second = masks(1, 2, calls=2)
+    assert torch.equal(first, masks(1, 2)[0])
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, masks(1, 3)[0])
+    assert torch.equal(made.eval()(x), x)
+
+
+def test_kept_entries_are_scaled_and_whole_features_drop_together() -> None:
+    entries, features = StepDropout(0.5, False, "a").train(), StepDropout(0.25, True, "b").train()
+    x = torch.ones(64, 10, 6)
+    begin_step([entries, features], 0, 0, 0, slice(0, 64), 64)
+    y = entries(x)
+    assert set(y.unique().tolist()) == {0.0, 2.0}
+    assert 0.45 < float((y == 0).float().mean()) < 0.55
+    z = features(x)
+    assert torch.equal(z, z[:, :, :1].expand_as(z))
+    assert float(z.max()) == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_process_drops_its_rows_of_the_whole_batch(factor: int) -> None:
+    module, x = StepDropout(0.5, False, "a").train(), torch.ones(7 * factor, 9)
+    begin_step([module], 3, 1, 4, slice(0, 7), 7)
+    whole = module(x)
+    begin_step([module], 3, 1, 4, slice(2, 5), 7)
+    assert torch.equal(module(x[2 * factor : 5 * factor]), whole[2 * factor : 5 * factor])
+
+
+def test_another_first_axis_and_other_kinds_are_refused() -> None:
+    module = StepDropout(0.5, False, "a").train()
+    begin_step([module], 0, 0, 0, slice(0, 4), 4)
+    with pytest.raises(InputError, match="first axis has to be the batch of 4"):
+        module(torch.ones(6, 2))
+    with pytest.raises(InputError, match="AlphaDropout"):
+        replace_dropout(nn.Sequential(nn.AlphaDropout(0.1)))
+
+
+STGCN = ("encoder.name=stgcn", "encoder.output=16", "encoder.stages=1", "encoder.dropout=0.3")
+
+
+def test_a_run_with_dropout_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    settings = [setting for setting in tiny if not setting.startswith("encoder.")]
+    chosen = load_recipe("small", (*STGCN, *settings))
+    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+    pretrain(chosen, store, tmp_path / "parts", until=1, progress=False)
+    pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
+    assert jobs.final_files(whole.path) == jobs.final_files(tmp_path / "parts")
+    with pytest.raises(InputError, match="dropout would make different"):
+        pretrain(
+            load_recipe("small", (*STGCN, *settings, "optimiser.accumulate=2")), store, tmp_path / "x", progress=False
+        )
+
+
+def test_draws_from_the_global_generator_are_refused_where_their_order_is_undefined(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    class Noisy(nn.Module):
+        output_size = 4
+
+        def __init__(self, settings: NoSettings, topology: object, persons: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 4)
+
+        def forward(self, clips: Tensor) -> Tensor:
+            return nn.functional.dropout(self.linear(clips.mean((1, 2, 3))), 0.5, self.training)
+
+    ENCODERS.register("noisy")(Noisy)
+    threads = torch.get_num_threads()
+    try:
+        settings = [setting for setting in tiny if not setting.startswith("encoder.")]
+        chosen = load_recipe("small", ("encoder.name=noisy", *settings))
+        torch.set_num_threads(2)
+        with pytest.raises(InputError, match="draws from torch's global random generator"):
+            pretrain(chosen, store, tmp_path / "two", progress=False)
+        torch.set_num_threads(1)  # one thread draws in a defined order, by step
+        whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
+        pretrain(chosen, store, tmp_path / "parts", until=2, progress=False)
+        pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
+        assert jobs.final_files(whole.path) == jobs.final_files(tmp_path / "parts")
+    finally:
+        torch.set_num_threads(threads)
+        ENCODERS.remove("noisy")
