@@ -165,7 +165,9 @@ def main(arguments: Sequence[str]) -> int:
         cut = len(chosen[0])
         cmu = (judged, np.arange(cut), np.arange(cut, len(judged)))
         tasks = open_tasks(options.out / "sets")
-        seeds, per_seed, squeeze = [], [], {method: [] for method in METHODS}
+        seeds: list[int] = []
+        per_seed: list[dict[str, Any]] = []
+        squeeze: dict[str, list[float | None]] = {method: [] for method in METHODS}
         for seed in range(options.seeds):
             runs = train(small, seed, options.epochs, options.epochs // 2, options.out / "runs")
             per_seed.append(evaluate_all(runs, tasks, cmu))
