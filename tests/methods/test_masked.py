@@ -178,7 +178,6 @@ def test_masked_run_resumes_exactly_forks_and_is_evaluated(tmp_path: Path, store
         store,
         tmp_path / "fork",
         fork=whole.path,
-        until=3,
         progress=False,
     )
     assert forked.info["forked"]["step"] == newest_checkpoint(whole.checkpoints).state["step"]
