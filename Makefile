@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick lint types unit graph bench golden clean help
+.PHONY: demo test quick lint types unit graph bench golden faults fuzz soak sbom clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -14,6 +14,10 @@ help:
 	@echo "make quick    lint, types and the fast tests"
 	@echo "make graph    which package imports from which"
 	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
+	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
+	@echo "make fuzz     MINUTES=10: changed files of every format; what does harm is kept in tests/regressions"
+	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
+	@echo "make sbom     packages, licences and fingerprints of this installation"
 	@echo "make lint | types | unit | bench | clean"
 
 $(READY): pyproject.toml constraints.txt
@@ -54,6 +58,20 @@ golden: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
+
+faults: $(DEV)
+	HALP_FAULTS=all $(BIN)/python -m pytest -q -s tests/faults
+
+MINUTES ?= 10
+fuzz: $(DEV)
+	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES)
+
+KILLS ?= 1000
+soak: $(DEV)
+	$(BIN)/python -m benchmarks.soak --kills $(KILLS)
+
+sbom: $(READY)
+	$(BIN)/python tools/sbom.py --json sbom.json --licences licences.md --hashes hashes.txt
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache

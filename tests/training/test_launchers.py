@@ -114,16 +114,20 @@ def test_job_that_loses_a_process_resumes_by_itself_in_the_same_bits(
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "pids").mkdir()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command = [*launcher, "--master-port", str(free_port()), "--", str(tmp_path / "slow.py")]
     runs = {}
     for name in ("whole", "lost"):
+        command = [*launcher, "--master-port", str(free_port()), "--", str(tmp_path / "slow.py")]
         given = arguments(store, tmp_path / name, settings)
         job = subprocess.Popen(
             [*command, *given], env=environment(PIDS=str(tmp_path / "pids")), stderr=subprocess.DEVNULL
         )
-        if name == "lost":
-            lost(tmp_path / "pids", 1, tmp_path / name, 4)
-        assert job.wait(timeout=240) == 0
+        try:
+            if name == "lost":
+                lost(tmp_path / "pids", 1, tmp_path / name, 4)
+            assert job.wait(timeout=300) == 0
+        finally:
+            job.terminate()
+            job.wait()
         for file in (tmp_path / "pids").iterdir():
             file.unlink()
         runs[name] = final_files(tmp_path / name)
