@@ -25,7 +25,7 @@ from pathlib import Path
 from clip_samples import NAME, annotation, write_pku, write_pyskl, write_skeleton, write_trio
 from reader_samples import OPTIONS, SAMPLES
 
-from halp.clips.readers import get_reader, with_options
+from halp.clips.readers import get_reader, list_readers, with_options
 from halp.errors import InputError
 
 TESTS = Path(__file__).parents[1]
@@ -127,6 +127,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     chosen = parser.parse_args()
     chance = random.Random(chosen.seed)
+    list_readers()  # loaded once here, or every child would load them anew
     sources, found_bad = samples(), 0
     counts: Counter[tuple[str, str]] = Counter()
     heard: set[tuple[str, str]] = set()
