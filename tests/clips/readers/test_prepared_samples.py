@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reader_samples import SAMPLES, SETS, shared, write_bvh, write_coco17, write_mediapipe, write_nwucla
+from reader_samples import OPTIONS, SAMPLES, SETS, shared, write_bvh, write_coco17, write_mediapipe, write_nwucla
 
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import open_store
@@ -14,9 +14,10 @@ from halp.skeleton import get_topology
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_sample_becomes_a_store_with_format_auto(sample: str, tmp_path: Path) -> None:
-    _, write = SAMPLES[sample]
+    reader, write = SAMPLES[sample]
     (tmp_path / "in").mkdir()
-    prepare("auto", write(tmp_path / "in"), tmp_path / "store", workers=1, progress=False)
+    options = OPTIONS.get(reader, {})
+    prepare("auto", write(tmp_path / "in"), tmp_path / "store", workers=1, options=options, progress=False)
     store = open_store(tmp_path / "store")
     assert len(store) >= 1
     assert np.isfinite(store.frames).all()
