@@ -13,7 +13,8 @@ from halp.encoders.packaged import PackagedEncoder, build_architecture
 
 def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PackagedEncoder:
     """A small encoder with random weights for the clips of a store."""
-    architecture = EncoderSettings(**{"hidden": 16, "layers": 1, "pooling": "mean", **settings}).to_plain()
+    small = {"hidden": 16, "layers": 1, "pooling": "mean"} if settings.get("name", "gru") == "gru" else {}
+    architecture = EncoderSettings(**{**small, **settings}).to_plain()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inner = build_architecture(architecture, store.topology, store.persons)

@@ -120,7 +120,7 @@ def test_shipped_encoders_load_by_name(name: str) -> None:
     [
         {"stream": "bone", "direction": "bidirectional", "pooling": "last", "layers": 2},
         {"stream": "motion", "direction": "causal", "pooling": "mean"},
-        {"stream": "joint", "name": "stgcn", "hidden": 32, "layers": 2},
+        {"stream": "joint", "name": "stgcn", "output": 32, "stages": 2},
     ],
     ids=["bidirectional", "causal", "stgcn"],
 )
@@ -139,3 +139,10 @@ def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path,
         next(encoder.parameters()).add_(1.0)
     with pytest.raises(InputError, match="differs from torch"):
         check_onnx(encoder, session)
+
+
+def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = export(package, tmp_path / "package", onnx=True)
+    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 1e-4
+    assert capfd.readouterr() == ("", "")

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,6 +114,7 @@ def check_onnx(encoder: PackagedEncoder, session: Any) -> float:
     worst = 0.0
     for batch in BATCHES:
         clips = torch.randn(batch, *shape, generator=draw)
+        clips[0, :, 1:] = 0  # somebody is absent
         with torch.no_grad():
             wanted = encoder(clips).numpy()
         found = session.run(None, {"clips": clips.numpy()})[0]
@@ -126,10 +128,17 @@ def check_onnx(encoder: PackagedEncoder, session: Any) -> float:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporter tells of its progress on standard output, which belongs to results."""
-    level = logging.getLogger("torch.onnx").level
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    """Exporters tell of their progress on standard output and print graphs from C++: both streams are shut meanwhile."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(stream) for stream in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
         with (
             warnings.catch_warnings(),
             contextlib.redirect_stdout(io.StringIO()),
@@ -138,7 +147,11 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.getLogger("torch.onnx").setLevel(level)
+        for stream, copy in zip((1, 2), kept):
+            os.dup2(copy, stream)
+        for handle in (*kept, nowhere):
+            os.close(handle)
+        logger.setLevel(level)
 
 
 def model_card(encoder: PackagedEncoder, name: str, onnx: bool = False) -> str:
