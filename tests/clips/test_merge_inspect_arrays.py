@@ -75,7 +75,7 @@ def test_inspect_counts_what_is_there(tmp_path: Path) -> None:
     assert found.missing_joints["hand_left"] == pytest.approx(2 / 16)
     assert found.missing_joints["spine"] == 0
     assert found.clips_with_persons == {1: 1, 2: 1}
-    assert (found.dropped, list(found.dropped_reasons)) == (1, ["'garbage' is no number of frames"])
+    assert (found.dropped, list(found.dropped_reasons)) == (1, ["'garbage' is not a number of frames"])
     json.dumps(found.to_json())
     console = Console(file=io.StringIO(), width=160)
     console.print(found.table())

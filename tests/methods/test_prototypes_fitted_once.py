@@ -77,7 +77,7 @@ found["fits"] = torch.tensor(len(fits))
 save_file(found, folder / f"{world}-{rank}.safetensors")
 """
 
-# clusters keys that are no numbers; what becomes of it is the only output
+# clusters keys that are not numbers; what becomes of it is the only output
 FAIL = """
 import sys, torch
 from halp.methods import HalpSettings

@@ -74,7 +74,7 @@ def checked_array(array: npt.ArrayLike, topology: Topology, name: str = "array")
     try:
         frames: npt.NDArray[Any] = np.asarray(array, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"'{name}' is no array of numbers ({error}); give (frames, joints, coordinates)") from None
+        raise InputError(f"'{name}' is not an array of numbers ({error}); give (frames, joints, coordinates)") from None
     if frames.ndim == 3:
         frames = frames[:, None]
     if frames.ndim != 4 or frames.shape[2:] != (len(topology), topology.dimensions) or 0 in frames.shape:

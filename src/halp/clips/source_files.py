@@ -117,11 +117,11 @@ def head(path: Path, size: int = 4096) -> bytes:
 
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
-    """The whole file, refused when it is no regular file or larger than `limit`."""
+    """The whole file, refused when it is not a regular file or larger than `limit`."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"'{path}' is no regular file; remove it from the source")
+            raise InputError(f"'{path}' is not a regular file; remove it from the source")
         if status.st_size > limit:
             raise InputError(f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it")
         with open(path, "rb") as file:
@@ -138,7 +138,7 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
         text = read_bytes(path, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"'{path}' is no text: byte {error.start} is not UTF-8; check that the file is whole"
+            f"'{path}' is not text: byte {error.start} is not UTF-8; check that the file is whole"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

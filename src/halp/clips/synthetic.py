@@ -167,7 +167,7 @@ def _make_clip(
     rng = np.random.default_rng((seed, _CLIPS, label, subject, camera, repetition))
     action = get_action(label)
     persons = [person or _make_subject(seed, subject)]
-    # Partners are no subjects of the data set, so that nobody of the test part is seen in the training part.
+    # Partners are not subjects of the data set, so that nobody of the test part is seen in the training part.
     persons += [_make_subject(seed, int(rng.integers(1000, 2000))) for _ in action.parts[1:]]
     scene = _film(_perform(action, persons, rng), camera, rng)
     frames = _sense(scene, rng) if noisy else scene

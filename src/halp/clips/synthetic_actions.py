@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Action:
-    """One class: its parts (one a person), the usual duration, and in what ways it may be carried out."""
+    """One class: its parts (one per person), the usual duration, and in what ways it may be carried out."""
 
     seconds: float
     parts: tuple[Part, ...]

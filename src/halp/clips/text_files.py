@@ -43,9 +43,9 @@ def number(text: str, path: Path, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise problem(path, where, f"{shown(text)} is no number", "correct it or leave this clip out") from None
+        raise problem(path, where, f"{shown(text)} is not a number", "correct it or leave this clip out") from None
     if not math.isfinite(value):
-        raise problem(path, where, f"{shown(text)} is no finite number", "fill the gap or leave this clip out")
+        raise problem(path, where, f"{shown(text)} is not a finite number", "fill the gap or leave this clip out")
     return value
 
 
@@ -56,7 +56,9 @@ def whole_number(value: object, path: Path, where: str) -> int:
             raise ValueError
         result = int(value)  # type: ignore[call-overload]
     except (ValueError, TypeError, OverflowError):
-        raise problem(path, where, f"{shown(value)} is no whole number", "correct it or leave this clip out") from None
+        raise problem(
+            path, where, f"{shown(value)} is not a whole number", "correct it or leave this clip out"
+        ) from None
     if abs(result) >= 2**53:
         raise problem(path, where, f"{shown(value)} is too large", "correct it or leave this clip out")
     return int(result)
@@ -111,7 +113,7 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
 
 
 def as_floats(array: npt.NDArray[Any]) -> Floats:
-    """Numbers of any kind as float64; bytes that are no number become NaN or infinite without a warning."""
+    """Numbers of any kind as float64; bytes that are not a number become NaN or infinite without a warning."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(array, dtype=np.float64)
 
@@ -203,7 +205,7 @@ class Table:
             raise
         for row in np.flatnonzero(~(np.abs(values) <= LARGEST)):
             if cells[row]:
-                what = f"{shown(cells[row])} is no place"
+                what = f"{shown(cells[row])} is not a place"
                 raise problem(
                     self.path, self.where(int(row), column), what, "correct it, or leave a missing cell empty"
                 )

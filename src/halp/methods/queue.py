@@ -14,7 +14,7 @@ class KeyQueue(nn.Module):
     """The newest `size` keys of each stream; row i is the same clip in all of them.
 
     It starts with random directions; `filled` counts the real keys in it. Writes wrap around, for any batch size.
-    Size 0 is no queue at all.
+    Size 0 means no queue.
     """
 
     pointer: Tensor

@@ -1,4 +1,4 @@
-"""The fast reading of decimal numbers equals `float` bit for bit and refuses what is no number."""
+"""The fast reading of decimal numbers equals `float` bit for bit and refuses what is not a number."""
 
 from __future__ import annotations
 

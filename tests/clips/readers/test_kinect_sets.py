@@ -141,11 +141,11 @@ def test_json_skeletons_of_another_shape_are_refused(skeletons: object, message:
 @pytest.mark.parametrize(
     ("reader", "name", "message"),
     [
-        ("nw-ucla", "a07_s01_e00_v01.json", "action 7 is no class of NW-UCLA"),
+        ("nw-ucla", "a07_s01_e00_v01.json", "action 7 is not a class of NW-UCLA"),
         ("nw-ucla", "walk.json", "tells no action"),
-        ("utd-mhad", "a28_s1_t1_skeleton.mat", "action 28 is no class of UTD-MHAD"),
+        ("utd-mhad", "a28_s1_t1_skeleton.mat", "action 28 is not a class of UTD-MHAD"),
         ("utd-mhad", "x.mat", "tells no action"),
-        ("msr-action3d", "a21_s01_e01_skeleton3D.txt", "action 21 is no class of MSR-Action3D"),
+        ("msr-action3d", "a21_s01_e01_skeleton3D.txt", "action 21 is not a class of MSR-Action3D"),
         ("msr-action3d", "x.txt", "tells no action"),
         ("utkinect", "joints.txt", "tells no subject"),
     ],
@@ -159,9 +159,9 @@ def test_unknown_classes_and_names_are_refused(reader: str, name: str, message: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2 3 4\n" * 19, "19 lines are no whole frames of 20 joints"),
+        ("1 2 3 4\n" * 19, "19 lines are not whole frames of 20 joints"),
         ("1 2 3\n" * 20, "line 1: 3 numbers instead of 4"),
-        ("1 2 3 4\n" * 4 + "1 x 3 4\n" * 16, "line 5: 'x' is no number"),
+        ("1 2 3 4\n" * 4 + "1 x 3 4\n" * 16, "line 5: 'x' is not a number"),
         ("1 nan 3 4\n" * 20, "a coordinate is nan"),
         ("1 inf 3 4\n" * 20, "a coordinate is inf"),
         ("", "not one line of numbers"),
@@ -201,9 +201,9 @@ def test_the_label_file_may_lie_beside_the_folder_of_joints(tmp_path: Path) -> N
     [
         (None, "no actionLabel.txt in it or beside it"),
         ("", "holds no segments"),
-        ("walk: 1 2\n", "line 1: 'walk: 1 2' is no segment"),
+        ("walk: 1 2\n", "line 1: 'walk: 1 2' is not a segment"),
         ("s01 e01\nfly: 1 2\n", "line 2: unknown class 'fly'"),
-        ("s01 e01\nwalk: a b\n", "line 2: 'a' is no whole number"),
+        ("s01 e01\nwalk: a b\n", "line 2: 'a' is not a whole number"),
         ("s01 e01\nwalk: 9 2\n", "line 2: the segment runs from 9 to 2"),
         ("s01 e01\nwalk: 1 2\nwalk: 3 4\n", "line 3: 'walk' comes twice"),
         ("s01 e01\ns01 e01\n", "line 2: recording 's01 e01' comes twice"),

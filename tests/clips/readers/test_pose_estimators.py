@@ -135,7 +135,7 @@ def test_empty_cells_are_missing_and_letters_are_refused_with_line_and_column(tm
     assert not frames[0, 0, 0].any()
     assert frames[1].all()
     path.write_text("\n".join([lines[0], ",".join([cells[0], "x", *cells[2:]]), *lines[2:]]))
-    with pytest.raises(InputError, match="line 2, column 'x0': 'x' is no number"):
+    with pytest.raises(InputError, match="line 2, column 'x0': 'x' is not a number"):
         read_all("mediapipe", path)
 
 

@@ -151,10 +151,10 @@ def _load_once(path: Path, label_path: Path, frames_path: Path, states: tuple[tu
         raise problem(path, "", what, "it has to be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
     if not isinstance(content, tuple | list) or len(content) != 2:
-        raise problem(label_path, "", "it is no pair of names and labels", "fetch or write it again")
+        raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
     names, labels = (one.tolist() if isinstance(one, np.ndarray) else one for one in content)
     if not isinstance(names, list | tuple) or not isinstance(labels, list | tuple):
-        raise problem(label_path, "", "it is no pair of names and labels", "fetch or write it again")
+        raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
     sizes = {"joints": len(joints), "names": len(names), "labels": len(labels), "lengths": lengths.size}
     if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
         what = ", ".join(f"{count} {kind}" for kind, count in sizes.items())

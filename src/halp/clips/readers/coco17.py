@@ -37,7 +37,7 @@ _PEOPLE = ("instances", "people", "predictions", "persons")
 
 @dataclass
 class Coco17Reader:
-    """One file a video, or one file a frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
+    """One file per video, or one file per frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
 
     At most `persons` are kept, those seen longest; a tracker's number is used where there is one. Joints with a score
     below `min_score` are missing. Folders below the source are taken as classes.
@@ -113,7 +113,7 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
         flat = json_numbers(value, (None,), path, where)
         if len(flat) % 3:
             raise problem(
-                path, where, f"{len(flat)} numbers are no triples x, y, score", "check that the file is whole"
+                path, where, f"{len(flat)} numbers are not triples x, y, score", "check that the file is whole"
             )
         table = flat.reshape(-1, 3)
     if len(table) not in _SIZES or table.shape[1] not in (2, 3):
@@ -152,7 +152,7 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
         key = next((key for key in _PEOPLE if isinstance(frame, dict) and key in frame), None)
         people = frame[key] if key else [] if frame is None else frame
         if not isinstance(people, list) or not all(isinstance(one, dict) and "keypoints" in one for one in people):
-            raise problem(path, f"frame {number}", "it is no list of persons with 'keypoints'", "check the format")
+            raise problem(path, f"frame {number}", "it is not a list of persons with 'keypoints'", "check the format")
         frames.append(people)
     return frames
 

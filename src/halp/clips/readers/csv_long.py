@@ -1,4 +1,4 @@
-"""Long-form CSV: one row a joint with clip, frame, person, joint, x, y and, where known, z, score, label, subject, camera."""
+"""Long-form CSV: one row per joint with clip, frame, person, joint, x, y and, where known, z, score, label, subject, camera."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def decimals(buffer: Bytes, starts: Places, ends: Places) -> Floats:
     for odd in np.flatnonzero(~plain):
         word = buffer[starts[odd] : ends[odd]].tobytes()
         if b"_" in word:
-            raise ValueError(f"{word!r} is no number")
+            raise ValueError(f"{word!r} is not a number")
         values[odd] = float(word)
     return values
 

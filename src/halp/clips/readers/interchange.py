@@ -33,7 +33,7 @@ _KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "
 class InterchangeReader:
     """`joints` (sum T, P, V, C), `offsets`, `labels`, `subjects`, `views`, `names`, `class_names`, `joint_names`, `bones`.
 
-    Joints of a known topology in another order are put into its order. Further whole numbers, one a clip, become columns.
+    Joints of a known topology in another order are put into its order. Further whole numbers, one per clip, become columns.
     """
 
     name: str = "interchange"

@@ -1,4 +1,4 @@
-"""MediaPipe Pose: 33 landmarks a frame as JSON or CSV, world landmarks (metres) where they are there; one file a clip."""
+"""MediaPipe Pose: 33 landmarks per frame as JSON or CSV, world landmarks (metres) where they are there; one file per clip."""
 
 from __future__ import annotations
 

@@ -87,11 +87,11 @@ def _wide(table: Table, columns: Columns) -> Floats:
 def _long(table: Table, column: str) -> Floats:
     """`(frames, persons, 33, 3 or 4)` of a table with a row a landmark."""
     if "frame" not in table.columns:
-        raise problem(table.path, "line 1", "there is no column 'frame'", "add one, or one row a frame")
+        raise problem(table.path, "line 1", "there is no column 'frame'", "add one, or one row per frame")
     index = _indices(sorted(set(table.columns[column])))
     for row, name in enumerate(table.columns[column]):
         if name not in index:
-            what = f"{shown(name)} is no landmark of MediaPipe Pose"
+            what = f"{shown(name)} is not a landmark of MediaPipe Pose"
             raise problem(table.path, table.where(row, column), what, "use its names or 0 to 32")
     joints = np.array([index[name] for name in table.columns[column]])
     world = {"world_x", "world_y", "world_z"} <= set(table.columns)

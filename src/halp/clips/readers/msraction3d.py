@@ -54,11 +54,11 @@ class MsrAction3DReader:
             )
         action, subject, repetition = map(int, match.groups()[1:])
         if not 1 <= action <= len(CLASSES):
-            raise problem(item.path, "", f"action {action} is no class of MSR-Action3D (1 to 20)", "leave it out")
+            raise problem(item.path, "", f"action {action} is not a class of MSR-Action3D (1 to 20)", "leave it out")
         table = number_table(item.path, read_text(item.path), 4, "x y z confidence")
         if len(table) % 20:
             raise problem(
-                item.path, "", f"{len(table)} lines are no whole frames of 20 joints", "check that the file is whole"
+                item.path, "", f"{len(table)} lines are not whole frames of 20 joints", "check that the file is whole"
             )
         values = table.reshape(-1, 20, 4)[:, _ORDER]
         frames = coordinates(values[..., :3], item.path)[:, None]

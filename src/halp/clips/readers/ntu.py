@@ -25,7 +25,7 @@ _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 _SUFFIX = ".skeleton"
 _JOINTS, _NUMBERS, _BODY_NUMBERS, _PERSONS = 25, 12, 10, 2
 _AGAIN = "fetch the file again"
-# Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is no recording and would only cost memory.
+# Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is not a recording and would only cost memory.
 _LARGEST_FILE, _MOST_FRAMES, _MOST_BODIES = 64 * MIB, 20_000, 32
 
 _TRAIN_60 = (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)
@@ -153,7 +153,7 @@ def parse_skeleton(data: bytes, path: Path) -> Frames:
     Words and lines are found for the whole file at once; only the counts are looked at one by one.
     """
     if not data.isascii():
-        raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is no text", _AGAIN)
+        raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN)
     data = data.rstrip()
     buffer, line_end = line_ends(data)
     rows, slots, length = _layout(data, line_end.tolist(), path)
@@ -182,7 +182,7 @@ def _layout(data: bytes, line_end: list[int], path: Path) -> tuple[list[int], li
             what = f"{shown(line.decode().strip())} is no {what}"
             raise problem(path, f"line {position + 1}", what, _AGAIN) from None
         if not 0 <= value <= most:
-            raise problem(path, f"line {position + 1}", f"{value} is no possible {what}", _AGAIN)
+            raise problem(path, f"line {position + 1}", f"{value} is not a possible {what}", _AGAIN)
         position += 1
         return value
 
@@ -238,9 +238,9 @@ def _coordinates_line_by_line(text: list[str], lines: list[int], path: Path) -> 
         try:
             result[number] = [float(word) for word in words[:3]]
         except ValueError:
-            raise problem(path, where, f"{shown(' '.join(words))} are no numbers", _AGAIN) from None
+            raise problem(path, where, f"{shown(' '.join(words))} are not numbers", _AGAIN) from None
         if not np.abs(result[number]).max() <= LARGEST:
-            raise problem(path, where, f"{shown(' '.join(words))} is no place of a joint", "leave this clip out")
+            raise problem(path, where, f"{shown(' '.join(words))} is not a place of a joint", "leave this clip out")
     return result
 
 

@@ -69,7 +69,7 @@ class NwUclaReader:
             raise problem(
                 item.path,
                 "",
-                f"action {action} is no class of NW-UCLA ({', '.join(map(str, CLASSES))})",
+                f"action {action} is not a class of NW-UCLA ({', '.join(map(str, CLASSES))})",
                 "leave it out",
             )
         data = read_json(item.path)

@@ -1,4 +1,4 @@
-"""OpenPose: a folder of `*_keypoints.json`, one file a frame, BODY_25 or COCO-18 in pixels, persons followed over frames."""
+"""OpenPose: a folder of `*_keypoints.json`, one file per frame, BODY_25 or COCO-18 in pixels, persons followed over frames."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class OpenPoseReader:
 
 
 def _classes(files: Sequence[Path], path: Path) -> tuple[str, ...]:
-    """Classes are folders that hold folders or several runs; a folder a clip is no class."""
+    """Classes are folders that hold folders or several runs; a folder per clip is not a class."""
     root = path if path.is_dir() else path.parent
     groups = runs(files, _NAME)
     deep = all(len(folder.relative_to(root).parts) > 1 for folder, _ in groups)
@@ -109,7 +109,7 @@ def _persons(path: Path) -> list[dict[str, Any]]:
     data = read_json(path)
     people = data.get("people") if isinstance(data, dict) else None
     if not isinstance(people, list) or not all(isinstance(person, dict) for person in people):
-        raise problem(path, "key 'people'", "it is no list of persons", "check that this is an OpenPose file")
+        raise problem(path, "key 'people'", "it is not a list of persons", "check that this is an OpenPose file")
     return people
 
 

@@ -1,4 +1,4 @@
-"""PKU-MMD II: long recordings as text, 150 numbers a frame, cut into clips by label files `label,start,end,confidence`."""
+"""PKU-MMD II: long recordings as text, 150 numbers per frame, cut into clips by label files `label,start,end,confidence`."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _clip(data: Annotations, entry: Any, where: str) -> Clip | Dropped:
     keypoints = entry.get("keypoint")
     wanted = (len(data.topology), data.topology.dimensions)
     if not isinstance(keypoints, np.ndarray) or keypoints.ndim != 4 or keypoints.dtype.kind not in "fiu":
-        raise problem(path, f"{where}, key 'keypoint'", "it is no array of four axes", "leave it out")
+        raise problem(path, f"{where}, key 'keypoint'", "it is not an array of four axes", "leave it out")
     if keypoints.shape[2:] != wanted or 0 in keypoints.shape:
         what = f"its shape {keypoints.shape} is not (persons, frames, {wanted[0]}, {wanted[1]})"
         raise problem(path, f"{where}, key 'keypoint'", what, "leave it out")
@@ -171,7 +171,7 @@ def _topology(path: Path, joints: int, dimensions: int) -> Topology:
     }
     if (joints, dimensions) not in wanted:
         known = ", ".join(sorted({f"{len(get_topology(name))}" for name in list_topologies()}, key=int))
-        what = f"{joints} joints with {dimensions} coordinates are no known layout"
+        what = f"{joints} joints with {dimensions} coordinates are not a known layout"
         raise problem(path, "key 'keypoint'", what, f"known layouts have {known} joints; read it as arrays instead")
     return get_topology(wanted[joints, dimensions])
 

@@ -55,7 +55,7 @@ class UtdMhadReader:
             raise problem(item.path, "", "the name tells no action and subject", "name it like a1_s1_t1_skeleton.mat")
         action, subject, repetition = map(int, match.groups()[1:])
         if not 1 <= action <= len(CLASSES):
-            raise problem(item.path, "", f"action {action} is no class of UTD-MHAD (1 to 27)", "leave it out")
+            raise problem(item.path, "", f"action {action} is not a class of UTD-MHAD (1 to 27)", "leave it out")
         array = load_matrix(item.path, "d_skel")
         if array.ndim != 3 or array.shape[:2] != (20, 3) or array.shape[2] == 0:
             raise problem(

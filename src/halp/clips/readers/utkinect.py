@@ -111,7 +111,7 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         match = _SEGMENT.fullmatch(line.strip())
         if match is None or current is None:
             raise problem(
-                path, where, f"{shown(line.strip())} is no segment", "expected 's01 e01', then 'walk: 252 390'"
+                path, where, f"{shown(line.strip())} is not a segment", "expected 's01 e01', then 'walk: 252 390'"
             )
         action, *ends = match.groups()
         if action not in ACTIONS:
