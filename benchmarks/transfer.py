@@ -4,10 +4,10 @@ NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) an
 for all: ridge (features standardised on the training clips, penalty chosen by folds over whole subjects or cameras of the
 training part); kNN (k = 1, cosine) beside it. Every baseline is a family of candidates of which the same folds choose one
 per set: raw coordinates (two layouts), untrained encoders (two architectures, three streams, three seeds each) and
-MiniRocket (joints, or joints and motion, 32 or 64 frames). `--few` repeats the probe with 1, 5 and 10 labelled clips per
-class (ten draws). `--validate` prints the accuracies on the folds only and leaves the test clips alone. What is finished is
-found again in the folder of `--out`; empty it for another encoder of the same name.
-Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
+MiniRocket (joints, or joints and motion, 32 or 64 frames). The encoder's own architecture with fresh weights stands beside
+it. `--few` repeats the probe with 1, 5 and 10 labelled clips per class (ten draws). `--validate` prints the accuracies on
+the folds only and leaves the test clips alone. What is finished is found again in the folder of `--out`; empty it for
+another encoder of the same name. Data is looked for in `HALP_SHARED/data` (default `../shared/data`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import Fold, choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import mean_and_std, versions
+from halp.initialisation import initialise
 
 Array = npt.NDArray[Any]
 STEPS = ("drop-empty", "centre", "rotate-mean")
@@ -163,6 +164,21 @@ def _pretrained(name: str) -> Candidate:
     return Candidate(name, features)
 
 
+def _twin(name: str, seed: int) -> Candidate:
+    """The same architecture, gains and input statistics with fresh weights: what training itself adds."""
+    encoder = load_package(find_package(name) or name)
+    torch.manual_seed(seed)
+    for module in encoder.encoder.modules():
+        if isinstance(module, torch.nn.GRU):
+            module.reset_parameters()
+    initialise(encoder.encoder)
+
+    def features(task: Task, train: Array) -> Array:
+        return embed(encoder, task.stores["body-16"], progress=False)
+
+    return Candidate(f"{Path(name).name} without training, seed {seed}", features)
+
+
 def families(encoder: str | None, seeds: int) -> dict[str, list[list[Candidate]]]:
     """Methods; each is a list of alternatives to choose between, and each alternative a list of seeds."""
     gru = {"name": "gru", "hidden": 96, "layers": 2, "pooling": "thirds-max"}
@@ -178,6 +194,7 @@ def families(encoder: str | None, seeds: int) -> dict[str, list[list[Candidate]]
         ],
     }
     if encoder:
+        found[f"{Path(encoder).name} without training"] = [[_twin(encoder, seed) for seed in range(seeds)]]
         found[Path(encoder).name] = [[_pretrained(encoder)]]
     return found
 
