@@ -79,9 +79,7 @@ def train(store: Store, seed: int, epochs: int, warm_up: int, folder: Path) -> d
     return runs
 
 
-def probe(
-    encoder: PackagedEncoder, store: Store, parts: Sequence[tuple[Array, Array]], seen: Store
-) -> dict[str, float]:
+def probe(encoder: PackagedEncoder, store: Store, parts: Sequence[tuple[Array, Array]]) -> dict[str, float]:
     """kNN and ridge accuracies in per cent, mean over the parts."""
     encoder.normalisation = []  # the sets were prepared with the steps of the corpus, and empty frames dropped
     features, labels = embed(encoder, store, progress=False), store.labels
@@ -134,9 +132,9 @@ def evaluate_all(runs: dict[str, Path], tasks: Sequence[Task], cmu: tuple[Store,
         saved = path / "probes.json"
         if not saved.exists():
             encoder = open_run(path).encoder("joint")
-            values = {"CMU, held-out subjects": probe(encoder, cmu[0], [(cmu[1], cmu[2])], cmu[0])}
+            values = {"CMU, held-out subjects": probe(encoder, cmu[0], [(cmu[1], cmu[2])])}
             for task in tasks:
-                values[task.name] = probe(encoder, task.stores["body-16"], task.parts, cmu[0])
+                values[task.name] = probe(encoder, task.stores["body-16"], task.parts)
             saved.write_text(json.dumps(values), encoding="utf-8")
         result[method] = json.loads(saved.read_text(encoding="utf-8"))
     return result
