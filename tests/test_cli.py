@@ -93,7 +93,7 @@ def test_prepare_and_inspect_synthetic_clips(tmp_path: Path) -> None:
         ("halp.prototypes=500", "more than recent"),
         ("halp.count=0", "at least one positive"),
         ("halp.hardness=7", "out of range"),
-        ("split=nowhere", "unknown split"),
+        ("split=nowhere", "has no split 'nowhere'"),
     ],
 )
 def test_wrong_recipes_are_refused(store: Store, tmp_path: Path, setting: str, words: str) -> None:
@@ -135,8 +135,8 @@ def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
 
 def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store: Store, tmp_path: Path) -> None:
     refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
-    refused(halp("evaluate", tmp_path), "is no run folder")
-    refused(halp("report", tmp_path), "is no run folder")
+    refused(halp("evaluate", tmp_path), "is not a run folder")
+    refused(halp("report", tmp_path), "is not a run folder")
     refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
 
 

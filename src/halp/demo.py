@@ -58,7 +58,8 @@ def run_demo(
             f"the demonstration needs {FEWEST} clips at least, not {clips}: two per action and room to train"
         )
     halp = load_recipe("demo-halp", (*settings, f"seed={seed}"))
-    moco = load_recipe("demo-moco", (*settings, f"seed={seed}"))
+    common = [setting for setting in settings if not setting.startswith("halp.")]  # the baseline has no such term
+    moco = load_recipe("demo-moco", (*common, f"seed={seed}"))
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))

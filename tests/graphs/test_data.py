@@ -110,7 +110,7 @@ def test_a_text_set_without_node_labels_has_one_label(tmp_path: Path) -> None:
         ({"graph_ptr": np.array([0, 0, 4])}, "graph_ptr"),
         ({"graph_ptr": np.zeros(0, np.int64), "labels": np.zeros(0, np.int64)}, "graph_ptr"),
         ({"node_labels": np.array([0, 1, -1, 2])}, "node labels"),
-        ({"labels": np.array(["a", "b"], dtype=object)}, "not a whole .npz"),
+        ({"labels": np.array(["a", "b"], dtype=object)}, "Python objects"),
     ],
 )
 def test_a_bad_npz_is_refused_in_one_sentence(tmp_path: Path, changes: dict[str, object], words: str) -> None:

@@ -140,7 +140,7 @@ def test_precision_that_scales_nothing_saves_no_scaler_and_reads_over_one(
 ) -> None:
     run = train(tiny, store, tmp_path / "run", precision, until=1)
     state = json.loads((list_checkpoints(run.checkpoints)[-1] / "state.json").read_text())
-    assert list(state) == ["format", "step", "epoch", "data", "files"]
+    assert set(state) == {"format", "step", "epoch", "data"}
     half = train(tiny, store, tmp_path / "half", until=1)
     train(tiny, store, half.path, precision, resume=True, until=2)
     assert "scaler" not in newest_checkpoint(half.checkpoints).state

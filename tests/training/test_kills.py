@@ -135,7 +135,7 @@ def test_full_disk_keeps_the_last_good_state_in_clear_words(
     said = " ".join(done.stderr.split())
     assert done.returncode == 2, said
     assert "Traceback" not in said
-    assert "make room and go on with --resume" in said
+    assert "make room and resume with --resume" in said
     assert newest_checkpoint(run.checkpoints).state["step"] == before
     pretrain(chosen, store, run.path, resume=True, progress=False)
     assert final_files(whole.path) == final_files(run.path)
@@ -164,7 +164,7 @@ def test_folder_that_cannot_be_written_is_refused_in_one_sentence(
     chosen = load_recipe("small", tiny)
     (tmp_path / "file").write_text("")
     for place in (Path("/proc/halp/run"), tmp_path / "file" / "run"):
-        with pytest.raises(InputError, match="cannot be written"):
+        with pytest.raises(InputError, match=r"cannot be (written|locked)"):
             pretrain(chosen, store, place, progress=False)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints").write_text("in the way")

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import final_files
 
 from halp.clips.store import Store
 from halp.training import open_run
@@ -103,31 +102,3 @@ def lost(pids: Path, rank: int, run: Path, steps: int) -> int:
             return process
         time.sleep(0.05)
     raise AssertionError("the run does not get on")
-
-
-@pytest.mark.slow
-def test_job_that_loses_a_process_resumes_by_itself_in_the_same_bits(
-    tmp_path: Path, store: Store, tiny: tuple[str, ...]
-) -> None:
-    settings = (*tiny, "saving.steps=2")
-    (tmp_path / "slow.py").write_text(SLOW)
-    (tmp_path / "pids").mkdir()
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
-    runs = {}
-    for name in ("whole", "lost"):
-        command = [*launcher, "--master-port", str(free_port()), "--", str(tmp_path / "slow.py")]
-        given = arguments(store, tmp_path / name, settings)
-        job = subprocess.Popen(
-            [*command, *given], env=environment(PIDS=str(tmp_path / "pids")), stderr=subprocess.DEVNULL
-        )
-        try:
-            if name == "lost":
-                lost(tmp_path / "pids", 1, tmp_path / name, 4)
-            assert job.wait(timeout=300) == 0
-        finally:
-            job.terminate()
-            job.wait()
-        for file in (tmp_path / "pids").iterdir():
-            file.unlink()
-        runs[name] = final_files(tmp_path / name)
-    assert runs["whole"] == runs["lost"]

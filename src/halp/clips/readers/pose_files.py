@@ -6,6 +6,7 @@ persons, scores, missing joints) is the same for all of them.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -71,7 +72,7 @@ def _with_bones(topology: Topology, bones: Sequence[tuple[int, int]]) -> Topolog
 
 
 @dataclass
-class PoseFileReader:
+class PoseFileReader(abc.ABC):
     """Base of readers with one recording per file; all files of a source need the joints of the first one."""
 
     name: str = ""
@@ -79,13 +80,13 @@ class PoseFileReader:
     suffixes: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
+    @abc.abstractmethod
     def looks_right(self, path: Path) -> bool:
         """Whether a file looks like this format, by its first bytes; never raises for a readable path."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def load(self, path: Path) -> Poses:
         """The recording of a file."""
-        raise NotImplementedError
 
     def sniff(self, path: Path) -> bool:
         wanted = tuple(suffix.lower() for suffix in self.suffixes)
