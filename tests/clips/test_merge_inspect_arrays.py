@@ -75,7 +75,7 @@ def test_inspect_counts_what_is_there(tmp_path: Path) -> None:
     assert found.missing_joints["hand_left"] == pytest.approx(2 / 16)
     assert found.missing_joints["spine"] == 0
     assert found.clips_with_persons == {1: 1, 2: 1}
-    assert (found.dropped, list(found.dropped_reasons)) == (1, ["'garbage' is not a number of frames"])
+    assert (found.dropped, list(found.dropped_reasons)) == (1, ["'garbage' is no number of frames"])
     json.dumps(found.to_json())
     console = Console(file=io.StringIO(), width=160)
     console.print(found.table())
@@ -104,7 +104,7 @@ def test_arrays_in_memory_become_a_store(tmp_path: Path) -> None:
         ([np.ones((4, 20, 3))], {}, r"shape \(4, 20, 3\)"),
         ([np.ones((4, 25, 2))], {}, "kinect-v2"),
         ([np.ones((0, 25, 3))], {}, "shape"),
-        ([[["a"]]], {}, "no array of numbers"),
+        ([[["a"]]], {}, "not an array of numbers"),
         ([np.full((4, 25, 3), np.nan)], {}, "not finite"),
         ([np.ones((4, 25, 3))], {"labels": [1, 2]}, "2 labels"),
         ([np.ones((4, 25, 3))], {"labels": [3], "class_names": ["a"]}, "class 3"),
