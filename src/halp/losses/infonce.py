@@ -25,7 +25,9 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
     0.5514
     """
     positive = (query * key.detach()).sum(1) / temperature
-    return (log_partition(query, key, negatives, temperature) - positive).mean()
+    # not by `log_partition`: with the positive computed twice the gradient would be summed in another order
+    against = _LogSumExp.apply(query, negatives.detach(), temperature)
+    return (torch.logaddexp(positive, against) - positive).mean()
 
 
 def log_partition(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
