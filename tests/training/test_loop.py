@@ -190,3 +190,17 @@ def test_split_that_the_store_lacks_is_refused(tmp_path: Path, store: Store, tin
     with pytest.raises(InputError, match="it has xsub, xview: choose one"):
         pretrain(recipe(tiny, "split=xsubs"), store, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_failed_start_takes_back_its_own_files_and_nothing_else(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("precious")
+    for place in ("run", "fresh"):
+        with pytest.raises(InputError, match="unknown logger"):
+            pretrain(recipe(tiny), store, tmp_path / place, loggers=["nosuch"], progress=False)
+    assert [path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")] == ["thesis.txt"]
+    assert not (tmp_path / "fresh").exists()
+    pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "precious"

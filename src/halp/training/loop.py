@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +128,7 @@ class Trainer:
 
     def open(self, resume: bool, fork: str | os.PathLike[str] | None) -> None:
         """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
+        self.made_folder = not resume
         if resume:
             self.run = open_run(self.path)
             check_same(self.run, self.recipe, self.store)
@@ -219,10 +219,11 @@ class Trainer:
         try:
             return RunRecords(self.run, self.loggers, active=self.first_rank, step=self.step)
         except InputError:
-            if self.step == 0 and not self.run.metrics_file.exists():
-                shutil.rmtree(
-                    self.run.path, ignore_errors=True
-                )  # made a moment ago, and empty: it would block the next try
+            if self.made_folder and self.first_rank:  # it would block the next try; whatever else lies there stays
+                for file in (self.run.info_file, self.run.recipe_file):
+                    file.unlink(missing_ok=True)
+                with suppress(OSError):
+                    self.run.path.rmdir()
             raise
 
     def _train_epoch(self, epoch: int) -> None:
