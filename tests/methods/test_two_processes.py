@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
+from predictive_recipes import COMMON, RECIPES
 from safetensors.torch import load_file
 
 # arguments: folder, rank, number of processes; every method takes four steps with half the batch on each process
@@ -62,12 +64,62 @@ save_file(found, folder / f"{world}-{rank}.safetensors")
 """
 
 
+# the same for predictive methods, which have neither queue nor momentum twin, each by its recipe in small
+PREDICTIVE = """
+import json, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from halp.distributed import rank_rows, synchronise_batch_norm
+from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.methods import StepContext
+from halp.skeleton import KINECT_V1
+from halp.training import load_recipe
+from halp.training.run import build_method
+
+torch.set_num_threads(1)
+folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+if world > 1:
+    torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+found = {}
+for name, settings in json.loads(sys.argv[4]).items():
+    method = build_method(load_recipe(name, settings), KINECT_V1, 2)
+    replace_dropout(method)
+    method = synchronise_batch_norm(method, torch.device("cpu"))
+    for step in range(2):
+        g = torch.Generator().manual_seed(step)
+        clips, rows = torch.randn(7, 12, 2, 20, 3, generator=g), rank_rows(7)
+        clips[3, :, 1] = 0
+        begin_step(list(dropouts(method)), 0, 0, step, rows, 7)
+        output = method({"clip": clips[rows]}, StepContext(0, g, True, 7))
+        found |= {f"{name}/{entry}/{step}": value for entry, value in output.metrics.items()}
+    output.loss.backward()
+    gradient = torch.cat([p.grad.flatten() for p in method.parameters() if p.grad is not None])
+    if world > 1:
+        torch.distributed.all_reduce(gradient)
+    found[f"{name}/gradient"] = gradient / world
+save_file(found, folder / f"{world}-{rank}.safetensors")
+"""
+
+
 def test_two_processes_have_the_losses_gradients_and_queues_of_one(tmp_path: Path) -> None:
+    compare_one_and_two_processes(tmp_path, PROGRAM)
+
+
+def test_two_processes_have_the_losses_and_gradients_of_one_in_predictive_methods(tmp_path: Path) -> None:
+    settings = {name: [*COMMON, *small] for name, (small, _) in RECIPES.items()}
+    found = compare_one_and_two_processes(tmp_path, PREDICTIVE, json.dumps(settings))
+    assert {name.split("/")[0] for name in found} == set(RECIPES)
+    assert all(value.isfinite().all() for value in found.values())
+
+
+def compare_one_and_two_processes(tmp_path: Path, program: str, *more: str) -> dict[str, torch.Tensor]:
+    """Run a program on one process and on two, compare all tensors that it saves, and return those of one process."""
     script = tmp_path / "steps.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     jobs = [
-        subprocess.Popen([sys.executable, str(script), str(tmp_path), str(rank), str(world)], env=environment)
+        subprocess.Popen([sys.executable, str(script), str(tmp_path), str(rank), str(world), *more], env=environment)
         for rank, world in ((0, 1), (0, 2), (1, 2))
     ]
     assert [job.wait(timeout=120) for job in jobs] == [0, 0, 0]
@@ -77,3 +129,4 @@ def test_two_processes_have_the_losses_gradients_and_queues_of_one(tmp_path: Pat
             torch.testing.assert_close(
                 found[name], expected, atol=2e-4, rtol=1e-3, msg=lambda text, name=name: f"{name}: {text}"
             )
+    return alone

@@ -35,6 +35,21 @@ def test_metrics_tell_gradient_norm_and_timing_tells_throughput_and_memory(
         assert line["peak_memory"] > 1 << 20
 
 
+def test_a_clipped_gradient_moves_the_weights_by_its_length_and_the_metric_is_the_whole_length(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    settings = (*tiny, "epochs=1", "batch_size=1000", "optimiser.learning_rate=0.5", "optimiser.momentum=0")
+    recipe = load_recipe("small", (*settings, "optimiser.weight_decay=0", "optimiser.clip=0.01"))
+    before = dict(build_method(recipe, store.topology, store.persons).named_parameters())
+    run = pretrain(recipe, store, tmp_path / "run", progress=False)
+    (line,) = run.metrics()
+    assert line["gradient_norm"] > 0.1
+    trained = [name for name, parameter in before.items() if parameter.requires_grad]
+    after = dict(run.model().named_parameters())
+    moved = torch.cat([(after[name] - before[name]).flatten() for name in trained])
+    assert moved.norm().item() == pytest.approx(0.5 * 0.01, rel=1e-3)
+
+
 def test_loss_that_is_no_number_stops_with_names_and_a_dump_that_reproduces_it(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,5 +3,6 @@
 from halp.losses.distillation import distillation_loss
 from halp.losses.infonce import info_nce, info_nce_in_batch
 from halp.losses.mined_positives import mining_loss
+from halp.losses.reconstruction import frame_distance, squared_error
 
-__all__ = ["distillation_loss", "info_nce", "info_nce_in_batch", "mining_loss"]
+__all__ = ["distillation_loss", "frame_distance", "info_nce", "info_nce_in_batch", "mining_loss", "squared_error"]

@@ -1,6 +1,6 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
-from halp.methods import cmd, crossclr, halp, infonce, isc, masked, moco  # noqa: F401  (they register themselves)
+from halp.methods import cmd, crossclr, halp, infonce, isc, masked, moco, predict_cluster  # noqa: F401  (they register themselves)
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings

@@ -12,18 +12,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import record_function
 
-from halp.augment import Policy
-from halp.distributed import gather
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
 from halp.errors import InputError, choose
-from halp.methods.base import BuildContext, Method, StepContext, StepOutput, register_method
+from halp.methods.base import BuildContext, register_method
+from halp.methods.predictive import VIEWS, Predicted, PredictiveMethod, WholeBatch, require_encoder
 from halp.skeleton import Topology
 from halp.streams import derive
 
 TARGETS = ("motion", "coordinates")
-VIEWS: dict[str, Policy | None] = {"clip": None}
 
 
 @dataclass(frozen=True)
@@ -44,40 +41,22 @@ class MaskedSettings:
         choose("target", self.target, TARGETS)
 
 
-class MaskedMethod(Method):
+class MaskedMethod(PredictiveMethod):
     """A transformer encoder sees the visible patches; a small decoder predicts the hidden ones."""
 
-    views = VIEWS
-    fork_optional = ("decoders.",)
+    profiled = "halp: masked prediction"
 
     def __init__(
         self, encoders: Mapping[str, TransformerEncoder], settings: MaskedSettings, topology: Topology
     ) -> None:
-        super().__init__()
-        self.settings, self.topology = settings, topology
-        self.backbones = nn.ModuleDict(encoders)
-        self.decoders = nn.ModuleDict({name: Decoder(encoder, settings) for name, encoder in encoders.items()})
+        super().__init__(encoders, {name: Decoder(encoder, settings) for name, encoder in encoders.items()}, topology)
+        self.settings = settings
 
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
-    def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
-        clips = views["clip"]
-        total, rows = context.batch_size(len(clips)), context.rows(len(clips))
-        losses, metrics, embeddings = [], {}, {}
-        for name, backbone in self.backbones.items():
-            encoder, stream = cast(TransformerEncoder, backbone), derive(clips, name, self.topology)
-            with record_function("halp: masked prediction"):
-                noise = torch.rand(total, stream.shape[2], self._tokens(encoder, stream), generator=context.generator)
-                per_clip, features = self._predict(name, encoder, stream, noise[rows].to(clips.device))
-            losses.append(gather(per_clip[:, None], total).mean())
-            embeddings[name] = gather(features, total)
-            if context.log_metrics:
-                metrics[f"{name}/loss_masked"] = losses[-1].detach()
-        loss = torch.stack(losses).sum()
-        if context.log_metrics:
-            metrics["loss"] = loss.detach()
-        return StepOutput(loss, metrics, embeddings)
+    def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
+        encoder = cast(TransformerEncoder, self.backbones[name])
+        noise = batch.rand(clips.shape[2], self._tokens(encoder, clips)).to(clips.device)
+        per_clip, features = self._predict(name, encoder, clips, noise)
+        return Predicted({"masked": batch.mean(per_clip)}, features)
 
     @staticmethod
     def _tokens(encoder: TransformerEncoder, clips: Tensor) -> int:
@@ -162,18 +141,13 @@ def standardise(patches: Tensor, epsilon: float = 1e-6) -> Tensor:
 
 
 def _check(settings: MaskedSettings, recipe: Any) -> None:
+    require_encoder(recipe, "transformer", "hides tokens")
     for stream in recipe.streams:
         chosen = recipe.encoder_of(stream)
-        if chosen.name != "transformer":
-            raise InputError(
-                f"method 'masked' hides tokens, which encoder '{chosen.name}' does not have; set encoder.name to 'transformer'"
-            )
         if recipe.views.frames != chosen.frames:
             raise InputError(
                 f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
             )
-    if recipe.optimiser.accumulate != 1:
-        raise InputError("method 'masked' encodes a batch at once; set optimiser.accumulate to 1")
 
 
 @register_method("masked", MaskedSettings, views=VIEWS, check=_check)

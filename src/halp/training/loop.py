@@ -264,8 +264,9 @@ class Trainer:
         with record_function("halp: backward"):
             self.fabric_optimiser.zero_grad(set_to_none=True)
             self.fabric.backward(output.loss)
-        if log_metrics:
-            output = output._replace(metrics={**output.metrics, **self._gradient_norm()})
+        if log_metrics or self.recipe.optimiser.clip:
+            norm = self._clip_gradient()
+            output = output._replace(metrics={**output.metrics, **norm})
         with record_function("halp: optimiser"):
             self.fabric_optimiser.step()
         return output
@@ -308,13 +309,20 @@ class Trainer:
             save_checkpoint(self.run.checkpoints, checkpoint, self.recipe.saving.keep)
         self.fabric.barrier()
 
-    def _gradient_norm(self) -> dict[str, Tensor]:
-        """Length of the whole gradient; clipping at infinity leaves it as it is, and undoes the scaling of half precision.
+    def _clip_gradient(self) -> dict[str, Tensor]:
+        """Shorten the whole gradient to `optimiser.clip`, where that is set, and return the length that it had.
+
+        Clipping at infinity leaves it as it is, and undoes the scaling of half precision.
 
         A scaled gradient that overflowed has no length: the scaler skips that step and lowers the scale.
         """
         norm = torch.as_tensor(
-            self.fabric.clip_gradients(self.wrapped, self.fabric_optimiser, max_norm=math.inf, error_if_nonfinite=False)
+            self.fabric.clip_gradients(
+                self.wrapped,
+                self.fabric_optimiser,
+                max_norm=self.recipe.optimiser.clip or math.inf,
+                error_if_nonfinite=False,
+            )
         )
         skipped = not bool(torch.isfinite(norm)) and bool(scaler_state(self.fabric.strategy.precision))
         return {} if skipped else {"gradient_norm": norm}

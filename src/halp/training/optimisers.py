@@ -114,8 +114,29 @@ class CosineSettings:
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
 
 
+@dataclass(frozen=True)
+class ExponentialSettings:
+    """The learning rate is multiplied by the same number after every epoch."""
+
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise InputError(f"optimiser: decay = {self.decay} has to lie in (0, 1]")
+
+    def factor(self, epoch: float, epochs: int) -> float:
+        """Share of the learning rate at a time in epochs.
+
+        >>> ExponentialSettings(decay=0.5).factor(2.9, 10)
+        0.25
+        """
+        return self.decay ** int(epoch)
+
+
 OPTIMISERS: dict[str, type[Any]] = {"sgd": SGDSettings, "adam": AdamSettings, "adamw": AdamWSettings}
-SCHEDULES: dict[str, type[Any]] = {"steps": StepsSettings, "cosine": CosineSettings}
+SCHEDULES: dict[str, type[Any]] = {"steps": StepsSettings, "cosine": CosineSettings, "exponential": ExponentialSettings}
+# settings that every optimiser has
+COMMON = ("name", "schedule", "accumulate", "clip")
 
 
 class OptimiserSettings:
@@ -125,18 +146,23 @@ class OptimiserSettings:
     5.0
     """
 
-    def __init__(self, name: str = "sgd", schedule: str = "steps", accumulate: int = 1, **settings: Any) -> None:
+    def __init__(
+        self, name: str = "sgd", schedule: str = "steps", accumulate: int = 1, clip: float = 0.0, **settings: Any
+    ) -> None:
         for key, value in (("name", name), ("schedule", schedule)):
             if not isinstance(value, str):
                 raise InputError(f"optimiser.{key} = {value!r} has to be a text in quotes")
         kinds = (OPTIMISERS[choose("optimiser", name, OPTIMISERS)], SCHEDULES[choose("schedule", schedule, SCHEDULES)])
-        known = [*(entry for kind in kinds for entry in field_types(kind)), "name", "schedule", "accumulate"]
+        known = [*(entry for kind in kinds for entry in field_types(kind)), *COMMON]
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise InputError(f"optimiser: accumulate = {accumulate} pieces of a batch: a whole number, at least 1")
+        if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip >= 0:
+            raise InputError(f"optimiser: clip = {clip} is the largest length of a gradient; 0 for none")
         self.name, self.schedule_name = name, schedule
+        self.clip = float(clip)  # gradients of all parameters together that are longer are scaled to this length
         self.accumulate = (
             accumulate  # pieces a batch is encoded in, to save memory; the gradient is that of the whole batch
         )
@@ -173,12 +199,14 @@ class OptimiserSettings:
 
     def to_plain(self) -> dict[str, Any]:
         own = {"name": self.name, "schedule": self.schedule_name, "accumulate": self.accumulate}
+        if self.clip:
+            own["clip"] = self.clip
         return own | plain(self.optimiser) | plain(self.schedule)
 
 
 def drop_foreign(data: Mapping[str, Any], name: str, schedule: str) -> dict[str, Any]:
     """Settings of an earlier layer of a recipe that this optimiser and schedule have."""
-    known = {"name", "schedule", "accumulate"}
+    known = set(COMMON)
     known |= set(field_types(OPTIMISERS.get(name, SGDSettings))) | set(
         field_types(SCHEDULES.get(schedule, StepsSettings))
     )

@@ -1,0 +1,31 @@
+"""How far predicted frames are from the true ones: a number per clip, so that a mean over processes can be taken."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def frame_distance(found: Tensor, target: Tensor) -> Tensor:
+    """P&C: absolute differences summed over the numbers of a frame, mean over frames; `(B, T, N)` → `(B,)`.
+
+    >>> frame_distance(torch.zeros(1, 2, 3), torch.tensor([[[1.0, -1.0, 0.0], [2.0, 0.0, 0.0]]])).tolist()
+    [2.0]
+    """
+    return (found - target).abs().sum(2).mean(1)
+
+
+def squared_error(found: Tensor, target: Tensor, frames: Tensor | None = None) -> Tensor:
+    """Mean squared difference over the numbers of all frames, or of the `frames` `(B, T)` alone; `(B, T, N)` → `(B,)`.
+
+    A clip none of whose frames counts has an error of 0.
+
+    >>> x = torch.tensor([[[1.0, 3.0], [5.0, 5.0]]])
+    >>> squared_error(torch.zeros_like(x), x, torch.tensor([[True, False]])).tolist()
+    [5.0]
+    """
+    per_frame = (found - target).square().mean(2)
+    if frames is None:
+        return per_frame.mean(1)
+    weight = frames.to(per_frame)
+    return (per_frame * weight).sum(1) / weight.sum(1).clamp_min(torch.finfo(weight.dtype).tiny)

@@ -1,0 +1,136 @@
+"""What predictive methods share: one view, an encoder and a decoder per stream, a loss averaged over the whole batch.
+
+Masked prediction, P&C, MS2L, LongT GAN and GL-Transformer differ in what they hide, what they decode and how they compare
+it; each says so in `predict`. Neither queue nor momentum twin.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from halp.augment import Policy
+from halp.distributed import gather
+from halp.errors import InputError
+from halp.initialisation import initialise
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
+from halp.skeleton import Topology
+from halp.streams import derive
+
+VIEWS: dict[str, Policy | None] = {"clip": None}
+
+
+@dataclass(frozen=True)
+class WholeBatch:
+    """The batch of all processes together, of which this one holds some rows: draws and means are those of the whole."""
+
+    total: int
+    rows: slice
+    generator: torch.Generator
+
+    def rand(self, *shape: int) -> Tensor:
+        """Uniform numbers `(B, *shape)` for the rows of this process, drawn for all."""
+        return torch.rand(self.total, *shape, generator=self.generator)[self.rows]
+
+    def randint(self, high: int) -> Tensor:
+        """Whole numbers below `high`, `(B,)`, for the rows of this process, drawn for all."""
+        return torch.randint(high, (self.total,), generator=self.generator)[self.rows]
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """All rows `(total, D)` from those of every process."""
+        return gather(rows, self.total)
+
+    def mean(self, per_clip: Tensor) -> Tensor:
+        """Mean of a number per clip `(B,)` over the clips of all processes."""
+        return self.gather(per_clip[:, None]).mean()
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What one stream gives: losses by name, each a scalar of the whole batch, its features `(B, F)`, further metrics."""
+
+    losses: Mapping[str, Tensor]
+    features: Tensor
+    metrics: Metrics = field(default_factory=dict)
+
+
+class PredictiveMethod(Method):
+    """Encoders and decoders by representation; the loss is the weighted sum over streams and their losses."""
+
+    views = VIEWS
+    fork_optional = ("decoders.",)
+    #: weights of losses by name; 1 where none is given
+    weights: Mapping[str, float] = {}
+    profiled: ClassVar[str] = "halp: prediction"
+
+    def __init__(
+        self, encoders: Mapping[str, nn.Module], decoders: Mapping[str, nn.Module], topology: Topology
+    ) -> None:
+        super().__init__()
+        self.topology = topology
+        self.backbones, self.decoders = nn.ModuleDict(encoders), nn.ModuleDict(decoders)
+
+    @abc.abstractmethod
+    def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
+        """Encode and decode clips `(B, T, P, V, C)` of the representation `name`."""
+
+    def encoders(self) -> dict[str, nn.Module]:
+        return dict(self.backbones.items())
+
+    def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
+        clips = views["clip"]
+        batch = WholeBatch(context.batch_size(len(clips)), context.rows(len(clips)), context.generator)
+        losses: list[Tensor] = []
+        metrics: Metrics = {}
+        embeddings = {}
+        for name in self.backbones:
+            with record_function(self.profiled):
+                found = self.predict(name, derive(clips, name, self.topology), batch)
+            losses += [
+                self.weights[part] * loss if part in self.weights else loss for part, loss in found.losses.items()
+            ]
+            embeddings[name] = batch.gather(found.features.detach())
+            if context.log_metrics:
+                metrics |= {f"{name}/loss_{part}": loss.detach() for part, loss in found.losses.items()}
+                metrics |= {f"{name}/{entry}": value.detach() for entry, value in found.metrics.items()}
+        loss = torch.stack(losses).sum()
+        if context.log_metrics:
+            metrics["loss"] = loss.detach()
+        return StepOutput(loss, metrics, embeddings)
+
+
+def build_parts(
+    context: BuildContext, decoder: Callable[[Any], nn.Module]
+) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
+    """Fresh encoders of all representations, then a decoder for each, with weight matrices that begin as an encoder's do."""
+    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
+    return encoders, {name: initialise(decoder(encoder)) for name, encoder in encoders.items()}
+
+
+def numbers_per_frame(context: BuildContext) -> int:
+    """How many numbers a frame has: persons × joints × coordinates."""
+    return context.persons * len(context.topology) * context.topology.dimensions
+
+
+def refuse_pieces(recipe: Any) -> None:
+    """Refuse a batch that is encoded in pieces."""
+    if recipe.optimiser.accumulate != 1:
+        raise InputError(f"method '{recipe.method}' encodes a batch at once; set optimiser.accumulate to 1")
+
+
+def require_encoder(recipe: Any, needed: str, why: str) -> None:
+    """Refuse a recipe whose streams have another encoder than the one that the method works on."""
+    for stream in recipe.streams:
+        chosen = recipe.encoder_of(stream)
+        if chosen.name != needed:
+            raise InputError(
+                f"method '{recipe.method}' {why}, which encoder '{chosen.name}' does not have; "
+                f"set encoder.name to '{needed}'"
+            )
+    refuse_pieces(recipe)

@@ -1,0 +1,74 @@
+"""Predictive methods as whole runs: exact resume, forks, evaluation and report by the command, several processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jobs
+import pytest
+import torch
+from predictive_recipes import COMMON, RECIPES
+from safetensors.torch import load_file
+
+from halp.cli import main
+from halp.clips.store import Store
+from halp.training import Recipe, load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+
+
+def recipe(name: str, *more: str) -> Recipe:
+    return load_recipe(name, (*COMMON, *RECIPES[name][0], *more))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_run_resumes_exactly_and_forks(name: str, tmp_path: Path, store: Store) -> None:
+    settings = recipe(name, "saving.steps=2")
+    whole = pretrain(settings, store, tmp_path / "whole", progress=False)
+    pretrain(settings, store, tmp_path / "parts", until=1, progress=False)
+    parts = pretrain(settings, store, tmp_path / "parts", resume=True, progress=False)
+    assert jobs.final_files(whole.path) == jobs.final_files(parts.path)
+    assert "joint/embedding_std" in whole.metrics()[-1]
+    # a fork may have another decoder, and keeps the encoder that it starts from
+    forked = pretrain(
+        recipe(name, *RECIPES[name][1], "epochs=4"), store, tmp_path / "fork", fork=whole.path, progress=False
+    )
+    assert forked.info["forked"]["step"] == newest_checkpoint(whole.checkpoints).state["step"]
+    width = whole.encoder()(torch.randn(2, 12, store.persons, 25, 3)).shape[1]
+    assert forked.encoder()(torch.randn(2, 12, store.persons, 25, 3)).shape == (2, width)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_run_by_the_command_is_evaluated_and_reported(
+    name: str, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, page = str(tmp_path / "run"), tmp_path / "page.html"
+    settings = ("--set", *COMMON, *RECIPES[name][0], "epochs=1")
+    main(["pretrain", name, "--data", str(store.path), "--run", run, "--accelerator", "cpu", *settings])
+    capsys.readouterr()
+    main(["evaluate", run, "--protocol", "knn", "--split", "xsub", "--no-baselines", "--json"])
+    ((result,),) = json.loads(capsys.readouterr().out).values()
+    assert (result["protocol"], result["split"]) == ("knn", "xsub")
+    main(["report", run, "--out", str(page)])
+    assert "All terms together" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_masked_run_ends_in_the_same_bits_after_kill_and_on_two_processes(tmp_path: Path, store: Store) -> None:
+    settings = (*COMMON, *RECIPES["small-masked"][0], "saving.steps=2")
+    program = jobs.TRAIN.replace('"small"', '"small-masked"')
+    whole = jobs.start(tmp_path, store, "whole", settings, program=program)
+    assert whole.wait(timeout=300) == 0
+    killed = jobs.start(tmp_path, store, "killed", settings, pause=0.2, program=program)
+    jobs.wait_for_steps(tmp_path / "killed", killed, 4)
+    killed.kill()
+    killed.wait()
+    resumed = jobs.start(tmp_path, store, "killed", settings, resume=True, program=program)
+    assert resumed.wait(timeout=300) == 0
+    assert jobs.final_files(tmp_path / "whole") == jobs.final_files(tmp_path / "killed")
+    both = jobs.start(tmp_path, store, "two", settings, ranks=2, program=program)
+    assert both.wait(timeout=300) == 0
+    newest = [list_checkpoints(open_run(tmp_path / run).checkpoints)[-1] for run in ("whole", "two")]
+    one, two = (load_file(path / "model.safetensors") for path in newest)
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], atol=2e-3, rtol=1e-3)

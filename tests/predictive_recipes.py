@@ -1,0 +1,15 @@
+"""The recipes of predictive methods and what makes them run in a moment; tests of all of them share this list."""
+
+from __future__ import annotations
+
+COMMON = ("epochs=3", "batch_size=16", "views.frames=12", "saving.every=1", "saving.watch=1", "split=xsub")
+TRANSFORMER = ("encoder.frames=12", "encoder.layers=1", "encoder.heads=2")
+GRU = ("encoder.hidden=4", "encoder.layers=1")
+# recipe → settings that make it small, and settings of a fork, whose decoder is another one
+RECIPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "small-masked": (
+        (*TRANSFORMER, "encoder.patch=4", "encoder.width=8", "masked.decoder_heads=2"),
+        ("masked.decoder_layers=2",),
+    ),
+    "small-predict-cluster": (GRU, ("predict-cluster.decoder=fixed-weights",)),
+}

@@ -1,0 +1,67 @@
+"""Loop-by-loop references of predictive methods in plain NumPy float64; tests compare the library with them.
+
+Nothing here imports `halp`, and nothing is clever.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-value))
+
+
+def gru_cell(x: Array, h: Array, weights: dict[str, Array]) -> Array:
+    """One step of a GRU, unit by unit; rows of the weights are reset, update and new gates in this order."""
+    size = len(h)
+    new_state = np.zeros(size)
+    for unit in range(size):
+        sums = {}
+        for gate, row in (("r", unit), ("z", size + unit), ("n", 2 * size + unit)):
+            from_input = sum(weights["ih"][row, i] * x[i] for i in range(len(x))) + weights["b_ih"][row]
+            from_state = sum(weights["hh"][row, j] * h[j] for j in range(size)) + weights["b_hh"][row]
+            sums[gate] = (from_input, from_state)
+        r, z = sigmoid(sum(sums["r"])), sigmoid(sum(sums["z"]))
+        n = math.tanh(sums["n"][0] + r * sums["n"][1])
+        new_state[unit] = (1 - z) * n + z * h[unit]
+    return new_state
+
+
+def fixed_state_decoding(
+    first: Array, state: Array, frames: int, weights: dict[str, Array], out: Array, bias: Array
+) -> Array:
+    """P&C, FS: each frame is the one before plus a linear map of one GRU step from the encoder's state."""
+    x, found = first, []
+    for _ in range(frames):
+        x = x + out @ gru_cell(x, state, weights) + bias
+        found.append(x)
+    return np.stack(found)
+
+
+def free_decoding(state: Array, frames: int, weights: dict[str, Array], out: Array, bias: Array) -> Array:
+    """P&C, FW: the GRU runs on from the encoder's state and reads zeros."""
+    found = []
+    for _ in range(frames):
+        state = gru_cell(np.zeros(weights["ih"].shape[1]), state, weights)
+        found.append(out @ state + bias)
+    return np.stack(found)
+
+
+def frame_distance(found: Array, target: Array) -> float:
+    """Σ over the numbers of a frame of |x̂ − x|, mean over the frames of one clip `(T, N)`."""
+    per_frame = [sum(abs(found[t, i] - target[t, i]) for i in range(target.shape[1])) for t in range(len(target))]
+    return sum(per_frame) / len(per_frame)
+
+
+def squared_error(found: Array, target: Array, counts: NDArray[np.bool_]) -> float:
+    """Mean of (x̂ − x)² over the numbers of the frames of one clip that count; 0 where none does."""
+    errors = [
+        (found[t, i] - target[t, i]) ** 2 for t in range(len(target)) if counts[t] for i in range(target.shape[1])
+    ]
+    return float(sum(errors) / len(errors)) if errors else 0.0
