@@ -49,7 +49,7 @@ class Owner:
             # the same machine after a restart: none of its processes survived
             own, other = _place().split(" ", 1), self.place.split(" ", 1)
             return self.host == platform.node() and own[0] != other[0] and own[1:] == other[1:]
-        return not _alive(self.pid) or self.started != _started(self.pid)
+        return not process_runs(self.pid) or self.started != _started(self.pid)
 
 
 @contextmanager
@@ -163,7 +163,8 @@ def _myself() -> Owner:
     return Owner(os.getpid(), _started(os.getpid()), platform.node(), _place(), since, secrets.token_hex(8))
 
 
-def _alive(process: int) -> bool:
+def process_runs(process: int) -> bool:
+    """Whether a process of that number runs on this machine."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -22,6 +22,12 @@ class Layout:
     dimensions: int = 3
 
 
+def _both_sides(words: str) -> dict[str, str]:
+    """A table from pairs `one:other` of words without a side: `{one_left: other_left, one_right: other_right, …}`."""
+    pairs = [pair.split(":") for pair in words.split()]
+    return {f"{one}_{side}": f"{other}_{side}" for side in ("left", "right") for one, other in pairs}
+
+
 _ACROSS = ("shoulder_left", "shoulder_right")
 _ARMS_AND_LEGS = {
     "elbow_left": "shoulder_left",
@@ -253,38 +259,13 @@ SYNONYMS = {
     "shoulder_centre": "shoulder_center",
     "spine_shoulder": "shoulder_center",
     "mid_shoulder": "shoulder_center",
-    **{
-        f"{word}_{side}": f"{joint}_{side}"
-        for side in ("left", "right")
-        for word, joint in {
-            "big_toe": "toe_big",
-            "small_toe": "toe_small",
-            "handtip": "hand_tip",
-            "tip": "hand_tip",
-            "index_finger": "index",
-            "pinky_finger": "pinky",
-        }.items()
-    },
+    **_both_sides(
+        "big_toe:toe_big small_toe:toe_small handtip:hand_tip tip:hand_tip index_finger:index pinky_finger:pinky"
+    ),
 }
 # Motion capture names the bone, not the joint it starts from; used for files that have arms and upper legs.
-BONE_NAMES = {
-    f"{bone}_{side}": f"{joint}_{side}"
-    for side in ("left", "right")
-    for bone, joint in {
-        "shoulder": "clavicle",
-        "arm": "shoulder",
-        "upper_arm": "shoulder",
-        "fore_arm": "elbow",
-        "lower_arm": "elbow",
-        "hand": "wrist",
-        "up_leg": "hip",
-        "upper_leg": "hip",
-        "thigh": "hip",
-        "leg": "knee",
-        "lower_leg": "knee",
-        "shin": "knee",
-        "foot": "ankle",
-        "toe_base": "foot",
-        "toe": "foot",
-    }.items()
-}
+BONE_NAMES = _both_sides(
+    "shoulder:clavicle arm:shoulder upper_arm:shoulder fore_arm:elbow lower_arm:elbow hand:wrist "
+    "up_leg:hip upper_leg:hip thigh:hip leg:knee lower_leg:knee shin:knee foot:ankle toe_base:foot "
+    "toe:foot"
+)

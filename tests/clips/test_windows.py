@@ -13,7 +13,7 @@ from reader_samples import BVH, write_mediapipe
 
 from halp.clips.clip import Clip
 from halp.clips.ingest.prepare import prepare
-from halp.clips.ingest.recordings import is_store, read_clips, read_recordings
+from halp.clips.ingest.recordings import is_store, read_clips
 from halp.clips.readers import Dropped
 from halp.clips.store import open_store
 from halp.clips.windows import Cutting, cut_windows, spans, squeeze_warning
@@ -123,40 +123,44 @@ def test_recordings_come_alike_from_files_and_from_a_store(tmp_path: Path) -> No
     prepare("auto", tmp_path / "own", tmp_path / "store", fps=30, normalisation=(), progress=False)
     assert is_store(tmp_path / "store")
     assert not is_store(tmp_path / "own")
-    cut = {"window": 1, "stride": 0.5, "fps": 30, "normalise": ()}
-    files = list(read_recordings(tmp_path / "own", **cut))
-    kept = list(read_recordings(tmp_path / "store", **cut))
-    assert [one[:3] for one in files] == [one[:3] for one in kept]
-    assert [one[0] for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
+    cutting = Cutting(1, 0.5, 30)
+    files = list(read_clips(tmp_path / "own", cutting=cutting, normalise=()))
+    kept = list(read_clips(tmp_path / "store", cutting=cutting, normalise=()))
+    assert [_span(one) for one in files] == [_span(one) for one in kept]
+    assert [one.recording for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
     for one, other in zip(files, kept):
         np.testing.assert_array_equal(one.frames, other.frames)
-    (run, walk) = read_recordings(tmp_path / "store", normalise=())
-    assert (run.name, run.start, run.end, walk.frames.shape) == ("run", 0.0, pytest.approx(40 / 30), (90, 1, 4, 3))
+    (run, walk) = read_clips(tmp_path / "store", normalise=())
+    assert (_span(run), walk.shape) == (("run", 0.0, pytest.approx(40 / 30)), (90, 1, 4, 3))
+
+
+def _span(clip: Clip) -> tuple[str, float, float]:
+    return clip.recording or clip.name, clip.start, float(clip.extra["end"])
 
 
 def test_recordings_are_mapped_and_normalised_as_asked_for(tmp_path: Path) -> None:
     write_mediapipe(tmp_path)
-    (one,) = read_recordings(tmp_path, topology="kinect-v1", normalise=("centre",), persons=1)
+    (one,) = read_clips(tmp_path, topology="kinect-v1", normalise=("centre",), persons=1)
     assert one.frames.shape == (2, 1, 20, 3)
     assert not one.frames[:, 0, KINECT_V1.index("hip_center")].any()
-    assert (one.name, one.start, one.end) == ("wave", 0.0, 2.0)
+    assert _span(one) == ("wave", 0.0, 2.0)
 
 
 def test_a_store_of_another_normalisation_is_refused(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", normalisation=["centre"])
     with pytest.raises(InputError, match="prepare the store with those steps"):
-        list(read_recordings(store.path, normalise=("scale",)))
-    assert len(list(read_recordings(store, normalise=("centre",)))) == len(store)
+        list(read_clips(store.path, normalise=("scale",)))
+    assert len(list(read_clips(store, normalise=("centre",)))) == len(store)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_recording(tmp_path)
     (tmp_path / "x.bvh").write_text("HIERARCHY\n")
     dropped: list[Dropped] = []
-    assert len(list(read_recordings(tmp_path, normalise=(), dropped=dropped))) == 1
+    assert len(list(read_clips(tmp_path, normalise=(), dropped=dropped))) == 1
     assert dropped[0].name == "x.bvh"
     with pytest.raises(InputError, match="no MOTION part"):
-        list(read_recordings(tmp_path / "x.bvh", normalise=()))
+        list(read_clips(tmp_path / "x.bvh", normalise=()))
 
 
 def test_labels_go_along_with_clips(tmp_path: Path) -> None:

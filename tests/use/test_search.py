@@ -19,7 +19,7 @@ from halp.errors import InputError
 from halp.use import search as searching
 from halp.use.embed import embed_blocks
 from halp.use.index import build_index, open_index, recall_of, search_exactly
-from halp.use.search import find, search
+from halp.use.search import search
 from halp.use.vector_files import write_vectors
 from halp.use.vectors import embed_table
 
@@ -50,7 +50,7 @@ def test_arrays_find_themselves_and_several_queries_their_best(encoder: Packaged
 
 def test_windows_are_found_with_their_times(encoder: PackagedEncoder, store: Store) -> None:
     cutting = Cutting(1.0, 0.5, 30.0)
-    found = find(encoder, str(store.names[0]), store, k=1000, cutting=cutting, progress=False)
+    found = search(encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False)
     clips = searching.fetch(encoder, store, found.table, found.rows[:3], cutting)
     for hit, clip in zip(found.hits, clips):
         assert (hit.name, hit.start) == (clip.recording or clip.name, clip.start)
@@ -107,14 +107,14 @@ def test_large_sources_are_searched_by_the_index(
     encoder: PackagedEncoder, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("usearch", reason="usearch is not installed")
-    exact = find(encoder, str(store.names[7]), store, k=5, progress=False)
+    exact = search(encoder, str(store.names[7]), store, k=5, progress=False)
     monkeypatch.setattr(searching, "EXACT", 100)
-    found = find(encoder, str(store.names[7]), store, k=5, progress=False)
-    assert found.index is not None
-    assert found.index.vectors == len(store)
+    found = search(encoder, str(store.names[7]), store, k=5, progress=False)
+    assert found.facts is not None
+    assert found.facts.vectors == len(store)
     assert exact.index is None
     assert len({hit.name for hit in found.hits} & {hit.name for hit in exact.hits}) >= 4
-    assert find(encoder, str(store.names[7]), store, k=5, exact=True, progress=False).hits == exact.hits
+    assert search(encoder, str(store.names[7]), store, k=5, exact=True, progress=False).hits == exact.hits
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])

@@ -8,7 +8,8 @@ A *sampler* stands first in a policy and cuts the view out of the pool of clips.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ from torch import Tensor
 from halp.augment.pool import ClipPool
 from halp.errors import InputError
 from halp.registry import Registry
+from halp.skeleton import Topology
 
 Drawn = dict[str, Tensor]
+Settings = TypeVar("Settings")
 
 
 class ViewShape(NamedTuple):
@@ -40,6 +43,31 @@ class Augmentation(Protocol):
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         """The augmented clips, of the same shape."""
         ...
+
+
+class AugmentationBase(Generic[Settings]):
+    """An augmentation that keeps its settings and draws nothing; most draw something."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        self.settings = settings
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        return {}
+
+
+@dataclass(frozen=True)
+class FactorSettings:
+    """A factor per clip, U(min, max)."""
+
+    min: float = 0.8
+    max: float = 1.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min <= self.max:
+            raise InputError(f"a factor needs 0 < min ≤ max, not {self.min} and {self.max}")
+
+    def draw(self, *shape: int, generator: torch.Generator) -> Tensor:
+        return uniform(self.min, self.max, *shape, generator=generator)
 
 
 class Sampler(Protocol):
@@ -72,6 +100,11 @@ def check_share(name: str, value: float) -> None:
 def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:
     """Uniform numbers in [low, high)."""
     return low + (high - low) * torch.rand(*shape, generator=generator)
+
+
+def hide(clips: Tensor, hidden: Tensor) -> Tensor:
+    """Clips with zeros where `hidden`, which has the axes of a clip or 1 for them, is true."""
+    return clips.masked_fill(hidden.to(clips.device), 0)
 
 
 def at_frames(clips: Tensor, place: Tensor) -> Tensor:

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.augment.base import Drawn, ViewShape, check_share, register_augmentation, uniform
+from halp.augment.base import (
+    AugmentationBase,
+    Drawn,
+    FactorSettings,
+    ViewShape,
+    check_share,
+    hide,
+    register_augmentation,
+    uniform,
+)
 from halp.augment.paper import rotation_matrices, transform
 from halp.errors import InputError, choose
 from halp.skeleton import Topology
@@ -23,15 +32,12 @@ class ShearSettings:
 
 
 @register_augmentation("shear", ShearSettings)
-class Shear:
+class Shear(AugmentationBase[ShearSettings]):
     """One shear per clip."""
 
-    def __init__(self, settings: ShearSettings, topology: Topology) -> None:
-        self.amplitude = settings.amplitude
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        eye, size = torch.eye(shape.coordinates), shape.coordinates
-        entries = uniform(-self.amplitude, self.amplitude, shape.batch, size, size, generator=generator)
+        eye, size, amplitude = torch.eye(shape.coordinates), shape.coordinates, self.settings.amplitude
+        entries = uniform(-amplitude, amplitude, shape.batch, size, size, generator=generator)
         return {"matrix": eye + entries * (1 - eye)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
@@ -51,11 +57,8 @@ class JointCorruptionSettings:
 
 
 @register_augmentation("joint-corruption", JointCorruptionSettings)
-class JointCorruption:
+class JointCorruption(AugmentationBase[JointCorruptionSettings]):
     """ISC's joint corruption."""
-
-    def __init__(self, settings: JointCorruptionSettings, topology: Topology) -> None:
-        self.settings = settings
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         size = shape.coordinates
@@ -80,11 +83,8 @@ class RotationSettings:
 
 
 @register_augmentation("rotation", RotationSettings)
-class Rotation:
+class Rotation(AugmentationBase[RotationSettings]):
     """Rotates whole clips; `one-axis` with amplitude 0.5236 (30 degrees) is AimCLR's."""
-
-    def __init__(self, settings: RotationSettings, topology: Topology) -> None:
-        self.settings = settings
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         size, amplitude = shape.coordinates, self.settings.amplitude
@@ -114,16 +114,14 @@ class MirrorSettings:
 
 
 @register_augmentation("mirror", MirrorSettings)
-class Mirror:
+class Mirror(AugmentationBase[MirrorSettings]):
     """A mirror image of the person, or AimCLR's exchange of left and right joint indices."""
 
     def __init__(self, settings: MirrorSettings, topology: Topology) -> None:
-        self.settings, self.twins = settings, torch.tensor(topology.mirror)
+        super().__init__(settings, topology)
+        self.twins = torch.tensor(topology.mirror)
         if settings.axis >= topology.dimensions:
             raise InputError(f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates")
-
-    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         mirrored = clips[:, :, :, self.twins.to(clips.device)]
@@ -140,28 +138,26 @@ class NoiseSettings:
 
     sigma: float = 0.01
 
+    def __post_init__(self) -> None:
+        if not self.sigma >= 0:
+            raise InputError(f"noise: sigma = {self.sigma} is a standard deviation and cannot be negative")
+
 
 @register_augmentation("noise", NoiseSettings)
-class Noise:
+class Noise(AugmentationBase[NoiseSettings]):
     """Independent noise; an absent person (all zeros) stays absent."""
-
-    def __init__(self, settings: NoiseSettings, topology: Topology) -> None:
-        self.sigma = settings.sigma
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"noise": torch.randn(shape, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         present = (clips != 0).any(dim=(1, 3, 4), keepdim=True)
-        return clips + self.sigma * drawn["noise"].to(clips) * present
+        return clips + self.settings.sigma * drawn["noise"].to(clips) * present
 
 
 @register_augmentation("axis-mask")
-class AxisMask:
+class AxisMask(AugmentationBase[Any]):
     """Sets one coordinate axis, drawn uniformly, to zero."""
-
-    def __init__(self, settings: Any, topology: Topology) -> None:
-        pass
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"axis": torch.randint(shape.coordinates, (shape.batch,), generator=generator)}
@@ -182,40 +178,29 @@ class JointMaskSettings:
 
 
 @register_augmentation("joint-mask", JointMaskSettings)
-class JointMask:
+class JointMask(AugmentationBase[JointMaskSettings]):
     """Hides joints."""
 
-    def __init__(self, settings: JointMaskSettings, topology: Topology) -> None:
-        self.share = settings.joints
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"hidden": _some_joints(shape, self.share, generator)}
+        return {"hidden": _some_joints(shape, self.settings.joints, generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        return clips.masked_fill(drawn["hidden"].to(clips.device)[:, None, None, :, None], 0)
+        return hide(clips, drawn["hidden"][:, None, None, :, None])
 
 
 @dataclass(frozen=True)
-class ScaleSettings:
+class ScaleSettings(FactorSettings):
     """All coordinates of a clip are multiplied by U(min, max)."""
 
-    min: float = 0.8
     max: float = 1.2
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min <= self.max:
-            raise InputError(f"scale needs 0 < min ≤ max, not {self.min} and {self.max}")
 
 
 @register_augmentation("scale", ScaleSettings)
-class Scale:
+class Scale(AugmentationBase[ScaleSettings]):
     """People of other sizes."""
 
-    def __init__(self, settings: ScaleSettings, topology: Topology) -> None:
-        self.settings = settings
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"factor": uniform(self.settings.min, self.settings.max, shape.batch, generator=generator)}
+        return {"factor": self.settings.draw(shape.batch, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return clips * drawn["factor"].to(clips)[:, None, None, None, None]

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.augment.base import Drawn, ViewShape, at_frames, check_share, register_augmentation, uniform
+from halp.augment.base import (
+    AugmentationBase,
+    Drawn,
+    FactorSettings,
+    ViewShape,
+    at_frames,
+    check_share,
+    hide,
+    register_augmentation,
+    uniform,
+)
 from halp.augment.paper import PaperAugmentation, PaperSettings, draw_crops
 from halp.augment.pool import ClipPool
 from halp.errors import InputError
@@ -63,11 +73,8 @@ class ReflectCropSettings:
 
 
 @register_augmentation("reflect-crop", ReflectCropSettings)
-class ReflectCrop:
+class ReflectCrop(AugmentationBase[ReflectCropSettings]):
     """AimCLR's temporal crop: T // padding frames reflected at both ends, then a window of T."""
-
-    def __init__(self, settings: ReflectCropSettings, topology: Topology) -> None:
-        self.settings = settings
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         pad = shape.frames // self.settings.padding
@@ -95,11 +102,8 @@ class BlurSettings:
 
 
 @register_augmentation("blur", BlurSettings)
-class Blur:
+class Blur(AugmentationBase[BlurSettings]):
     """A kernel exp(−d² / 2σ²) of its own width for every clip."""
-
-    def __init__(self, settings: BlurSettings, topology: Topology) -> None:
-        self.settings = settings
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         sigma = uniform(self.settings.sigma_min, self.settings.sigma_max, shape.batch, 1, generator=generator)
@@ -116,14 +120,8 @@ class Blur:
 
 
 @register_augmentation("time-flip")
-class TimeFlip:
+class TimeFlip(AugmentationBase[Any]):
     """Plays the clip backwards."""
-
-    def __init__(self, settings: Any, topology: Topology) -> None:
-        pass
-
-    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return clips.flip(1)
@@ -140,43 +138,30 @@ class TimeMaskSettings:
 
 
 @register_augmentation("time-mask", TimeMaskSettings)
-class TimeMask:
+class TimeMask(AugmentationBase[TimeMaskSettings]):
     """Hides a run of frames at a random place."""
 
-    def __init__(self, settings: TimeMaskSettings, topology: Topology) -> None:
-        self.share = settings.frames
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        length = round(self.share * shape.frames)
+        length = round(self.settings.frames * shape.frames)
         start = torch.randint(shape.frames - length + 1, (shape.batch, 1), generator=generator)
         frame = torch.arange(shape.frames)
         return {"hidden": (frame >= start) & (frame < start + length)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        return clips.masked_fill(drawn["hidden"].to(clips.device)[:, :, None, None, None], 0)
+        return hide(clips, drawn["hidden"][:, :, None, None, None])
 
 
 @dataclass(frozen=True)
-class FrameRateSettings:
+class FrameRateSettings(FactorSettings):
     """The clip is played U(min, max) times as fast."""
-
-    min: float = 0.8
-    max: float = 1.25
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min <= self.max:
-            raise InputError(f"frame-rate needs 0 < min ≤ max, not {self.min} and {self.max}")
 
 
 @register_augmentation("frame-rate", FrameRateSettings)
-class FrameRate:
+class FrameRate(AugmentationBase[FrameRateSettings]):
     """Frame t shows time rate · t, between frames by interpolation; a faster clip waits at its last frame."""
 
-    def __init__(self, settings: FrameRateSettings, topology: Topology) -> None:
-        self.settings = settings
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"rate": uniform(self.settings.min, self.settings.max, shape.batch, 1, generator=generator)}
+        return {"rate": self.settings.draw(shape.batch, 1, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         last = clips.shape[1] - 1

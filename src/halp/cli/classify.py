@@ -9,6 +9,7 @@ import tyro
 from tyro.conf import Positional
 
 from halp.cli.app import app, print_json, print_table
+from halp.cli.options import LABELS, READING, Labels, Reading
 
 if TYPE_CHECKING:
     from halp.use.model_folder import Model
@@ -28,14 +29,9 @@ def classify_fit(
     labelled: Positional[Path],
     model: Positional[Path],
     *,
-    labels: Path | None = None,
-    path: str | None = None,
+    labels: Labels = LABELS,
     kind: str = "auto",
-    unsure: float = 0.05,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -49,24 +45,16 @@ def classify_fit(
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
         labelled: a store with labels, or recordings in a folder for each class.
         model: the model folder to make.
-        labels: a CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation.
-        path: a pattern of paths that names labels, such as "{subject}/{label}/*.bvh".
         kind: linear, knn, prototypes, or auto to choose by cross-validation.
-        unsure: share of the labelled recordings that may be called none of these.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds.
-        stride: seconds between the starts of two windows (default: the window).
-        fps: frames per second, where the recordings do not tell.
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.clips.windows import Cutting
     from halp.use.classify import LabelledSource, fit
     from halp.use.model_folder import check_free, save_model
 
     check_free(model)
-    given = LabelledSource(labelled, Cutting(window, stride, fps), format, labels, path)
-    made = fit(encoder, given, kind=kind, unsure=unsure, seed=seed)
+    given = LabelledSource(labelled, reading.cutting, reading.format, labels.labels, labels.path)
+    made = fit(encoder, given, kind=kind, unsure=labels.unsure, seed=seed)
     save_model(made, model)
     _say_fitted(made, model, json)
 
@@ -78,10 +66,7 @@ def classify_predict(
     *,
     out: Path | None = None,
     suggest: int = 0,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -97,10 +82,6 @@ def classify_predict(
         source: a store, or recordings of any format.
         out: also write a CSV table.
         suggest: name so many recordings to label next, in place of the classes.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds (default: as the model was fitted).
-        stride: seconds between the starts of two windows.
-        fps: frames per second, where the recordings do not tell.
         cache: keep vectors for the next time (--no-cache computes them anew).
         json: print a list of name, start, end, label (null: none of these) and probability as JSON.
     """
@@ -112,8 +93,8 @@ def classify_predict(
     from halp.use.tables import write_csv
 
     loaded = load_model(model)
-    cutting = cutting_for(loaded, window, stride, fps)
-    vectors, found = predict_table(loaded, source, cutting, format=format, cache=cache)
+    cutting = cutting_for(loaded, **reading.spans)
+    vectors, found = predict_table(loaded, source, cutting, format=reading.format, cache=cache)
     if suggest:
         named = suggest_recordings(loaded, vectors, suggest)
         rows = [{"name": name, "uncertainty": one.uncertainty, "distance": one.distance} for name, one in named]
@@ -138,16 +119,11 @@ def finetune(
     labelled: Positional[Path],
     model: Positional[Path],
     *,
-    labels: Path | None = None,
-    path: str | None = None,
+    labels: Labels = LABELS,
     epochs: int = 80,
     batch_size: int = 64,
     learning_rate: float = 0.01,
-    unsure: float = 0.05,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -159,20 +135,12 @@ def finetune(
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
         labelled: a store with labels, or recordings in a folder for each class.
         model: the model folder to make.
-        labels: a CSV table with the columns name (or path) and label.
-        path: a pattern of paths that names labels, such as "{subject}/{label}/*.bvh".
         epochs: passes over the labelled recordings; the learning rate falls after 5/8 and 7/8 of them.
         batch_size: clips per step.
         learning_rate: of the first epochs.
-        unsure: share of the labelled recordings that may be called none of these.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds.
-        stride: seconds between the starts of two windows (default: the window).
-        fps: frames per second, where the recordings do not tell.
         seed: of the head, the crops and the order.
         json: print the accuracy as JSON.
     """
-    from halp.clips.windows import Cutting
     from halp.evaluation.protocols.finetune import FinetuneSettings
     from halp.use.classify import LabelledSource
     from halp.use.finetune import finetune as train
@@ -185,8 +153,8 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    given = LabelledSource(labelled, Cutting(window, stride, fps), format, labels, path)
-    made = train(encoder, given, settings=settings, unsure=unsure, seed=seed)
+    given = LabelledSource(labelled, reading.cutting, reading.format, labels.labels, labels.path)
+    made = train(encoder, given, settings=settings, unsure=labels.unsure, seed=seed)
     save_model(made, model)
     _say_fitted(made, model, json)
 

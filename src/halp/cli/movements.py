@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import Positional
 
 from halp.cli.app import app, print_json, print_table
+from halp.cli.options import READING, Reading, ReadingOptions
 
 if TYPE_CHECKING:
     from halp.use.model_folder import Model
@@ -24,10 +25,7 @@ def cluster(
     *,
     groups: int | None = None,
     html: Path | None = None,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     seed: int = 0,
     cache: bool = True,
     json: bool = False,
@@ -43,17 +41,12 @@ def cluster(
         source: a store, or recordings of any format.
         groups: how many (default: the number up to 12 whose groups are furthest apart).
         html: also write a page with the typical clips and a map.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds.
-        stride: seconds between the starts of two windows (default: the window).
-        fps: frames per second, where the recordings do not tell.
         seed: of the starting points.
         cache: keep vectors for the next time (--no-cache computes them anew).
         json: print groups with their members as JSON.
     """
     from rich.table import Table
 
-    from halp.clips.windows import Cutting
     from halp.progress import console
     from halp.training import load_encoder
     from halp.use.answer_pages import cluster_page
@@ -63,7 +56,7 @@ def cluster(
 
     loaded = load_encoder(encoder)
     vectors, found = group(
-        loaded, source, groups=groups, window=window, stride=stride, fps=fps, format=format, seed=seed, cache=cache
+        loaded, source, groups=groups, **reading.spans, format=reading.format, seed=seed, cache=cache
     )
     if json:
         print_json(clusters_to_json(vectors, found))
@@ -75,7 +68,7 @@ def cluster(
         print_table(table)
         console.print(f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)")
     if html is not None:
-        clips = fetch(loaded, source, vectors, found.typical, Cutting(window, stride, fps), format=format)
+        clips = fetch(loaded, source, vectors, found.typical, reading.cutting, format=reading.format)
         page = cluster_page(loaded, vectors, found, clips, str(source))
         console.print(f"written: [bold]{page.save(html)}[/]")
 
@@ -147,18 +140,16 @@ def segment(
     html: Path | None = None,
     groups: int | None = None,
     shortest: float | None = None,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     topology: str | None = None,
     cache: bool = True,
     json: bool = False,
 ) -> None:
     """Cut recordings into segments: a timeline of classes, or of groups where there is no model.
 
-    With - as source, frames are read from standard input, a JSON array of joints per line, and an answer is written per
-    stride as a line of JSON.
+    Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With - as source,
+    frames are read from standard input, a JSON array of joints per line, and an answer is written per stride as a line of
+    JSON.
 
     Examples:
         halp segment runs/small-seed0 long.bvh --model model --html timeline.html --out segments.csv
@@ -173,10 +164,6 @@ def segment(
         html: also write a page with the player on the timeline.
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).
-        format: how recordings are written (see `halp formats`).
-        window: seconds (default: as the model was fitted, else 2).
-        stride: seconds between the starts of two windows (default: as the model was fitted, else 0.5).
-        fps: frames per second, where the recordings do not tell.
         topology: of frames on standard input (default: the encoder's).
         cache: keep vectors for the next time (--no-cache computes them anew).
         json: print a list of name, start, end, label and probability as JSON.
@@ -187,28 +174,19 @@ def segment(
     from halp.training import load_encoder
     from halp.use.answer_pages import NONE, timeline_page
     from halp.use.model_folder import load_model
-    from halp.use.segment import find_segments, segment_rows
+    from halp.use.segment import segment as find_segments
+    from halp.use.segment import segment_rows
     from halp.use.sources import read_source
     from halp.use.tables import write_csv
 
     loaded, fitted = load_encoder(encoder), None if model is None else load_model(model)
     used = loaded if fitted is None else fitted.encoder
     if str(source) == "-":
-        _stream(fitted, window, stride, fps, topology)
+        _stream(fitted, reading, topology)
         return
-    made = find_segments(
-        used,
-        source,
-        model=fitted,
-        window=window,
-        stride=stride,
-        fps=fps,
-        groups=groups,
-        shortest=shortest,
-        format=format,
-        cache=cache,
-    )
-    rows = segment_rows(made.segments)
+    asked = {**reading.spans, "format": reading.format, "cache": cache}
+    made = find_segments(used, source, model=fitted, groups=groups, shortest=shortest, **asked)
+    rows = segment_rows(made)
     columns = ["name", "start", "end", "label", "probability"]
     if out is not None:
         console.print(f"written: [bold]{write_csv(out, columns, rows)}[/]")
@@ -216,20 +194,18 @@ def segment(
         print_json(rows)
     else:
         table = Table(*columns)
-        for one in made.segments:
+        for one in made:
             label = NONE if one.label is None else one.label
             table.add_row(one.name, f"{one.start:.2f}", f"{one.end:.2f}", label, f"{one.probability:.2f}")
         print_table(table)
     if html is not None:
         from halp.clips.windows import Cutting
 
-        whole = list(read_source(used, source, Cutting(fps=made.cutting.fps), format=format))
+        whole = list(read_source(used, source, Cutting(fps=made.cutting.fps), format=reading.format))
         console.print(f"written: [bold]{timeline_page(used, made, whole, str(source)).save(html)}[/]")
 
 
-def _stream(
-    fitted: Model | None, window: float | None, stride: float | None, fps: float | None, topology: str | None
-) -> None:
+def _stream(fitted: Model | None, reading: ReadingOptions, topology: str | None) -> None:
     import sys
     from json import dumps
 
@@ -243,7 +219,7 @@ def _stream(
         raise InputError(
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
-    cutting = timeline_cutting(fitted, window, stride, fps)
+    cutting = timeline_cutting(fitted, **reading.spans)
     if cutting.fps is None or cutting.window is None or cutting.stride is None:
         raise InputError("frames on standard input do not tell their rate; give it with --fps")
     joints = get_topology(topology) if topology else fitted.encoder.topology

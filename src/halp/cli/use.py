@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import Positional
 
 from halp.cli.app import app, print_json, print_table
+from halp.cli.options import READING, Reading
 
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 In = Annotated[Path, tyro.conf.arg(name="in")]
@@ -23,10 +24,7 @@ def embed(
     source: Positional[Path],
     out: Positional[Path],
     *,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     stream: str | None = None,
     json: bool = False,
 ) -> None:
@@ -40,14 +38,9 @@ def embed(
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
         source: a store, or recordings of any format.
         out: the file to write: .npz, .csv or .parquet.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds.
-        stride: seconds between the starts of two windows (default: the window).
-        fps: frames per second, where the recordings do not tell.
         stream: which stream of a run.
         json: print what was written as JSON.
     """
-    from halp.clips.windows import Cutting
     from halp.progress import console
     from halp.training import load_encoder
     from halp.use.embed import embed_blocks
@@ -55,7 +48,7 @@ def embed(
 
     check_vector_file(out)
     loaded = load_encoder(encoder, stream)
-    blocks = embed_blocks(loaded, source, Cutting(window, stride, fps), format=format)
+    blocks = embed_blocks(loaded, source, reading.cutting, format=reading.format)
     count = write_vectors(out, blocks, loaded.output_size)
     if json:
         print_json({"written": str(out), "vectors": count, "features": loaded.output_size})
@@ -71,10 +64,7 @@ def search(
     in_: In,
     k: Count = 10,
     html: Path | None = None,
-    format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
+    reading: Reading = READING,
     exact: bool = False,
     cache: bool = True,
     json: bool = False,
@@ -91,36 +81,32 @@ def search(
         in_: where to search: a store, or recordings of any format.
         k: how many to find.
         html: also write a page with players side by side.
-        format: how recordings are written (see `halp formats`).
-        window: cut recordings into windows of so many seconds.
-        stride: seconds between the starts of two windows (default: the window).
-        fps: frames per second, where the recordings do not tell.
         exact: compare with every vector even where there are more than a million.
         cache: keep vectors and index for the next search (--no-cache computes them anew).
         json: print a list of name, similarity, start and end as JSON.
     """
     from rich.table import Table
 
-    from halp.clips.windows import Cutting
     from halp.progress import console
     from halp.training import load_encoder
     from halp.use.index import say_index
     from halp.use.pages import search_page
-    from halp.use.search import fetch, find
+    from halp.use.search import fetch
+    from halp.use.search import search as find
 
-    loaded, cutting = load_encoder(encoder), Cutting(window, stride, fps)
-    found = find(loaded, query, in_, k=k, cutting=cutting, format=format, exact=exact, cache=cache)
-    if found.index is not None:
-        say_index(found.index)
+    loaded = load_encoder(encoder)
+    found = find(loaded, query, in_, k=k, **reading.spans, format=reading.format, exact=exact, cache=cache)
+    if found.facts is not None:
+        say_index(found.facts)
     if json:
-        print_json([hit.to_json() for hit in found.hits])
+        print_json([hit.to_json() for hit in found])
     else:
         table = Table("", "recording", "similarity", "start", "end")
-        for place, hit in enumerate(found.hits, start=1):
+        for place, hit in enumerate(found, start=1):
             table.add_row(str(place), hit.name, f"{hit.similarity:.3f}", f"{hit.start:.2f}", f"{hit.end:.2f}")
         print_table(table)
     if html is not None:
-        clips = fetch(loaded, in_, found.table, found.rows, cutting, format=format)
+        clips = fetch(loaded, in_, found.table, found.rows, reading.cutting, format=reading.format)
         page = search_page(loaded, found, clips, f"{query} in {in_}")
         console.print(f"written: [bold]{page.save(html)}[/]")
 

@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from halp.locks import process_runs
+
 _ASIDE = "-old"
 _AT_WORKING_FOLDER, _RENAME_EXCHANGE = -100, 2
 
@@ -85,10 +87,4 @@ def _running(process: int) -> bool:
     """Whether another process of that number runs; this process leaves nothing unfinished between two writes."""
     if process == os.getpid():
         return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return process_runs(process)

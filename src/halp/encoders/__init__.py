@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from halp.config import build_settings, field_types, plain
@@ -27,6 +28,16 @@ class Encoder(Protocol):
 ENCODERS: Registry[Callable[..., nn.Module]] = Registry("encoder")
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
 register_encoder = ENCODERS.register
+
+
+def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
+    """The shape `(B, T, P, V, C)` of clips, which need as many joints and coordinates as the encoder reads."""
+    if clips.shape[3:] != (joints, coordinates):
+        raise InputError(
+            f"the encoder reads {joints} joints with {coordinates} coordinates; clips of shape {tuple(clips.shape)} "
+            f"have {clips.shape[3]} with {clips.shape[4]}; was it trained on another topology?"
+        )
+    return clips.shape
 
 
 class EncoderSettings:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.encoders import register_encoder
+from halp.encoders import check_joints, register_encoder
 from halp.errors import InputError
 from halp.skeleton import Topology
 
@@ -129,12 +129,7 @@ class STGCNEncoder(nn.Module):
 
     def sequence(self, clips: Tensor) -> Tensor:
         """The feature map before pooling, `(B, P, T', V, output)`."""
-        batch, frames, persons, joints, coordinates = clips.shape
-        if (joints, coordinates) != (self.joints, self.coordinates):
-            raise InputError(
-                f"the encoder reads {self.joints} joints with {self.coordinates} coordinates; clips of shape "
-                f"{tuple(clips.shape)} have {joints} with {coordinates}; was it trained on another topology?"
-            )
+        batch, frames, persons, joints, coordinates = check_joints(clips, self.joints, self.coordinates)
         x = clips.transpose(1, 2).reshape(batch * persons, frames, joints, coordinates)
         if self.input_norm is not None:
             x = self.input_norm(x.reshape(-1, joints * coordinates)).view_as(x)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.encoders import register_encoder
+from halp.encoders import check_joints, register_encoder
 from halp.errors import InputError
 from halp.skeleton import Topology
 
@@ -93,12 +93,7 @@ class TransformerEncoder(nn.Module):
 
     def patches(self, clips: Tensor) -> Tensor:
         """Patches of coordinates `(B·P, tokens, patch·C)`; tokens run over time, then joints."""
-        batch, frames, persons, joints, coordinates = clips.shape
-        if (joints, coordinates) != (self.joints, self.coordinates):
-            raise InputError(
-                f"the encoder reads {self.joints} joints with {self.coordinates} coordinates; clips of shape "
-                f"{tuple(clips.shape)} have {joints} with {coordinates}; was it trained on another topology?"
-            )
+        batch, frames, persons, joints, coordinates = check_joints(clips, self.joints, self.coordinates)
         if frames % self.patch or frames > self.most_frames:
             raise InputError(
                 f"the encoder reads at most {self.most_frames} frames, a multiple of {self.patch}, and clips have {frames}; "

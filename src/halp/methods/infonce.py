@@ -14,26 +14,34 @@ from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term
 
 
-@register_term("infonce")
-class InfoNCETerm(nn.Module):
-    """InfoNCE in every stream; without a queue the batch's other keys are the negatives."""
+class ContrastTerm(nn.Module):
+    """Base of terms that contrast queries with keys; without a queue the batch's other keys are the negatives."""
 
     def __init__(self, settings: Any = None, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
         super().__init__()
         self.temperature = temperature
+
+    def contrast(self, query: Tensor, key: Tensor, queue: KeyQueue, stream: str) -> Tensor:
+        """InfoNCE of queries and keys `(B, D)` against the queue of a stream."""
+        if queue.size:
+            return info_nce(query, key, queue.keys(stream), self.temperature)
+        return info_nce_in_batch(query, key, self.temperature)
+
+
+@register_term("infonce")
+class InfoNCETerm(ContrastTerm):
+    """InfoNCE in every stream."""
 
     def forward(
         self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
     ) -> tuple[Tensor, Metrics]:
         losses, metrics = [], {}
         for stream, batch in streams.items():
-            negatives = queue.keys(stream)
-            if queue.size:
-                losses.append(info_nce(batch.query, batch.key, negatives, self.temperature))
-            else:
-                losses.append(info_nce_in_batch(batch.query, batch.key, self.temperature))
+            losses.append(self.contrast(batch.query, batch.key, queue, stream))
             if context.log_metrics:
                 metrics[f"{stream}/loss_contrast"] = losses[-1].detach()
                 if queue.size:
-                    metrics[f"{stream}/contrast_accuracy"] = contrast_accuracy(batch.query, batch.key, negatives)
+                    metrics[f"{stream}/contrast_accuracy"] = contrast_accuracy(
+                        batch.query, batch.key, queue.keys(stream)
+                    )
         return torch.stack(losses).sum(), metrics

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.errors import InputError
-from halp.losses.infonce import info_nce, info_nce_in_batch
 from halp.methods.base import Metrics, StepContext
+from halp.methods.infonce import ContrastTerm
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term
 
@@ -24,15 +24,8 @@ def _check_cross(settings: Any, streams: Sequence[str], queue: int) -> None:
 
 
 @register_term("cross", check=_check_cross)
-class CrossTerm(nn.Module):
-    """InfoNCE across representations: query of a, key of b, queue of b, for all ordered pairs, summed.
-
-    Without a queue the other clips' keys of representation b are the negatives.
-    """
-
-    def __init__(self, settings: Any = None, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
-        super().__init__()
-        self.temperature = temperature
+class CrossTerm(ContrastTerm):
+    """InfoNCE across representations: query of a, key of b, queue of b, for all ordered pairs, summed."""
 
     def forward(
         self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
@@ -41,11 +34,7 @@ class CrossTerm(nn.Module):
         metrics: Metrics = {}
         for stream, batch in streams.items():
             found = [
-                info_nce(batch.query, other.key, queue.keys(name), self.temperature)
-                if queue.size
-                else info_nce_in_batch(batch.query, other.key, self.temperature)
-                for name, other in streams.items()
-                if name != stream
+                self.contrast(batch.query, other.key, queue, name) for name, other in streams.items() if name != stream
             ]
             losses += found
             if context.log_metrics:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,12 @@ from halp.use.assessment import MOST, assess
 from halp.use.classifier import UNSURE, Labels, Prediction, fit_classifier, sample_rows
 from halp.use.embed import embed_clips
 from halp.use.model_folder import Model, load_model
-from halp.use.sources import Source, describe_source, in_blocks, read_source
+from halp.use.sources import Reading, Source, describe_source, in_blocks, read_source, split_reading
 from halp.use.suggest import Suggestion, suggest
 from halp.use.vectors import VectorTable, embed_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -172,18 +175,15 @@ def _raw_vectors(encoder: PackagedEncoder, given: LabelledSource, rows: Labels) 
 def predict(
     model: Model | str | os.PathLike[str],
     source: Source,
-    *,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    format: str = "auto",
-    cache: bool = True,
-    progress: bool = True,
+    **reading: Unpack[Reading],
 ) -> list[Answer]:
-    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise."""
+    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
+
+    `reading`: window, stride, fps, format, cache, progress.
+    """
     model = model if isinstance(model, Model) else load_model(model)
-    cutting = cutting_for(model, window, stride, fps)
-    table, found = predict_table(model, source, cutting, format=format, cache=cache, progress=progress)
+    spans, rest = split_reading(reading)
+    table, found = predict_table(model, source, cutting_for(model, **spans), **rest)
     return answers(model, table, found)
 
 
@@ -195,11 +195,9 @@ def cutting_for(model: Model, window: float | None, stride: float | None, fps: f
     return Cutting(window or own.window, stride, fps or own.fps)
 
 
-def predict_table(
-    model: Model, source: Source, cutting: Cutting, *, format: str = "auto", cache: bool = True, progress: bool = True
-) -> tuple[VectorTable, Prediction]:
-    """Vectors of a source and what the classifier says about them."""
-    table = embed_table(model.encoder, source, cutting, format=format, cache=cache, progress=progress)
+def predict_table(model: Model, source: Source, cutting: Cutting, **rest: Any) -> tuple[VectorTable, Prediction]:
+    """Vectors of a source and what the classifier says about them; `rest` is what `embed_table` takes."""
+    table = embed_table(model.encoder, source, cutting, **rest)
     return table, model.classifier.predict(table.vectors)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,11 @@ from halp.sampling import generator
 from halp.sphere import kmeans
 from halp.training import load_encoder
 from halp.use.heads import unit
-from halp.use.sources import Source
+from halp.use.sources import Reading, Source, split_reading
 from halp.use.vectors import VectorTable, embed_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MOST_GROUPS = 12  # tried where the number is not given
 _SAMPLE = 1000  # vectors that the silhouette is computed with
@@ -46,18 +49,16 @@ def cluster(
     source: Source,
     *,
     groups: int | None = None,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    format: str = "auto",
     seed: int = 0,
-    cache: bool = True,
-    progress: bool = True,
+    **reading: Unpack[Reading],
 ) -> tuple[VectorTable, Clusters]:
-    """Group the clips or windows of a source; the table says what the rows are."""
+    """Group the clips or windows of a source; the table says what the rows are.
+
+    `reading`: window, stride, fps, format, cache, progress.
+    """
     encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
-    cutting = Cutting(window, stride, fps)
-    table = embed_table(encoder, source, cutting, format=format, cache=cache, progress=progress)
+    spans, rest = split_reading(reading)
+    table = embed_table(encoder, source, Cutting(**spans), **rest)
     return table, group_vectors(table.vectors, groups, seed=seed)
 
 

@@ -25,15 +25,21 @@ _FRAMES = 65_536  # frames held at once, unless one clip has more
 
 
 @dataclass(frozen=True)
-class Block:
-    """Vectors `(N, F)` of some clips with the names of their recordings, spans, labels and subjects (−1: not known)."""
+class EmbeddedClips:
+    """Vectors `(N, F)` of clips with their spans, labels and subjects (−1: not known)."""
 
-    names: list[str]
     starts: npt.NDArray[np.float64]
     ends: npt.NDArray[np.float64]
     labels: npt.NDArray[np.int64]
     subjects: npt.NDArray[np.int64]
     vectors: Vectors
+
+
+@dataclass(frozen=True)
+class Block(EmbeddedClips):
+    """Some clips with the names of their recordings."""
+
+    names: list[str]
 
 
 def embed_blocks(
@@ -57,12 +63,12 @@ def embed_blocks(
     with Bar("embedding", total, shown=progress) as bar:
         for clips in in_blocks(read_source(encoder, source, cutting, format=format), batch_size, _FRAMES):
             yield Block(
-                [clip.recording or clip.name for clip in clips],
                 np.array([clip.start for clip in clips], dtype=np.float64),
                 np.array([float(clip.extra["end"]) for clip in clips], dtype=np.float64),
                 np.array([clip.label for clip in clips], dtype=np.int64),
                 np.array([clip.subject for clip in clips], dtype=np.int64),
                 embed_clips(encoder, clips, device),
+                [clip.recording or clip.name for clip in clips],
             )
             names = [before, *(clip.recording or clip.name for clip in clips)]
             bar.advance(sum(one != other for one, other in pairwise(names)))
@@ -88,12 +94,12 @@ def embed_store(
         for rows, vectors in store_vectors(encoder, store, found, batch_size, device):
             clips = found.clip[rows]
             yield Block(
-                [str(store.names[clip]) for clip in clips],
                 found.start[rows],
                 found.end[rows],
                 store.labels[clips],
                 store.subjects[clips],
                 vectors,
+                [str(store.names[clip]) for clip in clips],
             )
             bar.advance(len(clips))
     if cutting.window is None:

@@ -58,9 +58,9 @@ def search_page(encoder: PackagedEncoder, found: Found, clips: Sequence[Clip], t
 
 def _how(found: Found) -> str:
     times = "Times in seconds (in frames where the frame rate is not known)."
-    if found.index is None:
+    if found.facts is None:
         return f"Exact search over {len(found.table)} vectors. {times}"
     return (
-        f"Approximate search over {len(found.table)} vectors; recall@10 {found.index.recall:.3f}, measured with "
-        f"{found.index.queries} queries. {times}"
+        f"Approximate search over {len(found.table)} vectors; recall@10 {found.facts.recall:.3f}, measured with "
+        f"{found.facts.queries} queries. {times}"
     )

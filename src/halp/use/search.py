@@ -37,14 +37,23 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found:
-    """Hits, nearest first; the rows of `table` they are; what was asked for; and the facts of the index, where one was used."""
+class Found(Sequence[Hit]):
+    """A sequence of hits, nearest first, and what a page about them needs.
+
+    The rows of `table` they are; what was asked for; and the facts of the index, where one was used.
+    """
 
     hits: list[Hit]
     rows: npt.NDArray[np.int64]
     table: VectorTable
     query: list[Clip]
-    index: IndexFacts | None = None
+    facts: IndexFacts | None = None
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.hits[place]
 
 
 def search(
@@ -56,38 +65,21 @@ def search(
     window: float | None = None,
     stride: float | None = None,
     fps: float | None = None,
-    exact: bool = False,
-    cache: bool = True,
-    progress: bool = True,
-) -> list[Hit]:
-    """The k clips or windows of a source that are most like the query, nearest first.
-
-    `query` is an array `(T, V, C)` or `(T, P, V, C)`, a path to recordings, or the name of a recording of the source.
-    """
-    cutting = Cutting(window, stride, fps)
-    return find(encoder, query, source, k=k, cutting=cutting, exact=exact, cache=cache, progress=progress).hits
-
-
-def find(
-    encoder: PackagedEncoder | str | os.PathLike[str],
-    query: Any,
-    source: Source,
-    *,
-    k: int = 10,
-    cutting: Cutting | None = None,
     format: str = "auto",
     exact: bool = False,
     cache: bool = True,
     progress: bool = True,
 ) -> Found:
-    """What `search` finds, with everything that a page about it needs.
+    """The k clips or windows of a source that are most like the query, nearest first.
 
+    `query` is an array `(T, V, C)` or `(T, P, V, C)`, a path to recordings, or the name of a recording of the source.
     A query of several clips or windows finds what is most like any of them. A query that is named as a recording of the
     source is left out of the hits.
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
     encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
+    cutting = Cutting(window, stride, fps)
     outside = not isinstance(query, (str, os.PathLike)) or Path(query).exists()
     asked = list(_read_query(encoder, query, cutting, format)) if outside else []
     table = embed_table(encoder, source, cutting, format=format, cache=cache, progress=progress)

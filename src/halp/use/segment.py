@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,20 +18,29 @@ from halp.use.classify import predict_table
 from halp.use.cluster import group_vectors
 from halp.use.model_folder import Model, load_model
 from halp.use.segments import Segment, merge_windows
-from halp.use.sources import Source
+from halp.use.sources import Reading, Source, split_reading
 from halp.use.vectors import VectorTable, embed_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """Segments of all recordings in their order, the windows they come from, and all labels that there are."""
+class Timeline(Sequence[Segment]):
+    """A sequence of the segments of all recordings in their order, with the windows they come from and all labels there are."""
 
     segments: list[Segment]
     table: VectorTable
     labels: list[str | None]
     cutting: Cutting
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.segments[place]
 
 
 def segment(
@@ -38,57 +48,27 @@ def segment(
     source: Source,
     *,
     model: Model | str | os.PathLike[str] | None = None,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
     groups: int | None = None,
     shortest: float | None = None,
-    format: str = "auto",
-    cache: bool = True,
-    progress: bool = True,
-) -> list[Segment]:
-    """Segments of every recording of a source. With a model its classes (and its own encoder) are used, groups otherwise."""
-    return find_segments(
-        encoder,
-        source,
-        model=model,
-        window=window,
-        stride=stride,
-        fps=fps,
-        groups=groups,
-        shortest=shortest,
-        format=format,
-        cache=cache,
-        progress=progress,
-    ).segments
-
-
-def find_segments(
-    encoder: PackagedEncoder | str | os.PathLike[str] | None,
-    source: Source,
-    *,
-    model: Model | str | os.PathLike[str] | None = None,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    groups: int | None = None,
-    shortest: float | None = None,
-    format: str = "auto",
-    cache: bool = True,
-    progress: bool = True,
+    **reading: Unpack[Reading],
 ) -> Timeline:
-    """What `segment` finds with everything that a page about it needs; `shortest` is half a window unless given."""
+    """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
+
+    Segments shorter than `shortest` seconds (half a window unless given) go to a neighbour.
+    `reading`: window, stride, fps, format, cache, progress.
+    """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
-    cutting = timeline_cutting(loaded, window, stride, fps)
+    spans, rest = split_reading(reading)
+    cutting = timeline_cutting(loaded, **spans)
     if loaded is not None:
-        table, found = predict_table(loaded, source, cutting, format=format, cache=cache, progress=progress)
+        table, found = predict_table(loaded, source, cutting, **rest)
         labels: list[str | None] = [*loaded.classifier.classes, None]
         beliefs = class_beliefs(found)
     else:
         if encoder is None:
             raise ValueError("an encoder or a model is needed")
         used = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
-        table = embed_table(used, source, cutting, format=format, cache=cache, progress=progress)
+        table = embed_table(used, source, cutting, **rest)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         beliefs = np.eye(len(labels))[grouped.group]
@@ -113,7 +93,7 @@ def class_beliefs(found: Prediction) -> Floats:
     return np.concatenate([found.probabilities * (1 - none)[:, None], none[:, None]], axis=1)
 
 
-def segment_rows(segments: list[Segment]) -> list[dict[str, Any]]:
+def segment_rows(segments: Sequence[Segment]) -> list[dict[str, Any]]:
     """Segments as rows of a table; times and probabilities rounded."""
     return [
         {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(one).items()}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,24 @@ from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.files import sha256
 from halp.progress import console
+
+
+class Reading(TypedDict, total=False):
+    """How functions read a source: windows in seconds, frames per second where unknown, format, kept vectors, progress."""
+
+    window: float | None
+    stride: float | None
+    fps: float | None
+    format: str
+    cache: bool
+    progress: bool
+
+
+def split_reading(reading: Reading) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """Window, stride and frames per second on the one hand, the rest on the other."""
+    spans = {"window": reading.get("window"), "stride": reading.get("stride"), "fps": reading.get("fps")}
+    return spans, {name: value for name, value in reading.items() if name not in spans}
+
 
 Arrays = Sequence[npt.NDArray[Any]]
 Source = Store | str | os.PathLike[str] | Arrays

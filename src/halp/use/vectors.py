@@ -21,23 +21,18 @@ from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
 from halp.evaluation.features import fingerprint
 from halp.files import read_json, write_json
-from halp.use.embed import Block, embed_blocks
+from halp.use.embed import Block, EmbeddedClips, embed_blocks
 from halp.use.sources import Source, describe_source, source_key
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class VectorTable:
-    """Vectors `(N, F)` of a source, in memory or mapped, and what each stands for; `folder` is where they are kept."""
+class VectorTable(EmbeddedClips):
+    """All clips of a source, in memory or mapped, with the place of their recording; `folder` is where they are kept."""
 
     recordings: list[str]
     recording: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.float64]
-    ends: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
-    subjects: npt.NDArray[np.int64]
-    vectors: npt.NDArray[np.float32]
     class_names: tuple[str, ...] = ()
     folder: Path | None = None
 
@@ -99,7 +94,7 @@ def _in_memory(blocks: Iterable[Block], class_names: tuple[str, ...]) -> VectorT
         column: np.concatenate([getattr(block, column) for block in found])
         for column in ("starts", "ends", "labels", "subjects", "vectors")
     }
-    return VectorTable(recordings, recording, **columns, class_names=class_names)
+    return VectorTable(**columns, recordings=recordings, recording=recording, class_names=class_names)
 
 
 def _numbered(names: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:

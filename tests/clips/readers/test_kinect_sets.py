@@ -74,7 +74,7 @@ def test_a_clip_without_any_body_is_dropped_with_the_reason(tmp_path: Path) -> N
 def test_joints_of_low_confidence_become_missing_when_asked_for(tmp_path: Path) -> None:
     write_msr(tmp_path, "a01_s01_e01", confidence=0.2)
     write_msr(tmp_path, "a01_s01_e02", confidence=0.9)
-    reader = replace(MsrAction3DReader(), min_score=0.5)
+    reader = replace(MsrAction3DReader("msr-action3d", ""), min_score=0.5)
     low, high = (reader.read(item)[0] for item in reader.items(tmp_path))
     assert isinstance(low, Dropped)
     assert isinstance(high, Clip)

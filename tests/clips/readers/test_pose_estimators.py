@@ -142,7 +142,7 @@ def test_empty_cells_are_missing_and_letters_are_refused_with_line_and_column(tm
 @pytest.mark.parametrize("threshold", [0.5, 0.95])
 def test_joints_below_the_threshold_become_missing(threshold: float, tmp_path: Path) -> None:
     path = write_mediapipe(tmp_path)
-    reader = replace(MediaPipeReader(), min_score=threshold)
+    reader = replace(MediaPipeReader("mediapipe", ""), min_score=threshold)
     (clip,) = (reader.read(item)[0] for item in reader.items(path))
     assert isinstance(clip, Dropped) == (threshold > 0.9)
 
@@ -191,7 +191,7 @@ def test_more_persons_than_asked_for_are_left_out_and_told(tmp_path: Path) -> No
     write_openpose(tmp_path, frames=3, people=4)
     (clip,) = read_all("openpose", tmp_path)
     assert clip.repairs == ("2 of 4 tracked persons left out",)
-    one = replace(OpenPoseReader(), persons=1)
+    one = replace(OpenPoseReader("openpose", ""), persons=1)
     assert one.read(next(iter(one.items(tmp_path))))[0].shape[1] == 1
 
 
@@ -275,7 +275,7 @@ def test_unsure_keypoints_are_missing_and_zero_scores_always(tmp_path: Path) -> 
     person["keypoint_scores"] = [0.0, 0.3] + [0.9] * 15
     (tmp_path / "a.json").write_text(json.dumps([{"instances": [person]}]))
     for threshold, missing in ((0.0, 1), (0.5, 2)):
-        reader = replace(Coco17Reader(), min_score=threshold)
+        reader = replace(Coco17Reader("coco17", ""), min_score=threshold)
         (clip,) = reader.read(next(iter(reader.items(tmp_path))))
         assert int((~clip.frames[0, 0].any(axis=1)).sum()) == missing
 

@@ -1,6 +1,6 @@
 """From one item of a reader to finished clips: read, map joints, clean, cut into windows, normalise, check.
 
-`prepare` writes what comes out of it to a store, `read_recordings` hands it on to an encoder.
+`prepare` writes what comes out of it to a store, `read_clips` hands it on to an encoder.
 """
 
 from __future__ import annotations

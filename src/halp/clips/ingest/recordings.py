@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip, Frames, present
+from halp.clips.clip import Clip, present
 from halp.clips.ingest.pipeline import Pipeline
 from halp.clips.normalise import check_steps, keep_most_moving
 from halp.clips.readers import Dropped, Item, get_reader, sniff_reader, with_options
@@ -26,56 +26,9 @@ from halp.skeleton import Topology, map_joints
 Source = Store | str | os.PathLike[str]
 
 
-class Recording(NamedTuple):
-    """A recording or a window of one: its name, its span in seconds (frames where the rate is not known), its frames."""
-
-    name: str
-    start: float
-    end: float
-    frames: Frames
-
-
 def is_store(source: str | os.PathLike[str]) -> bool:
     """Whether a path is a store folder rather than pose files."""
     return (Path(source) / "store.json").is_file()
-
-
-def read_recordings(
-    source: Source,
-    format: str = "auto",
-    *,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    normalise: Sequence[str] | None = None,
-    topology: str | Topology | None = None,
-    persons: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    dropped: list[Dropped] | None = None,
-) -> Iterator[Recording]:
-    """Recordings or windows `(T, P, V, C)` as an encoder expects them, with memory for one file at a time.
-
-    `topology` maps the joints by name, `normalise` are the steps that the encoder was trained with (None: what the format
-    asks for), `persons` the most that it takes. A window bears the name of its recording; clips of a store keep their own
-    names. What cannot be read is left out and added to `dropped`; where nothing can be read this is an error.
-    """
-    found = read_clips(
-        source,
-        format,
-        cutting=Cutting(window, stride, fps),
-        normalise=normalise,
-        topology=topology,
-        persons=persons,
-        options=options,
-        dropped=dropped,
-    )
-    for clip in found:
-        yield as_recording(clip)
-
-
-def as_recording(clip: Clip) -> Recording:
-    """Name, span and frames of a clip that `read_clips` gave."""
-    return Recording(clip.recording or clip.name, clip.start, float(clip.extra["end"]), clip.frames)
 
 
 def read_clips(
@@ -89,7 +42,12 @@ def read_clips(
     options: Mapping[str, Any] | None = None,
     dropped: list[Dropped] | None = None,
 ) -> Iterator[Clip]:
-    """The same as whole clips, with labels, subject, further columns and `extra["end"]`."""
+    """Clips or windows as an encoder expects them, with memory for one file at a time; `extra["end"]` is where one ends.
+
+    `topology` maps the joints by name, `normalise` are the steps that the encoder was trained with (None: what the format
+    asks for), `persons` the most that it takes. A window names its recording; clips of a store keep their own
+    names. What cannot be read is left out and added to `dropped`; where nothing can be read this is an error.
+    """
     cutting = cutting or Cutting()
     target = None if topology is None else find_topology(topology)
     if isinstance(source, Store) or is_store(source):

@@ -7,7 +7,6 @@ without stored joints is refused with the way to get them.
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,12 +22,9 @@ _JOINTS = ("joints", "Jtr", "jtr", "joints3d", "joints_3d", "j3d")
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
 
 
-@dataclass
 class AmassReader(PoseFileReader):
     """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
 
-    name: str = "amass"
-    description: str = "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"
     suffixes: ClassVar[tuple[str, ...]] = (".npz",)
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
 
@@ -79,4 +75,4 @@ def _names(path: Path) -> set[str]:
         return set()
 
 
-register_reader(AmassReader())
+register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))

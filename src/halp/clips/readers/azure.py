@@ -26,8 +26,6 @@ _MILLIMETRES = 0.001
 class AzureReader(PoseFileReader):
     """One file per recording; bodies are told apart by `body_id`. Metres, y up, as the other Kinect sets."""
 
-    name: str = "azure-kinect"
-    description: str = "Azure Kinect body tracking JSON (32 joints)"
     persons: int = 2
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
@@ -85,4 +83,4 @@ def _rate(frames: list[Any]) -> float:
     return next((rate for rate in (5.0, 15.0, 30.0) if gap > 0 and abs(1e6 / gap - rate) < 0.2 * rate), -1.0)
 
 
-register_reader(AzureReader())
+register_reader(AzureReader("azure-kinect", "Azure Kinect body tracking JSON (32 joints)"))

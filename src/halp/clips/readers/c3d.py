@@ -6,7 +6,6 @@ parameters, and frames of points (x, y, z, residual) followed by analogue sample
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,12 +27,9 @@ _TYPES = {-1: "S1", 1: "i1", 2: "i2", 4: "f4"}
 Parameters = dict[tuple[str, str], npt.NDArray[Any]]
 
 
-@dataclass
 class C3dReader(PoseFileReader):
     """Markers by their labels, in metres. Where the file says that z points up (Y_SCREEN), it is turned to y up."""
 
-    name: str = "c3d"
-    description: str = "C3D motion capture (.c3d): labelled 3D points"
     suffixes: ClassVar[tuple[str, ...]] = (".c3d",)
 
     def looks_right(self, path: Path) -> bool:
@@ -195,4 +191,4 @@ def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
 
 
-register_reader(C3dReader())
+register_reader(C3dReader("c3d", "C3D motion capture (.c3d): labelled 3D points"))

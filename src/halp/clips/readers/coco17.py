@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,11 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.detections import DetectionReader
 from halp.clips.readers.sources import Entry, class_folders, clip_name, entries, entry_of, runs
 from halp.clips.source_files import find_files, first_file, head, read_json
-from halp.clips.text_files import (
-    checked_scores,
-    coordinates,
-    forget_unsure,
-    json_numbers,
-    problem,
-    shown,
-    unless_empty,
-)
-from halp.clips.tracking import Detection, follow
+from halp.clips.text_files import checked_scores, coordinates, json_numbers, problem, shown
+from halp.clips.tracking import Detection
 from halp.skeleton import get_topology
 
 COCO_17 = get_topology("coco-17")
@@ -35,27 +27,18 @@ _FRAME_LISTS = ("instance_info", "frames", "results")
 _PEOPLE = ("instances", "people", "predictions", "persons")
 
 
-@dataclass
-class Coco17Reader:
+class Coco17Reader(DetectionReader):
     """One file per video, or one file per frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
 
-    At most `persons` are kept, those seen longest; a tracker's number is used where there is one. Joints with a score
-    below `min_score` are missing. Folders below the source are taken as classes.
+    A tracker's number is used where there is one. Folders below the source are taken as classes.
     """
-
-    name: str = "coco17"
-    description: str = "COCO-17 keypoint JSON of MMPose, RTMPose, Ultralytics or AlphaPose"
-    persons: int = 2
-    min_score: float = 0.0
 
     def sniff(self, path: Path) -> bool:
         found = first_file(path, ".json")
         return found is not None and _KEYPOINTS.search(head(found, 65536)) is not None
 
     def info(self, path: Path) -> Info:
-        files = find_files(path, ".json")
-        steps = ("drop-empty", "interpolate-gaps", "centre")
-        return Info(COCO_17, self.persons, class_folders(files, path), normalisation=steps)
+        return self.source_info(COCO_17, class_folders(find_files(path, ".json"), path))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".json")
@@ -81,8 +64,7 @@ class Coco17Reader:
                 frames.append([self._person(one, file, f"frame {number}, person {i}") for i, one in enumerate(people)])
         if not frames:
             return [Dropped(entry.name, "there is no frame in it")]
-        tracked, left_out = follow(frames, self.persons, len(COCO_17), 2)
-        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+        return [self.clip(frames, entry, COCO_17)]
 
     def _person(self, one: dict[str, Any], path: Path, where: str) -> Detection:
         joints, scores = _keypoints(one, path, where)
@@ -90,7 +72,7 @@ class Coco17Reader:
         identity = one.get("track_id", one.get("idx", -1))
         identity = identity[0] if isinstance(identity, list) and len(identity) == 1 else identity
         usable = isinstance(identity, (int, float)) and 0 <= identity < 2**53
-        kept, _ = forget_unsure(coordinates(joints, path, where, axis="joint"), scores, self.min_score)
+        kept = self.sure_joints(coordinates(joints, path, where, axis="joint"), scores)
         sure = float(score) if isinstance(score, (int, float)) and abs(score) < 2**53 else 0.0
         return Detection(kept, sure, int(identity) if usable else -1)
 
@@ -170,4 +152,4 @@ def _by_picture(people: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
     return {name: pictures[name] for name in sorted(pictures, key=order)}
 
 
-register_reader(Coco17Reader())
+register_reader(Coco17Reader("coco17", "COCO-17 keypoint JSON of MMPose, RTMPose, Ultralytics or AlphaPose"))

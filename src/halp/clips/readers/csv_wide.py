@@ -46,10 +46,6 @@ _FEWEST = 3
 class CsvWideReader(PoseFileReader):
     """Any skeleton from a table with a row per frame; joints go by the names of the columns. One person per file."""
 
-    name: str = "csv-wide"
-    description: str = (
-        "wide CSV: a row per frame, columns like Hips_position_x or left_knee_y (Rokoko, Xsens and others)"
-    )
     min_score: float = 0.0
     scale: float = 1.0
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
@@ -126,4 +122,8 @@ def _rate(table: Table) -> float:
     return round(1 / gap, 3) if 1e-4 < gap < 10 else -1.0
 
 
-register_reader(CsvWideReader())
+register_reader(
+    CsvWideReader(
+        "csv-wide", "wide CSV: a row per frame, columns like Hips_position_x or left_knee_y (Rokoko, Xsens and others)"
+    )
+)

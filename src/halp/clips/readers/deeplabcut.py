@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.hdf5 import Content, object_names, read_hdf5
-from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.source_files import find_files, head, read_text
 from halp.clips.text_files import LARGEST, Floats, as_floats, number, problem, shown
 from halp.clips.unpickle import load_pickle
@@ -27,17 +26,12 @@ _SCORES = ("likelihood", "score", "confidence")
 Columns = Sequence[tuple[str, ...]]
 
 
-@dataclass
-class DeepLabCutReader(PoseFileReader):
+class DeepLabCutReader(PeopleFileReader):
     """One file per video; joints with a likelihood below `min_score` are missing, at most `persons` individuals are kept.
 
     Where a video has an `.h5` and a `.csv` file, which hold the same, the CSV file is read.
     """
 
-    name: str = "deeplabcut"
-    description: str = "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)"
-    persons: int = 2
-    min_score: float = 0.0
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".h5")
 
     def looks_right(self, path: Path) -> bool:
@@ -186,4 +180,4 @@ def _poses(names: Sequence[str], columns: Columns, values: Floats, path: Path) -
     return Poses(joints, frames, scores if has_scores else None)
 
 
-register_reader(DeepLabCutReader())
+register_reader(DeepLabCutReader("deeplabcut", "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,12 +34,9 @@ def is_freemocap(path: Path) -> bool:
     return _NAME.fullmatch(path.name) is not None
 
 
-@dataclass
 class FreeMoCapReader(PoseFileReader):
     """One clip per recording folder: the 33 body points of MediaPipe, triangulated; metres with y up."""
 
-    name: str = "freemocap"
-    description: str = "FreeMoCap recording folders (mediapipe_body_3d_xyz.npy or .csv)"
     suffixes: ClassVar[tuple[str, ...]] = (".npy", ".csv")
 
     def looks_right(self, path: Path) -> bool:
@@ -97,4 +93,4 @@ def _recording(file: Path) -> Path:
     return folder
 
 
-register_reader(FreeMoCapReader())
+register_reader(FreeMoCapReader("freemocap", "FreeMoCap recording folders (mediapipe_body_3d_xyz.npy or .csv)"))

@@ -12,23 +12,15 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.detections import DetectionReader
 from halp.clips.readers.freemocap import FREEMOCAP
 from halp.clips.readers.json_lines import read_json_lines
 from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table, row_labels
 from halp.clips.readers.sources import class_folders, entries, entry_of
 from halp.clips.readers.table_runs import labelled_clips, labels_in, with_classes
 from halp.clips.source_files import find_files, first_file, head, read_json
-from halp.clips.text_files import (
-    Floats,
-    checked_scores,
-    coordinates,
-    forget_unsure,
-    json_numbers,
-    problem,
-    shown,
-    unless_empty,
-)
-from halp.clips.tracking import Detection, follow
+from halp.clips.text_files import Floats, checked_scores, coordinates, json_numbers, problem, shown
+from halp.clips.tracking import Detection
 from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
@@ -43,17 +35,14 @@ _SCORES = ("visibility", "presence", "score", "v")
 
 
 @dataclass
-class MediaPipeReader:
-    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row a frame or a landmark.
+class MediaPipeReader(DetectionReader):
+    """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row per frame or landmark.
 
     3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has the smaller
     x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source without z is two-dimensional.
     """
 
-    name: str = "mediapipe"
-    description: str = "MediaPipe Pose landmarks (33 points) as JSON or CSV"
     persons: int = 1
-    min_score: float = 0.0
     aspect: float = 1.0
 
     def sniff(self, path: Path) -> bool:
@@ -77,9 +66,7 @@ class MediaPipeReader:
             body = next((person for frame in frames for person in frame), None)
             if body is not None:
                 topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
-                steps = ("drop-empty", "interpolate-gaps", "centre")
-                classes = _table_classes(files) or class_folders(files, path)
-                return Info(topology, self.persons, classes, normalisation=steps)
+                return self.source_info(topology, _table_classes(files) or class_folders(files, path))
         raise problem(
             files[0], "", "there are no landmarks in it, nor in the files that follow", "leave this source out"
         )
@@ -100,8 +87,7 @@ class MediaPipeReader:
             what = f"landmarks have {dimensions} coordinates here and {topology.dimensions} elsewhere"
             raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
         found = [[self._person(body, item.path, number) for body in frame] for number, frame in enumerate(frames)]
-        tracked, left_out = follow(found, self.persons, 33, dimensions)
-        clip = unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))
+        clip = self.clip(found, entry, topology)
         found_labels = row_labels(item.path) if item.path.suffix.lower() == ".csv" else []
         return labelled_clips(clip, found_labels, entry) if found_labels and isinstance(clip, Clip) else [clip]
 
@@ -115,8 +101,7 @@ class MediaPipeReader:
         else:
             joints = joints * np.array([self.aspect, 1], dtype=np.float32)
         scores = checked_scores(body[:, -1], path, f"frame {number}")
-        joints, _ = forget_unsure(joints, scores, self.min_score)
-        return Detection(joints, float(np.clip(scores, 0, 1).mean()))
+        return Detection(self.sure_joints(joints, scores), float(np.clip(scores, 0, 1).mean()))
 
 
 def _landmarks(path: Path) -> list[list[Floats]]:
@@ -215,4 +200,4 @@ def _body(person: Any, path: Path, where: str) -> Floats:
     return table
 
 
-register_reader(MediaPipeReader())
+register_reader(MediaPipeReader("mediapipe", "MediaPipe Pose landmarks (33 points) as JSON or CSV"))

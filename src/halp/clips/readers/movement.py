@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,21 +10,16 @@ import numpy as np
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
-from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.text_files import as_floats, problem
 
 # In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
 _ORDERS = ("tcvp", "tpvc", *("".join(order) for order in itertools.permutations("tcvp")))
 
 
-@dataclass
-class MovementReader(PoseFileReader):
+class MovementReader(PeopleFileReader):
     """One file per recording, in the netCDF-4 layout (which is HDF5)."""
 
-    name: str = "movement"
-    description: str = "netCDF files of the movement package (.nc)"
-    persons: int = 2
-    min_score: float = 0.0
     suffixes: ClassVar[tuple[str, ...]] = (".nc",)
 
     def looks_right(self, path: Path) -> bool:
@@ -64,4 +58,4 @@ class MovementReader(PoseFileReader):
         return Poses(joints, frames, scores, fps if np.isfinite(fps) and 0 < fps <= 10_000 else -1.0)
 
 
-register_reader(MovementReader())
+register_reader(MovementReader("movement", "netCDF files of the movement package (.nc)"))

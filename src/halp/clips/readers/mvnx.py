@@ -16,12 +16,9 @@ from halp.clips.text_files import MOST_CELLS, number, problem
 from halp.errors import InputError
 
 
-@dataclass
 class MvnxReader(PoseFileReader):
     """Origins of the 23 segments in metres, turned so that y points up. Calibration poses are left out."""
 
-    name: str = "mvnx"
-    description: str = "Xsens motion capture (.mvnx)"
     suffixes: ClassVar[tuple[str, ...]] = (".mvnx",)
 
     def looks_right(self, path: Path) -> bool:
@@ -110,4 +107,4 @@ class _Document:
             raise problem(self.path, self.where, "too many frames", "split the recording")
 
 
-register_reader(MvnxReader())
+register_reader(MvnxReader("mvnx", "Xsens motion capture (.mvnx)"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.detections import DetectionReader
 from halp.clips.readers.sources import Entry, class_folders, clip_name, runs
 from halp.clips.source_files import find_files, first_file, read_json
-from halp.clips.text_files import checked_scores, coordinates, forget_unsure, json_numbers, problem, unless_empty
-from halp.clips.tracking import Detection, follow
+from halp.clips.text_files import checked_scores, coordinates, json_numbers, problem
+from halp.clips.tracking import Detection
 from halp.skeleton import Topology, get_topology
 
 _SUFFIX = "_keypoints.json"
@@ -24,25 +24,15 @@ _KEYS = ("pose_keypoints_2d", "pose_keypoints")
 _SIZES = {75: "openpose-25", 54: "openpose-18"}
 
 
-@dataclass
-class OpenPoseReader:
-    """Files of one folder with the same beginning are one clip; folders below the source are taken as classes.
-
-    At most `persons` are kept, those seen longest; joints with a score below `min_score` are missing.
-    """
-
-    name: str = "openpose"
-    description: str = "OpenPose: folders of *_keypoints.json (BODY_25 or COCO-18)"
-    persons: int = 2
-    min_score: float = 0.0
+class OpenPoseReader(DetectionReader):
+    """Files of one folder with the same beginning are one clip; folders below the source are taken as classes."""
 
     def sniff(self, path: Path) -> bool:
         return first_file(path, _SUFFIX) is not None
 
     def info(self, path: Path) -> Info:
         files = find_files(path, _SUFFIX)
-        steps = ("drop-empty", "interpolate-gaps", "centre")
-        return Info(_topology(files), self.persons, _classes(files, path), normalisation=steps)
+        return self.source_info(_topology(files), _classes(files, path))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, _SUFFIX)
@@ -62,8 +52,7 @@ class OpenPoseReader:
         entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
         topology = entry.topology or _topology([item.path / file for file in entry.files])
         frames = [self._people(item.path / file, topology) for file in entry.files]
-        tracked, left_out = follow(frames, self.persons, len(topology), topology.dimensions)
-        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+        return [self.clip(frames, entry, topology)]
 
     def _people(self, path: Path, topology: Topology) -> list[Detection]:
         found = []
@@ -76,7 +65,7 @@ class OpenPoseReader:
             table = values.reshape(-1, 3)
             joints = coordinates(table[:, :2], path, where, axis="joint")
             scores = checked_scores(table[:, 2], path, where)
-            joints, _ = forget_unsure(joints, scores, self.min_score)
+            joints = self.sure_joints(joints, scores)
             identity = person.get("person_id", [-1])
             known = isinstance(identity, list) and len(identity) == 1 and type(identity[0]) is int
             score = float(np.clip(scores, 0, 1).mean())
@@ -120,4 +109,4 @@ def _values(person: dict[str, Any], path: Path, where: str) -> Any:
     return json_numbers(person[key], (None,), path, f"{where}, key '{key}'")
 
 
-register_reader(OpenPoseReader())
+register_reader(OpenPoseReader("openpose", "OpenPose: folders of *_keypoints.json (BODY_25 or COCO-18)"))

@@ -35,8 +35,6 @@ class ArrayReader(PoseFileReader):
     `topology` names the joint layout: one that halp knows, or a TOML file. Zeros and NaN are missing joints.
     """
 
-    name: str = "arrays"
-    description: str = "plain arrays (.npy, .json, .jsonl): (frames, joints, coordinates), with --option topology=NAME"
     topology: str = ""
     persons: int = 2
     min_score: float = 0.0
@@ -111,4 +109,8 @@ def _frame(frame: Any) -> Any:
     return frame
 
 
-register_reader(ArrayReader())
+register_reader(
+    ArrayReader(
+        "arrays", "plain arrays (.npy, .json, .jsonl): (frames, joints, coordinates), with --option topology=NAME"
+    )
+)

@@ -73,10 +73,13 @@ def _with_bones(topology: Topology, bones: Sequence[tuple[int, int]]) -> Topolog
 
 @dataclass
 class PoseFileReader(abc.ABC):
-    """Base of readers with one recording per file; all files of a source need the joints of the first one."""
+    """Base of readers with one recording per file; all files of a source need the joints of the first one.
 
-    name: str = ""
-    description: str = ""
+    At most `persons` are kept, those seen longest; joints with a score below `min_score` are missing.
+    """
+
+    name: str
+    description: str
     suffixes: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
@@ -146,6 +149,14 @@ class PoseFileReader(abc.ABC):
             except InputError as error:
                 first_error = first_error or error
         raise first_error or problem(files[0], "", "it cannot be read", "leave it out")
+
+
+@dataclass
+class PeopleFileReader(PoseFileReader):
+    """Base where a file may hold several persons and scores."""
+
+    persons: int = 2
+    min_score: float = 0.0
 
 
 def _reordered(frames: Frames, own: Topology, target: Topology, path: Path) -> Frames:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,21 +10,16 @@ import numpy as np
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.hdf5 import column, object_names, read_hdf5
-from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.source_files import head
 from halp.clips.text_files import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
 
 _CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
 
 
-@dataclass
-class SleapReader(PoseFileReader):
+class SleapReader(PeopleFileReader):
     """One analysis file per video; at most `persons` tracks are kept, those seen longest."""
 
-    name: str = "sleap"
-    description: str = "SLEAP analysis files: .h5 or .csv"
-    persons: int = 2
-    min_score: float = 0.0
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".csv")
 
     def looks_right(self, path: Path) -> bool:
@@ -109,4 +103,4 @@ def _from_table(table: Table) -> Poses:
     return Poses(spelled, frames, scores if np.isfinite(scores).any() else None)
 
 
-register_reader(SleapReader())
+register_reader(SleapReader("sleap", "SLEAP analysis files: .h5 or .csv"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,12 +16,9 @@ from halp.clips.text_files import Floats, number, problem, shown, whole_number
 UNITS = {"m": 1.0, "meters": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "inches": 0.0254}
 
 
-@dataclass
 class TrcReader(PoseFileReader):
     """Marker trajectories in metres; an empty cell is a missing marker."""
 
-    name: str = "trc"
-    description: str = "OpenSim marker trajectories (.trc), also of OpenCap and Pose2Sim"
     suffixes: ClassVar[tuple[str, ...]] = (".trc",)
 
     def looks_right(self, path: Path) -> bool:
@@ -83,4 +79,4 @@ def _rows(lines: list[str], joints: int, path: Path) -> Floats:
     return np.array(rows).reshape(-1, joints, 3)
 
 
-register_reader(TrcReader())
+register_reader(TrcReader("trc", "OpenSim marker trajectories (.trc), also of OpenCap and Pose2Sim"))

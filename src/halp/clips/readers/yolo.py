@@ -11,10 +11,11 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers.detections import DetectionReader
 from halp.clips.readers.sources import Entry, class_folders, clip_name, runs
 from halp.clips.source_files import find_files, first_file, head, read_text
-from halp.clips.text_files import checked_scores, coordinates, forget_unsure, number, problem, unless_empty
-from halp.clips.tracking import Detection, follow
+from halp.clips.text_files import checked_scores, coordinates, number, problem
+from halp.clips.tracking import Detection
 from halp.skeleton import get_topology
 
 COCO_17 = get_topology("coco-17")
@@ -24,16 +25,12 @@ _WIDTHS = {5 + 17 * size + more: size for size in (2, 3) for more in (0, 1, 2)}
 
 
 @dataclass
-class YoloReader:
+class YoloReader(DetectionReader):
     """Files of a folder that differ only in a frame number are one clip (`walk_1.txt`, `walk_2.txt`, …).
 
     `aspect` (width / height) of the picture evens out the normalised coordinates.
     """
 
-    name: str = "yolo"
-    description: str = "YOLO keypoint text files, one per frame (17 COCO keypoints)"
-    persons: int = 2
-    min_score: float = 0.0
     aspect: float = 1.0
 
     def sniff(self, path: Path) -> bool:
@@ -48,9 +45,7 @@ class YoloReader:
         return len(words) in _WIDTHS and values[0].is_integer() and all(0 <= value <= 1 for value in values[1:5])
 
     def info(self, path: Path) -> Info:
-        files = find_files(path, ".txt")
-        steps = ("drop-empty", "interpolate-gaps", "centre")
-        return Info(COCO_17, self.persons, class_folders(files, path), normalisation=steps)
+        return self.source_info(COCO_17, class_folders(find_files(path, ".txt"), path))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".txt")
@@ -74,8 +69,7 @@ class YoloReader:
         frames: list[list[Detection]] = [[] for _ in range(length)]
         for at, file in zip(numbers, entry.files):
             frames[at - numbers[0]] = self._people(item.path / file)
-        tracked, left_out = follow(frames, self.persons, len(COCO_17), 2)
-        return [unless_empty(Clip(tracked, entry.name, entry.label, repairs=left_out))]
+        return [self.clip(frames, entry, COCO_17)]
 
     def _people(self, path: Path) -> list[Detection]:
         people = []
@@ -93,7 +87,7 @@ class YoloReader:
             more = values[5 + 17 * size :]
             places = coordinates(table[:, :2] * [self.aspect, 1.0], path, where, axis="joint")
             scores = checked_scores(table[:, 2], path, where) if size == 3 else np.ones(17)
-            joints, _ = forget_unsure(places, scores, self.min_score)
+            joints = self.sure_joints(places, scores)
             # A single further number up to 1 is a confidence; a track has a whole number.
             tracked = (
                 len(more) and float(more[-1]).is_integer() and (len(more) == 2 or more[-1] > 1) and more[-1] < 2**53
@@ -102,4 +96,4 @@ class YoloReader:
         return people
 
 
-register_reader(YoloReader())
+register_reader(YoloReader("yolo", "YOLO keypoint text files, one per frame (17 COCO keypoints)"))
