@@ -20,6 +20,7 @@ from halp.methods import (
     ContrastSettings,
     HalpSettings,
     MiningSettings,
+    MochiSettings,
     MocoMethod,
     StepContext,
     register_term,
@@ -37,6 +38,8 @@ METHODS = {
     "crosclr-b": ("small-crosclr-b", "mining.start_epoch=1"),
     "isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=2"),
     "halp-isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=1", 'terms=["cross", "halp"]'),
+    "mochi": ("small-mochi", "mochi.hardest=8", "mochi.start_epoch=1"),
+    "mochi-halp": ("small-mochi-halp", "mochi.hardest=8", "mochi.start_epoch=1", 'streams=["joint", "bone"]'),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
 }
 
@@ -57,6 +60,7 @@ def model(streams: tuple[str, ...] = THREE, **changes: object) -> MocoMethod:
         "contrast": ContrastSettings(dimension=8, queue=19, momentum=0.9),
         "halp": HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, refresh=2),
         "mining": MiningSettings(start_epoch=0),
+        "mochi": MochiSettings(hardest=5, pairs=6, with_query=2, start_epoch=0),
         **changes,
     }
     return MocoMethod(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
@@ -89,6 +93,7 @@ def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[
         assert ("halp" in chosen.terms) == (f"{stream}/kept" in last)
         assert ("cmd" in chosen.terms) == (f"{stream}/loss_distillation" in last)
         assert ("mining" in chosen.terms) == (f"{stream}/loss_mining" in last)
+        assert ("mochi" in chosen.terms) == (f"{stream}/loss_mochi" in last)
         assert halp.load_encoder(whole.path, stream)(torch.zeros(2, 12, 1, 25, 3)).isfinite().all()
 
 
@@ -155,6 +160,7 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
         (THREE, ("infonce", "cmd", "halp")),
         (THREE, ("mining",)),
         (THREE, ("mining", "cmd", "halp")),
+        (THREE, ("mochi", "cmd", "halp")),
         (("joint", "joint@stgcn"), ("cross",)),
         (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "cross", "cmd", "halp")),
     ],
@@ -178,6 +184,22 @@ def test_sum_of_terms_is_the_sum_of_each_alone() -> None:
         return loss
 
     assert torch.allclose(value("infonce", "cmd"), value("infonce") + value("cmd"), atol=1e-5)
+
+
+def test_mochi_is_info_nce_before_its_epoch_with_a_new_queue_and_without_mixes() -> None:
+    def values(steps: int, *terms: str, **changes: object) -> list[Tensor]:
+        made = model(terms=terms, **changes)
+        return [made(views(step), moment(epoch=3, seed=step)).loss.detach() for step in range(steps)]
+
+    plain = values(5, "infonce")
+    late, none = MochiSettings(hardest=5, start_epoch=4), MochiSettings(5, pairs=0, with_query=0, start_epoch=0)
+    for settings in (late, none):
+        assert all(map(torch.equal, plain, values(5, "mochi", mochi=settings)))
+    mixed = values(5, "mochi")  # the queue of 19 is full after three batches of 8
+    assert all(map(torch.equal, plain[:3], mixed))
+    assert all(float(one) < float(two) for one, two in zip(plain[3:], mixed[3:])), (
+        "further negatives only raise the loss"
+    )
 
 
 def test_all_key_encoders_follow_while_positives_are_mined() -> None:
@@ -260,6 +282,11 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-crosclr-b", "mining.top=513", "'mining' needs 513 keys (mining.top = 513) and contrast.queue = 512"),
         ("small-crosclr-b", "mining.top=0", "top = 0"),
         ("small-crosclr-b", 'terms=["infonce", "mining"]', "leave 'infonce' out"),
+        ("small-mochi", "mochi.hardest=513", "'mochi' needs 513 keys (mochi.hardest = 513) and contrast.queue = 512"),
+        ("small-mochi", "mochi.hardest=0", "hardest = 0 has to be at least 1"),
+        ("small-mochi", "mochi.query_share=1", "query_share = 1.0 has to lie between 0 and 1"),
+        ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
+        ("ntu60-crosclr-b", 'terms=["mining", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'mining' out"),
         ("small-isc", 'streams=["joint@stgcn"]', "'cross' contrasts representations"),
         ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),
         ("small-isc", 'streams=["joint", "joint@"]', "has to be written stream@encoder"),

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings
-from halp.methods import MocoMethod, ContrastSettings, HalpSettings, MiningSettings
+from halp.methods import MocoMethod, ContrastSettings, HalpSettings, MiningSettings, MochiSettings
 from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 
@@ -33,6 +33,7 @@ for name, streams, terms in (
     ("cmd", three, ("infonce", "cmd", "halp")),
     ("mining", three, ("mining",)),
     ("isc", ("joint", "joint@stgcn"), ("cross",)),
+    ("mochi", ("joint", "bone"), ("mochi", "halp")),
 ):
     torch.manual_seed(0)
     model = MocoMethod(
@@ -45,6 +46,7 @@ for name, streams, terms in (
         contrast=ContrastSettings(dimension=8, queue=19, momentum=0.9),
         halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, guide="cross"),
         mining=MiningSettings(start_epoch=0),
+        mochi=MochiSettings(hardest=5, pairs=6, with_query=3, start_epoch=0),
         generator=torch.Generator().manual_seed(1),
     )
     model = synchronise_batch_norm(model, torch.device("cpu"))

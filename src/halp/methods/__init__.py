@@ -1,11 +1,22 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
-from halp.methods import cmd, crossclr, halp, infonce, isc, masked, moco, predict_cluster  # noqa: F401  (they register themselves)
+from halp.methods import (  # noqa: F401  (they register themselves)
+    cmd,
+    crossclr,
+    halp,
+    infonce,
+    isc,
+    masked,
+    mochi,
+    moco,
+    predict_cluster,
+)
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings
 from halp.methods.halp import HalpSettings
 from halp.methods.masked import MaskedSettings
+from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
 from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
 
@@ -19,6 +30,7 @@ __all__ = [
     "MaskedSettings",
     "Method",
     "MiningSettings",
+    "MochiSettings",
     "MocoMethod",
     "StepContext",
     "StepOutput",

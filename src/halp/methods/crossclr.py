@@ -35,7 +35,7 @@ def _check_mining(settings: MiningSettings, streams: Sequence[str], queue: int) 
     require_queue("mining", settings.top, f"mining.top = {settings.top}", queue)
 
 
-@register_term("mining", MiningSettings, check=_check_mining)
+@register_term("mining", MiningSettings, check=_check_mining, contrast=True)
 class MiningTerm(nn.Module):
     """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE.
 

@@ -28,7 +28,7 @@ class ContrastTerm(nn.Module):
         return info_nce_in_batch(query, key, self.temperature)
 
 
-@register_term("infonce")
+@register_term("infonce", contrast=True)
 class InfoNCETerm(ContrastTerm):
     """InfoNCE in every stream."""
 

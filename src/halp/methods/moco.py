@@ -21,7 +21,7 @@ from halp.losses.infonce import info_nce
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.momentum import MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
-from halp.methods.term import TERMS, StreamBatch, check_terms
+from halp.methods.term import TERMS, StreamBatch, check_terms, contrast_terms
 from halp.skeleton import Topology
 from halp.streams import derive
 
@@ -161,7 +161,7 @@ class MocoMethod(Method):
             if self.queue.size:
                 keys = self.queue.keys(stream)
                 metrics[f"{stream}/similarity_key_queue"] = (batch.key @ keys.mean(0)).mean()
-                if not {"infonce", "mining"} & set(self.terms):  # they report it themselves
+                if not contrast_terms(self.terms):  # they report it themselves
                     metrics[f"{stream}/loss_contrast"] = info_nce(
                         batch.query, batch.key, keys, self.contrast.temperature
                     )

@@ -6,7 +6,7 @@ weighted loss and, where they are wanted, metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -48,13 +48,14 @@ def register_term(
     *,
     views: Mapping[str, Policy | None] | None = None,
     check: Callable[[Any, Sequence[str], int], None] | None = None,
+    contrast: bool = False,
 ) -> Callable[[Any], Any]:
     """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
 
     `views` are further views that the query encoder sees, with their policies; `check(settings, streams, queue size)` may
-    refuse.
+    refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as `loss_contrast`; a recipe names one such.
     """
-    return TERMS.register(name, settings, views=dict(views or {}), check=check)
+    return TERMS.register(name, settings, views=dict(views or {}), check=check, contrast=contrast)
 
 
 def list_terms() -> list[str]:
@@ -73,10 +74,16 @@ def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) ->
         check = TERMS[name].facts["check"]
         if check is not None:
             check(settings, streams, queue)
-    if {"infonce", "mining"} <= set(terms):
+    contrasts = sorted(contrast_terms(terms), key=lambda name: name != "infonce")
+    if len(contrasts) > 1:
         raise InputError(
-            "terms: 'mining' begins as InfoNCE and then takes its place; leave 'infonce' out, or it would count twice"
+            f"terms: '{contrasts[1]}' takes the place of InfoNCE; leave '{contrasts[0]}' out, or it would count twice"
         )
+
+
+def contrast_terms(terms: Iterable[str]) -> list[str]:
+    """Those of the terms that are InfoNCE or take its place."""
+    return [name for name in terms if TERMS[name].facts["contrast"]]
 
 
 def require_streams(name: str, streams: Sequence[str], why: str) -> None:
