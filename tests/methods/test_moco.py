@@ -9,7 +9,7 @@ from torch import Tensor
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.hallucinate import halp_loss
-from halp.losses.infonce import info_nce
+from halp.losses.infonce import info_nce, info_nce_in_batch
 from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch
 from halp.skeleton import KINECT_V1
 from halp.streams import derive
@@ -117,6 +117,25 @@ def test_without_a_queue_halp_takes_prototypes_from_the_batch(source: str) -> No
     assert torch.isfinite(loss)
     assert "joint/loss_halp" in metrics
     loss.backward()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_without_queue_and_momentum_both_views_pass_one_encoder_and_keys_carry_no_gradient(momentum: float) -> None:
+    made = model(terms=("infonce",), contrast=ContrastSettings(dimension=8, queue=0, momentum=momentum))
+    with torch.no_grad():  # as after an optimiser step
+        for name, parameter in made.named_parameters():
+            if ".query." in name:
+                parameter.mul_(1.1)
+    alone: torch.nn.Module = made.pairs["joint"].query  # type: ignore[assignment, union-attr]
+    first, second = (alone(view) for view in views().values())
+    expected = info_nce_in_batch(first, second.detach())
+    gradients = torch.autograd.grad(expected, list(alone.parameters()))
+    loss, *_ = made(views(), moment(0))
+    loss.backward()
+    same = [torch.allclose(p.grad, g, atol=1e-6) for p, g in zip(alone.parameters(), gradients) if p.grad is not None]
+    assert len(same) == len(gradients)
+    assert all(same) == (momentum == 0), "with the momentum twin keys come from older weights"
+    assert torch.allclose(loss, expected) == (momentum == 0)
 
 
 def test_unwatched_steps_report_nothing_and_lose_nothing() -> None:

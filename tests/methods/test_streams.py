@@ -40,16 +40,21 @@ METHODS = {
     "halp-isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=1", 'terms=["cross", "halp"]'),
     "mochi": ("small-mochi", "mochi.hardest=8", "mochi.start_epoch=1"),
     "mochi-halp": ("small-mochi-halp", "mochi.hardest=8", "mochi.start_epoch=1", 'streams=["joint", "bone"]'),
+    "queue-free": ("small-queue-free-halp", "contrast.queue=0"),
+    "queue-free-no-momentum": ("small-queue-free-no-momentum-halp", "contrast.queue=0"),
+    "skeletonbt": ("small-skeletonbt", "barlow.width=16", 'streams=["joint", "motion"]'),
+    "skeletonbt-halp": ("small-skeletonbt-halp", "barlow.width=16"),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
 }
 
 
 def recipe(method: str, tiny: tuple[str, ...], *more: str) -> Recipe:
     name, *changes = METHODS[method]
-    has_halp = "halp" in load_recipe(name, changes).terms
-    fitting = [setting for setting in tiny if has_halp or not setting.startswith("halp.")]
+    known = load_recipe(name, changes).flat()
     # a queue that no batch of 16 divides, so that writes wrap around in the middle of a batch
-    return load_recipe(name, (*changes, *fitting, "contrast.queue=37", *more))
+    settings = (*tiny, "contrast.queue=37")
+    fitting = [setting for setting in settings if setting.partition("=")[0] in known]
+    return load_recipe(name, (*fitting, *changes, *more))
 
 
 def model(streams: tuple[str, ...] = THREE, **changes: object) -> MocoMethod:
@@ -94,6 +99,7 @@ def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[
         assert ("cmd" in chosen.terms) == (f"{stream}/loss_distillation" in last)
         assert ("mining" in chosen.terms) == (f"{stream}/loss_mining" in last)
         assert ("mochi" in chosen.terms) == (f"{stream}/loss_mochi" in last)
+        assert (chosen.method == "barlow") == (f"{stream}/loss_barlow" in last)
         assert halp.load_encoder(whole.path, stream)(torch.zeros(2, 12, 1, 25, 3)).isfinite().all()
 
 

@@ -1,4 +1,4 @@
-"""Two processes as one: losses across streams and aligned queues are those of a single process."""
+"""Two processes as one: losses across streams, mixes, correlations and aligned queues are those of a single process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
-from halp.encoders import EncoderSettings
-from halp.methods import MocoMethod, ContrastSettings, HalpSettings, MiningSettings, MochiSettings
+from halp.encoders import EncoderSettings, build_encoder
+from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, MiningSettings, MochiSettings, MocoMethod
 from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 
@@ -29,39 +29,50 @@ folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if world > 1:
     torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
 three, found = ("joint", "motion", "bone"), {}
-for name, streams, terms in (
-    ("cmd", three, ("infonce", "cmd", "halp")),
-    ("mining", three, ("mining",)),
-    ("isc", ("joint", "joint@stgcn"), ("cross",)),
-    ("mochi", ("joint", "bone"), ("mochi", "halp")),
-):
-    torch.manual_seed(0)
-    model = MocoMethod(
+gru, stgcn = EncoderSettings(hidden=4, layers=1), EncoderSettings("stgcn", output=8, stages=1)
+
+def moco(*terms, streams=("joint", "bone"), queue=19):
+    return MocoMethod(
         KINECT_V1,
         1,
         streams=streams,
         terms=terms,
-        encoder=EncoderSettings(hidden=4, layers=1),
-        encoders={"stgcn": EncoderSettings("stgcn", output=8, stages=1)},
-        contrast=ContrastSettings(dimension=8, queue=19, momentum=0.9),
-        halp=HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, guide="cross"),
+        encoder=gru,
+        encoders={"stgcn": stgcn},
+        contrast=ContrastSettings(dimension=8, queue=queue, momentum=0.9 if queue else 0.0),
+        halp=HalpSettings(0.5, 0, 3, 5, recent=16, **(dict(guide="cross") if queue else dict(source="batch"))),
         mining=MiningSettings(start_epoch=0),
         mochi=MochiSettings(hardest=5, pairs=6, with_query=3, start_epoch=0),
         generator=torch.Generator().manual_seed(1),
     )
-    model = synchronise_batch_norm(model, torch.device("cpu"))
+
+def barlow():
+    encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
+    halp = HalpSettings(0.5, 0, 3, 5, source="batch")
+    return BarlowMethod(encoders, BarlowSettings(width=6, off_diagonal=0.1), KINECT_V1, {"halp": halp})
+
+METHODS = {
+    "cmd": lambda: moco("infonce", "cmd", "halp", streams=three),
+    "mining": lambda: moco("mining", streams=three),
+    "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),
+    "mochi": lambda: moco("mochi", "halp"),
+    "queue-free": lambda: moco("infonce", "halp", queue=0),
+    "barlow": barlow,
+}
+for name, build in METHODS.items():
+    torch.manual_seed(0)
+    model = synchronise_batch_norm(build(), torch.device("cpu"))
     for step in range(4):
         g = torch.Generator().manual_seed(step)
         first, second = torch.randn(2, 8, 6, 1, 20, 3, generator=g)
         loss, *_ = model({"query": first[rank_rows(8)], "key": second[rank_rows(8)]}, StepContext(0, g, False, 8))
         found[f"{name}/loss/{step}"] = loss.detach()
     loss.backward()
-    for stream in streams:
-        found[f"{name}/{stream}/queue"] = model.queue.keys(stream).clone()
-        gradient = torch.cat([p.grad.flatten() for p in model.pairs[stream].query.parameters()])
-        if world > 1:
-            torch.distributed.all_reduce(gradient)
-        found[f"{name}/{stream}/gradient"] = gradient / world
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    if world > 1:
+        torch.distributed.all_reduce(gradient)
+    found[f"{name}/gradient"] = gradient / world
+    found |= {f"{name}/{key}": value.clone() for key, value in model.state_dict().items() if "keys_" in key or "running" in key}
 save_file(found, folder / f"{world}-{rank}.safetensors")
 """
 
@@ -104,7 +115,7 @@ save_file(found, folder / f"{world}-{rank}.safetensors")
 """
 
 
-def test_two_processes_have_the_losses_gradients_and_queues_of_one(tmp_path: Path) -> None:
+def test_two_processes_have_the_losses_gradients_queues_and_statistics_of_one(tmp_path: Path) -> None:
     compare_one_and_two_processes(tmp_path, PROGRAM)
 
 

@@ -1,6 +1,7 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
 from halp.methods import (  # noqa: F401  (they register themselves)
+    barlow,
     cmd,
     crossclr,
     halp,
@@ -11,6 +12,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     moco,
     predict_cluster,
 )
+from halp.methods.barlow import BarlowMethod, BarlowSettings
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings
@@ -23,6 +25,8 @@ from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, regis
 __all__ = [
     "METHODS",
     "TERMS",
+    "BarlowMethod",
+    "BarlowSettings",
     "BuildContext",
     "CmdSettings",
     "ContrastSettings",

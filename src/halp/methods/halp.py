@@ -59,6 +59,14 @@ class HalpSettings:
             raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
         self.term(0.07)
 
+    def check_batch(self, size: int) -> None:
+        """Refuse batches that are too small to be clustered."""
+        if self.source == "batch" and self.prototypes > size:
+            raise InputError(
+                f"halp.prototypes = {self.prototypes} is more than batch_size = {size}, and halp.source = 'batch' clusters the "
+                "keys of a batch; lower prototypes or raise batch_size"
+            )
+
     def term(self, temperature: float) -> HallucinatedPositives:
         """The loss term of one stream; building it checks the settings."""
         try:

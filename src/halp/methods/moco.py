@@ -21,7 +21,15 @@ from halp.losses.infonce import info_nce
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.momentum import MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
-from halp.methods.term import TERMS, StreamBatch, check_terms, contrast_terms
+from halp.methods.term import (
+    TERMS,
+    StreamBatch,
+    add_terms,
+    build_terms,
+    check_recipe_terms,
+    check_terms,
+    contrast_terms,
+)
 from halp.skeleton import Topology
 from halp.streams import derive
 
@@ -86,9 +94,7 @@ class MocoMethod(Method):
             self.pairs[stream] = MomentumPair(branch, contrast.momentum)
         self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
         self.queue_size = contrast.queue
-        self.terms = nn.ModuleDict(
-            {name: TERMS[name].build(chosen, streams, contrast.temperature) for name, chosen in settings.items()}
-        )
+        self.terms = build_terms(settings, streams, contrast.temperature)
         self.extra_views = {view: policy for name in terms for view, policy in TERMS[name].facts["views"].items()}
         self.views = {**VIEWS, **self.extra_views}
 
@@ -141,13 +147,7 @@ class MocoMethod(Method):
 
     def loss(self, batches: Mapping[str, StreamBatch], context: StepContext) -> tuple[Tensor, Metrics]:
         """Sum of the terms; `metrics` is empty on steps that are not logged."""
-        total: Any = 0.0
-        metrics: Metrics = {}
-        for name, term in self.terms.items():
-            with record_function(f"halp: {name} loss"):
-                value, seen = term(batches, self.queue, context)
-            total = total + value
-            metrics |= seen
+        total, metrics = add_terms(0.0, self.terms, batches, self.queue, context)
         if context.log_metrics:
             metrics = self._diagnostics(batches) | metrics | {"loss": total.detach()}
         return total, metrics
@@ -169,7 +169,7 @@ class MocoMethod(Method):
 
 
 def _check(settings: ContrastSettings, recipe: Any) -> None:
-    check_terms(recipe.term_settings, recipe.streams, settings.queue)
+    check_recipe_terms(recipe, settings.queue)
 
 
 @register_method(

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.profiler import record_function
 
 from halp.augment import Policy
 from halp.errors import InputError
@@ -84,6 +85,36 @@ def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) ->
 def contrast_terms(terms: Iterable[str]) -> list[str]:
     """Those of the terms that are InfoNCE or take its place."""
     return [name for name in terms if TERMS[name].facts["contrast"]]
+
+
+def check_recipe_terms(recipe: Any, queue: int) -> None:
+    """Refuse terms of a recipe that cannot work with its streams, its batches and this size of the queue."""
+    check_terms(recipe.term_settings, recipe.streams, queue)
+    for settings in recipe.term_settings.values():
+        if hasattr(settings, "check_batch"):
+            settings.check_batch(recipe.batch_size)
+
+
+def build_terms(terms: Mapping[str, Any], streams: Sequence[str], temperature: float) -> nn.ModuleDict:
+    """The loss terms of these settings, by name."""
+    return nn.ModuleDict({name: TERMS[name].build(chosen, streams, temperature) for name, chosen in terms.items()})
+
+
+def add_terms(
+    loss: Tensor | float,
+    terms: nn.ModuleDict,
+    batches: Mapping[str, StreamBatch],
+    queue: KeyQueue,
+    context: StepContext,
+) -> tuple[Any, Metrics]:
+    """A loss with all terms added in order, and the terms' metrics."""
+    metrics: Metrics = {}
+    for name, term in terms.items():
+        with record_function(f"halp: {name} loss"):
+            value, seen = term(batches, queue, context)
+        loss = loss + value
+        metrics |= seen
+    return loss, metrics
 
 
 def require_streams(name: str, streams: Sequence[str], why: str) -> None:

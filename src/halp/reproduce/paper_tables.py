@@ -224,17 +224,18 @@ register_table(
         kind="prototypes",
     )
 )
-_NO_QUEUE = {"contrast.queue": 0}
-register_table(
-    PaperTable(
-        "no-queue",
-        "Without memory bank",
-        "Supplement, Section B.7",
-        "Negatives within the batch, prototypes from the keys of the current batch.",
-        (TableColumn("NTU-60 x-sub", protocol="knn"),),
-        (
-            _baseline(58.9, name="baseline without queue", settings=_NO_QUEUE),
-            TableRow("HaLP without queue", settings={**_NO_QUEUE, "halp.source": "batch"}, paper=(64.2,)),
-        ),
+for _id, _title, _more in (("no-queue", "", {}), ("no-queue-no-momentum", " and momentum", {"contrast.momentum": 0.0})):
+    _no_queue = {"contrast.queue": 0, **_more}
+    register_table(
+        PaperTable(
+            _id,
+            f"Without memory bank{_title}",
+            "Supplement, Section B.7",
+            f"Negatives and prototypes from the batch; keys by the {'query' if _more else 'momentum'} encoder's weights.",
+            (TableColumn("NTU-60 x-sub", protocol="knn"),),
+            (
+                _baseline(58.9, name=f"baseline without queue{_title}", settings=_no_queue),
+                TableRow(f"HaLP without queue{_title}", settings={**_no_queue, "halp.source": "batch"}, paper=(64.2,)),
+            ),
+        )
     )
-)
