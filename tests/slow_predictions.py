@@ -65,3 +65,24 @@ def squared_error(found: Array, target: Array, counts: NDArray[np.bool_]) -> flo
         (found[t, i] - target[t, i]) ** 2 for t in range(len(target)) if counts[t] for i in range(target.shape[1])
     ]
     return float(sum(errors) / len(errors)) if errors else 0.0
+
+
+def cosine(x: Array, y: Array) -> float:
+    return float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
+
+
+def nt_xent_of_pairs(first: Array, second: Array, temperature: float, own: float) -> float:
+    """Each of the 2B vectors has to find its partner among all 2B; its similarity with itself is `own`."""
+    vectors, count = [*first, *second], len(first)
+    losses = []
+    for i, x in enumerate(vectors):
+        partner = i + count if i < count else i - count
+        similarities = [own if i == j else cosine(x, y) for j, y in enumerate(vectors)]
+        total = sum(math.exp(value / temperature) for value in similarities)
+        losses.append(-math.log(math.exp(similarities[partner] / temperature) / total))
+    return sum(losses) / len(losses)
+
+
+def cross_entropy(logits: Array, label: int) -> float:
+    """−log of the label's share of one row of logits."""
+    return -math.log(math.exp(logits[label]) / sum(math.exp(value) for value in logits))

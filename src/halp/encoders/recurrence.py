@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,21 @@ def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor
     ]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return list(Recurrences.apply(keep, *tensors))
+
+
+class GRUStack(nn.Module):
+    """One-layer GRUs on top of each other: sequences `(B, T, I)` → states `(B, T, H)` of the last."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int = 1) -> None:
+        super().__init__()
+        widths = [inputs] + [hidden] * (layers - 1)
+        self.layers = nn.ModuleList(nn.GRU(width, hidden, batch_first=True) for width in widths)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        x = sequences.transpose(0, 1)
+        for gru in self.layers:
+            (x,) = run_grus([cast(nn.GRU, gru)], [x])
+        return x.transpose(0, 1)
 
 
 def _autocast() -> bool:

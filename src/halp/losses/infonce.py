@@ -66,6 +66,23 @@ def info_nce_in_batch(query: Tensor, key: Tensor, temperature: float = 0.07) -> 
     return F.cross_entropy(logits, torch.arange(len(query), device=query.device))
 
 
+def nt_xent_of_pairs(first: Tensor, second: Tensor, temperature: float, *, own: float = -torch.inf) -> Tensor:
+    """NT-Xent over 2B vectors `(B, D)` each, of any length: row i of each has to find row i of the other among all.
+
+    The similarity of a vector with itself is replaced by `own`: −∞ leaves it out of the sum. Gradient to both.
+
+    >>> axes = torch.eye(2)
+    >>> round(float(nt_xent_of_pairs(axes, axes, 1.0)), 4)
+    0.5514
+    """
+    x = F.normalize(torch.cat([first, second]), dim=1)
+    count = len(first)
+    itself = torch.eye(2 * count, dtype=torch.bool, device=x.device)
+    similarity = (x @ x.T).masked_fill(itself, own) / temperature
+    partner = torch.arange(2 * count, device=x.device).roll(count)
+    return F.cross_entropy(similarity, partner)
+
+
 @torch.no_grad()
 def contrast_accuracy(query: Tensor, key: Tensor, negatives: Tensor) -> Tensor:
     """Share of the queries that are closer to their own key than to any negative."""

@@ -10,6 +10,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     masked,
     mochi,
     moco,
+    ms2l,
     predict_cluster,
 )
 from halp.methods.barlow import BarlowMethod, BarlowSettings
