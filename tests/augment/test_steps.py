@@ -79,6 +79,20 @@ def test_mirror_swaps_sides_and_the_true_one_reflects() -> None:
     assert torch.equal(again.apply(true, {}), x)
 
 
+@pytest.mark.parametrize("joint", ["any", "centre", "wrist_left"])
+def test_subtracting_a_joint_moves_it_to_the_origin_in_every_frame(joint: str) -> None:
+    _, drawn, x, y = step("subtract-joint", joint=joint)
+    chosen = drawn["joint"].tolist()
+    if joint != "any":
+        assert set(chosen) == {KINECT_V2.index("spine" if joint == "centre" else joint)}
+    else:
+        assert len(set(chosen)) > 1
+    for b, t, p, v in ((0, 0, 0, 3), (3, 11, 1, 24), (4, 5, 0, chosen[4])):
+        torch.testing.assert_close(y[b, t, p, v], x[b, t, p, v] - x[b, t, p, chosen[b]])
+    with pytest.raises(InputError, match="did you mean 'wrist_left'"):
+        step("subtract-joint", joint="wrist_leftt")
+
+
 def test_reflect_crop_continues_by_reflection() -> None:
     _, drawn, x, y = step("reflect-crop")
     padded = np.pad(x.numpy(), ((0, 0), (2, 2), (0, 0), (0, 0), (0, 0)), mode="reflect")  # 12 // 6 frames

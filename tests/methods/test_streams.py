@@ -44,6 +44,7 @@ METHODS = {
     "queue-free-no-momentum": ("small-queue-free-no-momentum-halp", "contrast.queue=0"),
     "skeletonbt": ("small-skeletonbt", "barlow.width=16", 'streams=["joint", "motion"]'),
     "skeletonbt-halp": ("small-skeletonbt-halp", "barlow.width=16"),
+    "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
 }
 
@@ -293,6 +294,7 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-mochi", "mochi.query_share=1", "query_share = 1.0 has to lie between 0 and 1"),
         ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
         ("ntu60-crosclr-b", 'terms=["mining", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'mining' out"),
+        ("small-ascal", "contrast.head=mpl", "unknown contrast.head 'mpl': did you mean 'mlp'"),
         ("small-isc", 'streams=["joint@stgcn"]', "'cross' contrasts representations"),
         ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),
         ("small-isc", 'streams=["joint", "joint@"]', "has to be written stream@encoder"),

@@ -51,7 +51,12 @@ def barlow():
     halp = HalpSettings(0.5, 0, 3, 5, source="batch")
     return BarlowMethod(encoders, BarlowSettings(width=6, off_diagonal=0.1), KINECT_V1, {"halp": halp})
 
+def ascal():
+    contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
+    return MocoMethod(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
+
 METHODS = {
+    "ascal": ascal,
     "cmd": lambda: moco("infonce", "cmd", "halp", streams=three),
     "mining": lambda: moco("mining", streams=three),
     "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),

@@ -78,7 +78,7 @@ def test_overrides_reach_their_settings() -> None:
         ("streams=joint", "has to be a list"),
         ("streams=[]", "name at least one"),
         ('streams=["joints"]', "unknown stream 'joints'"),
-        ("encoder.name=lstm", "unknown encoder 'lstm'"),
+        ("encoder.name=lsmt", "unknown encoder 'lsmt'"),
         ("optimiser.learning_rate=-1", "learning_rate"),
         ("views.crop_min=2", "crop_min"),
         ("method.name=masked", "has to be a text in quotes"),

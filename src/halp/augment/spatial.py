@@ -133,6 +133,37 @@ class Mirror(AugmentationBase[MirrorSettings]):
 
 
 @dataclass(frozen=True)
+class SubtractJointSettings:
+    """A joint is moved to the origin in every frame."""
+
+    joint: str = "any"  # a name, `centre` for the topology's, or `any`: another one for every clip
+
+    def place(self, topology: Topology) -> int | None:
+        """Which joint; None where it is drawn."""
+        if self.joint == "any":
+            return None
+        return topology.index(topology.centre if self.joint == "centre" else self.joint)
+
+
+@register_augmentation("subtract-joint", SubtractJointSettings)
+class SubtractJoint(AugmentationBase[SubtractJointSettings]):
+    """AS-CAL's subtraction: every joint of a person relative to one of them, so that an absent person stays absent."""
+
+    def __init__(self, settings: SubtractJointSettings, topology: Topology) -> None:
+        super().__init__(settings, topology)
+        self.place = settings.place(topology)
+
+    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
+        if self.place is not None:
+            return {"joint": torch.full((shape.batch,), self.place)}
+        return {"joint": torch.randint(shape.joints, (shape.batch,), generator=generator)}
+
+    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
+        clip = torch.arange(len(clips), device=clips.device)
+        return clips - clips[clip, :, :, drawn["joint"].to(clips.device)][:, :, :, None]
+
+
+@dataclass(frozen=True)
 class NoiseSettings:
     """Gaussian noise on every coordinate."""
 

@@ -39,6 +39,17 @@ class GRUSettings:
         choose("pooling", self.pooling, POOLINGS)
 
 
+def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:
+    """Clips as frames `(T, B, inputs)`: joints, coordinates, persons, the order of the authors' weights."""
+    x = clips.permute(1, 0, 3, 4, 2).flatten(2)
+    if x.shape[2] != inputs:
+        raise InputError(
+            f"the encoder reads {inputs} numbers per frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
+            "(persons × joints × coordinates); was it trained on another topology?"
+        )
+    return x
+
+
 class GRUEncoder(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, 2·hidden)`, several times as many with some poolings (`POOLINGS`).
 
@@ -81,13 +92,8 @@ class GRUEncoder(nn.Module):
         return x.transpose(0, 1)
 
     def frames_first(self, clips: Tensor) -> Tensor:
-        """What the first layer reads, `(T, B, inputs)`: joints, coordinates, persons, the order of the authors' weights."""
-        x = clips.permute(1, 0, 3, 4, 2).flatten(2)
-        if x.shape[2] != self.inputs:
-            raise InputError(
-                f"the encoder reads {self.inputs} numbers per frame; clips of shape {tuple(clips.shape)} have {x.shape[2]} "
-                "(persons × joints × coordinates); was it trained on another topology?"
-            )
+        """What the first layer reads, `(T, B, inputs)`."""
+        x = joints_by_frame(clips, self.inputs)
         return x if self.input_norm is None else self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
 
     def pool(self, x: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ from torch.profiler import record_function
 from halp.augment import Policy
 from halp.distributed import gather
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
-from halp.errors import InputError
+from halp.errors import InputError, choose
 from halp.losses.infonce import info_nce
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
-from halp.methods.momentum import MomentumPair, ProjectedEncoder, encode_all
+from halp.methods.momentum import HEADS, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
     TERMS,
@@ -44,8 +44,10 @@ class ContrastSettings:
     queue: int = 16384
     momentum: float = 0.999
     temperature: float = 0.07
+    head: str = "mlp"  # between features and embeddings; none: the features themselves are contrasted
 
     def __post_init__(self) -> None:
+        choose("contrast.head", self.head, HEADS)
         if self.dimension < 2 or self.queue < 0:
             raise InputError(
                 f"contrast: dimension = {self.dimension} has to be at least 2 and queue = {self.queue} not negative"
@@ -90,7 +92,7 @@ class MocoMethod(Method):
         self.pairs = nn.ModuleDict()
         for stream in streams:
             chosen = encoder_of(stream, encoder or EncoderSettings(), encoders or {})
-            branch = ProjectedEncoder(build_encoder(chosen, topology, persons), contrast.dimension)
+            branch = ProjectedEncoder(build_encoder(chosen, topology, persons), contrast.dimension, contrast.head)
             self.pairs[stream] = MomentumPair(branch, contrast.momentum)
         self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
         self.queue_size = contrast.queue

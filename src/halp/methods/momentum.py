@@ -15,20 +15,31 @@ from torch.utils.checkpoint import checkpoint
 
 from halp.cores import run_in_threads
 from halp.distributed import world_size
+from halp.errors import InputError, choose
 from halp.initialisation import initialise
+
+HEADS = ("mlp", "none")
 
 
 class ProjectedEncoder(nn.Module):
     """Encoder and projection head: clips `(B, T, P, V, C)` → unit vectors `(B, dimension)`.
 
-    They are float32, whatever precision the encoder runs in.
+    They are float32, whatever precision the encoder runs in. Without a head the features themselves are contrasted.
     """
 
-    def __init__(self, encoder: Any, dimension: int = 128) -> None:
+    def __init__(self, encoder: Any, dimension: int = 128, head: str = "mlp") -> None:
         super().__init__()
         self.encoder = encoder
         width = encoder.output_size
-        self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
+        if choose("projection head", head, HEADS) == "none":
+            if width != dimension:
+                raise InputError(
+                    f"contrast.dimension = {dimension}, but without a projection head the encoder's {width} features are "
+                    f"contrasted; set contrast.dimension to {width}, or contrast.head to 'mlp'"
+                )
+            self.projector: nn.Module = nn.Identity()
+        else:
+            self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
 
     def forward(self, clips: Tensor) -> Tensor:
         return F.normalize(self.projector(self.encoder(clips)).float(), dim=1)
