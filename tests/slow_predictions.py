@@ -86,3 +86,13 @@ def nt_xent_of_pairs(first: Array, second: Array, temperature: float, own: float
 def cross_entropy(logits: Array, label: int) -> float:
     """−log of the label's share of one row of logits."""
     return -math.log(math.exp(logits[label]) / sum(math.exp(value) for value in logits))
+
+
+def discriminator_loss(true: float, made: float) -> float:
+    """−log σ(D(true)) − log(1 − σ(D(made)))."""
+    return -math.log(sigmoid(true)) - math.log(1 - sigmoid(made))
+
+
+def fooling_loss(made: float) -> float:
+    """−log σ(D(made))."""
+    return -math.log(sigmoid(made))

@@ -1,12 +1,15 @@
 """Losses: pure functions from tensors to a scalar. The loss of the paper itself is `halp.hallucinate.halp_loss`."""
 
+from halp.losses.adversarial import discriminator_loss, fooling_loss
 from halp.losses.distillation import distillation_loss
 from halp.losses.infonce import info_nce, info_nce_in_batch, nt_xent_of_pairs
 from halp.losses.mined_positives import mining_loss
 from halp.losses.reconstruction import frame_distance, squared_error
 
 __all__ = [
+    "discriminator_loss",
     "distillation_loss",
+    "fooling_loss",
     "frame_distance",
     "info_nce",
     "info_nce_in_batch",

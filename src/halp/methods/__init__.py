@@ -7,6 +7,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     halp,
     infonce,
     isc,
+    longt_gan,
     masked,
     mochi,
     moco,

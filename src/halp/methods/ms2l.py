@@ -114,8 +114,9 @@ class Heads(nn.Module):
 
 
 def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Linear, BatchNorm, ReLU, Linear."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+    """Linear, BatchNorm, ReLU, Linear; without the first bias, which BatchNorm takes away and Adam would move by rounding."""
+    first = nn.Linear(inputs, hidden, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 def cut_off(clips: Tensor, share: float) -> Tensor:
