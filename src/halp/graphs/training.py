@@ -56,7 +56,7 @@ class GraphTraining:
         return self
 
     def fork(self, *, weight: float) -> GraphTraining:
-        """A second training that goes on from here with another weight of HaLP; equal to one from scratch up to its start."""
+        """A second training that continues from here with another weight of HaLP; equal to one from scratch up to its start."""
         graphs, batches = self.graphs, self._batches
         twin = copy.copy(self)
         twin.settings = replace(self.settings, halp=replace(self.settings.halp, weight=weight))

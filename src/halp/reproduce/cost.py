@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 from halp.clips.store import open_store
+from halp.encoders import build_encoder
 from halp.errors import InputError
 from halp.files import read_json, write_json
 from halp.reproduce.scheduler import Job
+from halp.skeleton import Topology
 from halp.training import pretrain
 from halp.training.recipe import Recipe
 from halp.training.run import read_lines
@@ -50,25 +52,30 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads
     return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
 
 
-def seconds_per_step(recipe: Recipe, inputs: int) -> float:
-    """A rough guess of a training step on this machine's CPU, from the time of the products of its recurrent layers.
+def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
+    """A rough guess of a training step on this machine's CPU, from forward passes of the recipe's encoders.
 
-    A GRU step of B clips is T products (B, h) × (h, 3h) per direction and layer, and the products of the inputs; the query
-    is encoded forwards and backwards (three times the work), the key forwards.
+    The query is encoded forwards and backwards (three times the work of a forward pass), the key forwards.
     """
-    hidden, batch = recipe.encoder.hidden, recipe.batch_size
-    state, weight = torch.randn(batch, hidden), torch.randn(hidden, 3 * hidden)
+    guess = 0.0
+    for stream in recipe.streams:
+        encoder = build_encoder(recipe.encoder_of(stream), topology, persons)
+        guess += 4 * _forward_seconds(
+            encoder, (recipe.views.frames, persons, len(topology), topology.dimensions), recipe
+        )
+    return guess
+
+
+@torch.inference_mode()
+def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: Recipe) -> float:
+    """Seconds of a forward pass of a batch: the quickest of three passes of up to sixteen clips, by their number."""
+    clips = torch.randn(min(16, recipe.batch_size), *shape)
     times = []
-    for _ in range(5):
+    for _ in range(3):
         began = time.perf_counter()
-        for _ in range(4):
-            state @ weight
-        times.append((time.perf_counter() - began) / 4)
-    product = min(times)  # what the machine can do when nothing else disturbs it
-    widths = [inputs] + [2 * hidden] * (recipe.encoder.layers - 1)
-    forward = sum(2 * recipe.views.frames * product * (1 + width / hidden) for width in widths)
-    # gates and their gradients beside the products, seen to be about as much again
-    return 2 * 4 * forward * len(recipe.streams)
+        encoder(clips)
+        times.append(time.perf_counter() - began)
+    return min(times) * recipe.batch_size / len(clips)
 
 
 def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:

@@ -23,6 +23,7 @@ from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
 from halp.reproduce.summary import TableSummary, summarise_rows
 from halp.reproduce.summary_page import summary_page
 from halp.reproduce.table_registry import get_table, list_tables
+from halp.skeleton import KINECT_V2
 from halp.training import open_run
 
 
@@ -43,10 +44,12 @@ class PreparedSweep:
         seconds = 0.0
         for job in left:
             store = job.source.store
-            inputs = 150 if store is None else store.persons * len(store.topology) * store.topology.dimensions
-            kind = (job.recipe.encoder, job.recipe.batch_size, job.recipe.views.frames, inputs)
+            layout = (
+                (KINECT_V2, 2) if store is None else (store.topology, store.persons)
+            )  # NTU's where there is no data
+            kind = (job.recipe.encoder, job.recipe.streams, job.recipe.batch_size, job.recipe.views.frames, *layout)
             if measured is None and kind not in guesses:
-                guesses[kind] = seconds_per_step(job.recipe, inputs)
+                guesses[kind] = seconds_per_step(job.recipe, *layout)
             seconds += job.steps * (guesses[kind] if measured is None else measured)
         columns = self.schedule.table.columns
         return {

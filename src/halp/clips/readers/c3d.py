@@ -137,7 +137,7 @@ def _frame_count(parameters: Parameters, first: int, last: int) -> int:
 
 
 def _labels(parameters: Parameters, count: int) -> list[str]:
-    """Labels of the points; sets of more than 255 go on in LABELS2 and so on. Empty where there is none."""
+    """Labels of the points; sets of more than 255 continue in LABELS2 and so on. Empty where there is none."""
     labels: list[str] = []
     for number in ("", *map(str, range(2, 50))):
         value = parameters.get(("POINT", f"LABELS{number}"))

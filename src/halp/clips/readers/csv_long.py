@@ -55,7 +55,7 @@ class CsvLongReader:
 
     name: str = "csv"
     description: str = (
-        "long CSV: a row a joint with clip, frame, person, joint, x, y[, z][, score][, label, subject, camera]"
+        "long CSV: a row per joint with clip, frame, person, joint, x, y[, z][, score][, label, subject, camera]"
     )
     min_score: float = 0.0
 

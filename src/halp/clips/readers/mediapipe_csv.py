@@ -1,4 +1,4 @@
-"""MediaPipe landmarks in CSV: a row a frame with columns such as `left_hip_x` or `x23`, or a row a landmark."""
+"""MediaPipe landmarks in CSV: a row per frame with columns such as `left_hip_x` or `x23`, or a row per landmark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def landmark_columns(header: Sequence[str]) -> Columns | str | None:
             joint = re.sub("world|pose|landmark", " ", match["joint"])
             axis = "score" if match["axis"] in _SCORES else match["axis"]
             found["world" in column][joint.strip(" _.-"), axis] = column
-    # World landmarks go first; a table that has only some of them is no MediaPipe table.
+    # World landmarks go first; a table that has only some of them is not a MediaPipe table.
     return next((wide for kind in (True, False) if (wide := _all_joints(found[kind]))), None)
 
 

@@ -74,7 +74,7 @@ class PkuReader:
             what = "there is no skeleton file named like 'A01N01-L.txt'"
             raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
         if not labels:
-            what = "there is no label file ('label,start,end,confidence' a line) beside the skeletons"
+            what = "there is no label file ('label,start,end,confidence' per line) beside the skeletons"
             raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
         return [Item(file, labels.get(name)) for name, file in sorted(skeletons.items())]
 

@@ -1,4 +1,4 @@
-"""UTKinect-Action3D: `joints_s01_e01.txt` (a line a frame: number, then 20 × 3) cut by the segments of `actionLabel.txt`."""
+"""UTKinect-Action3D: `joints_s01_e01.txt` (a line per frame: number, then 20 × 3) cut by the segments of `actionLabel.txt`."""
 
 from __future__ import annotations
 
