@@ -93,3 +93,16 @@ def final_files(run: Path) -> dict[str, bytes]:
         name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
     }
     return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
+
+
+def compare_whole_killed_and_two_processes(folder: Path, store: Store, recipe: str, settings: tuple[str, ...]) -> None:
+    """Train `whole`, `killed` (with kill -9, then resumed: equal to the bit) and `two` (on two processes) in a folder."""
+    program = TRAIN.replace('"small"', f'"{recipe}"')
+    assert start(folder, store, "whole", settings, program=program).wait(timeout=300) == 0
+    killed = start(folder, store, "killed", settings, pause=0.2, program=program)
+    wait_for_steps(folder / "killed", killed, 4)
+    killed.kill()
+    killed.wait()
+    assert start(folder, store, "killed", settings, resume=True, program=program).wait(timeout=300) == 0
+    assert final_files(folder / "whole") == final_files(folder / "killed")
+    assert start(folder, store, "two", settings, ranks=2, program=program).wait(timeout=300) == 0

@@ -92,6 +92,15 @@ def compute_on_rank_zero(make: Callable[[], Tensor], room: Tensor, generator: to
     return room
 
 
+def sum_over_processes(x: Tensor) -> Tensor:
+    """The sum of every process's tensor, without gradient to the others."""
+    if world_size() == 1:
+        return x
+    total = x.detach().clone()
+    distributed.all_reduce(total)
+    return total
+
+
 def any_rank(flag: bool, device: torch.device | str = "cpu") -> bool:
     """Whether the flag is up on any rank; all of them learn it."""
     if world_size() == 1:

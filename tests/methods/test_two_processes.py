@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings, build_encoder
+from halp.methods import AimClrSettings
 from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, MiningSettings, MochiSettings, MocoMethod
 from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
@@ -43,6 +44,7 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
         halp=HalpSettings(0.5, 0, 3, 5, recent=16, **(dict(guide="cross") if queue else dict(source="batch"))),
         mining=MiningSettings(start_epoch=0),
         mochi=MochiSettings(hardest=5, pairs=6, with_query=3, start_epoch=0),
+        aimclr=AimClrSettings(mining_epoch=0),
         generator=torch.Generator().manual_seed(1),
     )
 
@@ -61,6 +63,7 @@ METHODS = {
     "mining": lambda: moco("mining", streams=three),
     "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),
     "mochi": lambda: moco("mochi", "halp"),
+    "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
     "queue-free": lambda: moco("infonce", "halp", queue=0),
     "barlow": barlow,
 }
@@ -69,8 +72,9 @@ for name, build in METHODS.items():
     model = synchronise_batch_norm(build(), torch.device("cpu"))
     for step in range(4):
         g = torch.Generator().manual_seed(step)
-        first, second = torch.randn(2, 8, 6, 1, 20, 3, generator=g)
-        loss, *_ = model({"query": first[rank_rows(8)], "key": second[rank_rows(8)]}, StepContext(0, g, False, 8))
+        clips = torch.randn(len(model.views), 8, 6, 1, 20, 3, generator=g)
+        views = {view: part[rank_rows(8)] for view, part in zip(model.views, clips)}
+        loss, *_ = model(views, StepContext(0, g, False, 8))
         found[f"{name}/loss/{step}"] = loss.detach()
     loss.backward()
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

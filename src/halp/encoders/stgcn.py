@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.encoders import check_joints, register_encoder
-from halp.errors import InputError
+from halp.errors import InputError, choose
+from halp.initialisation import initialise_normal
 from halp.skeleton import Topology
 
 BLOCKS = (4, 3)  # blocks of the first stage, and of every later one
+INITIALISATIONS = ("torch", "normal")
 TAPS = 9  # frames that a temporal convolution sees
 
 
@@ -47,8 +49,10 @@ class STGCNSettings:
     stages: int = 3
     input_norm: bool = True
     dropout: float = 0.0  # after the second normalisation of every block but the first
+    initialisation: str = "torch"  # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
 
     def __post_init__(self) -> None:
+        choose("initialisation", self.initialisation, INITIALISATIONS)
         if min(self.output, self.stages) < 1:
             raise InputError(f"encoder: output = {self.output} and stages = {self.stages} have to be at least 1")
         if not 0 <= self.dropout < 1:
@@ -150,4 +154,7 @@ def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
 @register_encoder("stgcn", STGCNSettings)
 def build_stgcn(settings: STGCNSettings, topology: Topology, persons: int) -> nn.Module:
     """ST-GCN for a topology; persons share its weights."""
-    return STGCNEncoder(topology.parents, topology.dimensions, **asdict(settings))
+    own = asdict(settings)
+    initialisation = own.pop("initialisation")
+    encoder = STGCNEncoder(topology.parents, topology.dimensions, **own)
+    return initialise_normal(encoder) if initialisation == "normal" else encoder

@@ -1,6 +1,7 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
 from halp.methods import (  # noqa: F401  (they register themselves)
+    aimclr,
     barlow,
     cmd,
     crossclr,
@@ -14,6 +15,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     ms2l,
     predict_cluster,
 )
+from halp.methods.aimclr import AimClrSettings
 from halp.methods.barlow import BarlowMethod, BarlowSettings
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
@@ -27,6 +29,7 @@ from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, regis
 __all__ = [
     "METHODS",
     "TERMS",
+    "AimClrSettings",
     "BarlowMethod",
     "BarlowSettings",
     "BuildContext",

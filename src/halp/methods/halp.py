@@ -50,11 +50,15 @@ class HalpSettings:
     warm_start: bool = False
     guide: str = "own"  # whose clusters make the prototypes: the stream's own, or by turns those of the others (cross)
     pull: str = "paper"  # Eq. 8 pulls without negatives; balanced: each positive also pays the denominator of InfoNCE
+    queries: tuple[str, ...] = (
+        "query",
+    )  # which embeddings of a clip are pulled, with equal weight; others come from terms
 
     def __post_init__(self) -> None:
         if choose("guide", self.guide, GUIDES) == "cross" and self.source != "queue":
             raise InputError(f"halp: guide = 'cross' needs source = 'queue', not '{self.source}': queues are aligned")
         choose("pull", self.pull, PULLS)
+        self._check_queries()
         if self.weight < 0 or self.start_epoch < 0:
             raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
         self.term(0.07)
@@ -66,6 +70,16 @@ class HalpSettings:
                 f"halp.prototypes = {self.prototypes} is more than batch_size = {size}, and halp.source = 'batch' clusters the "
                 "keys of a batch; lower prototypes or raise batch_size"
             )
+
+    def _check_queries(self) -> None:
+        if not self.queries or len(set(self.queries)) != len(self.queries):
+            raise InputError(f"halp: queries = {list(self.queries)}: name at least one, each once")
+        by_query = {"anchor": "query", "direction": "query", "filter": "variant-1", "pull": "balanced"}
+        for name, value in by_query.items():
+            if len(self.queries) > 1 and getattr(self, name) == value:
+                raise InputError(
+                    f"halp: {name} = '{value}' depends on the query, and queries = {list(self.queries)} are several; name one"
+                )
 
     def term(self, temperature: float) -> HallucinatedPositives:
         """The loss term of one stream; building it checks the settings."""
@@ -146,15 +160,21 @@ class HalpTerm(nn.Module):
                 other = partner(stream, list(streams), int(term.calls) // term.refresh)
                 guide = queue.recent(other, term.recent)
                 prototypes = guided_prototypes(recent, guide, term.prototypes, context.generator)
-            losses.append(term(batch.query, batch.key, recent, context.generator, prototypes))
+            query = self._query(batch)
+            losses.append(term(query, batch.key, recent, context.generator, prototypes))
             if self.settings.pull == "balanced":
-                losses[-1] = losses[-1] + balance(batch.query, batch.key, queue.keys(stream), term)
+                losses[-1] = losses[-1] + balance(query, batch.key, queue.keys(stream), term)
             if context.log_metrics:
                 metrics |= {
                     f"{stream}/{name}": value for name, value in self._metrics(term, batch, queue, stream).items()
                 }
                 metrics[f"{stream}/loss_halp"] = losses[-1].detach()
         return self.settings.weight * torch.stack(losses).sum(), metrics
+
+    def _query(self, batch: StreamBatch) -> Tensor:
+        """What is pulled: Eq. 8 is linear in the query, so the mean of several stands for the mean of their losses."""
+        chosen = [batch.query if name == "query" else batch.extra[name] for name in self.settings.queries]
+        return chosen[0] if len(chosen) == 1 else torch.stack(chosen).mean(0)
 
     @torch.no_grad()
     def _metrics(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:

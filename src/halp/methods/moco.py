@@ -19,7 +19,7 @@ from halp.encoders import EncoderSettings, build_encoder, encoder_of
 from halp.errors import InputError, choose
 from halp.losses.infonce import info_nce
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
-from halp.methods.momentum import HEADS, MomentumPair, ProjectedEncoder, encode_all
+from halp.methods.momentum import HEADS, Encoding, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
     TERMS,
@@ -29,6 +29,8 @@ from halp.methods.term import (
     check_recipe_terms,
     check_terms,
     contrast_terms,
+    term_twins,
+    term_views,
 )
 from halp.skeleton import Topology
 from halp.streams import derive
@@ -97,8 +99,13 @@ class MocoMethod(Method):
         self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
         self.queue_size = contrast.queue
         self.terms = build_terms(settings, streams, contrast.temperature)
-        self.extra_views = {view: policy for name in terms for view, policy in TERMS[name].facts["views"].items()}
+        self.extra_views, self.twins = term_views(settings), term_twins(settings)
         self.views = {**VIEWS, **self.extra_views}
+        if self.twins and (lacking := [s for s, made in self.encoders().items() if not hasattr(made, "sequence")]):
+            raise InputError(
+                f"stream '{lacking[0]}': its encoder has no feature map before pooling, which '{next(iter(self.twins))}' is "
+                "made from; choose another encoder, for example 'stgcn'"
+            )
 
     def encoders(self) -> dict[str, nn.Module]:
         return {stream: pair.query.encoder for stream, pair in self._pairs().items()}
@@ -127,19 +134,27 @@ class MocoMethod(Method):
     def _encode(self, views: Mapping[str, Tensor], total: int) -> dict[str, StreamBatch]:
         """Queries, keys and the embeddings of further views, of the whole batch, by stream."""
         pairs = list(self._pairs().values())
-        queries, keys = [pair.query for pair in pairs], [pair.key for pair in pairs]
         with record_function("halp: query and key forward"):
-            branches = queries + keys
-            clips = self._streams(views["query"]) + self._streams(views["key"])
+            work = [Encoding(pair.query, x) for pair, x in zip(pairs, self._streams(views["query"]))]
+            work += [Encoding(pair.key, x) for pair, x in zip(pairs, self._streams(views["key"]))]
             for view in self.extra_views:
-                branches, clips = branches + queries, clips + self._streams(views[view])
-            vectors = [gather(vector, total) for vector in encode_all(branches, clips, self.parts)]
+                changes = tuple(change for of, change in self.twins.values() if of == view)
+                work += [Encoding(pair.query, x, changes) for pair, x in zip(pairs, self._streams(views[view]))]
+            vectors = [gather(vector, total) for vector in encode_all(work, self.parts)]
         number = len(pairs)
         query, key, *extra = [vectors[start : start + number] for start in range(0, len(vectors), number)]
         return {
-            stream: StreamBatch(query[i], key[i], {view: extra[n][i] for n, view in enumerate(self.extra_views)})
+            stream: StreamBatch(query[i], key[i], self._extra([vectors[i] for vectors in extra]))
             for i, stream in enumerate(self.pairs)
         }
+
+    def _extra(self, vectors: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Embeddings of further views and their twins by name, from what the branches gave side by side."""
+        found: dict[str, Tensor] = {}
+        for view, vector in zip(self.extra_views, vectors):
+            names = [view, *(twin for twin, (of, _) in self.twins.items() if of == view)]
+            found |= dict(zip(names, vector.chunk(len(names), dim=1)))
+        return found
 
     def _pairs(self) -> dict[str, MomentumPair]:
         return {stream: cast(MomentumPair, pair) for stream, pair in self.pairs.items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,27 +42,62 @@ class ProjectedEncoder(nn.Module):
         else:
             self.projector = initialise(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dimension)))
 
-    def forward(self, clips: Tensor) -> Tensor:
-        return F.normalize(self.projector(self.encoder(clips)).float(), dim=1)
+    def forward(self, clips: Tensor, changes: Sequence[Callable[[Tensor], Tensor]] = ()) -> Tensor:
+        """Unit vectors; with `changes` of the feature map, those of every changed map beside them: `(B, (1 + n) · D)`."""
+        if not changes:
+            return self._project(self.encoder(clips))
+        whole = self.encoder.sequence(clips)
+        maps = [whole, *(change(whole) for change in changes)]
+        return torch.cat([self._project(self.encoder.pool(map)) for map in maps], dim=1)
+
+    def _project(self, features: Tensor) -> Tensor:
+        return F.normalize(self.projector(features).float(), dim=1)
 
 
-def encode_all(branches: Sequence[nn.Module], clips: Sequence[Tensor], parts: int = 1) -> list[Tensor]:
-    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help."""
-    tasks = [partial(encode_in_parts, branch, x, parts) for branch, x in zip(branches, clips)]
-    if clips[0].device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
-        return run_in_threads(tasks)
-    return [task() for task in tasks]
+class Encoding(NamedTuple):
+    """One piece of work: a branch, its clips, and the changes of the feature map whose vectors are wanted beside."""
+
+    branch: nn.Module
+    clips: Tensor
+    changes: tuple[Callable[[Tensor], Tensor], ...] = ()
 
 
-def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int) -> Tensor:
+def encode_all(work: Sequence[Encoding], parts: int = 1) -> list[Tensor]:
+    """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help.
+
+    A branch that encodes several views does so in their order, since BatchNorm and dropout count its forward passes.
+    """
+    groups: dict[int, list[int]] = {}
+    for number, one in enumerate(work):
+        groups.setdefault(id(one.branch), []).append(number)
+    tasks = [partial(_encode_in_turn, [work[number] for number in group], parts) for group in groups.values()]
+    if work[0].clips.device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
+        found = run_in_threads(tasks)
+    else:
+        found = [task() for task in tasks]
+    vectors = dict(zip(itertools.chain(*groups.values()), itertools.chain(*found)))
+    return [vectors[number] for number in range(len(work))]
+
+
+def _encode_in_turn(work: Sequence[Encoding], parts: int) -> list[Tensor]:
+    return [encode_in_parts(one.branch, one.clips, parts, *([one.changes] if one.changes else [])) for one in work]
+
+
+def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int, *more: Any) -> Tensor:
     """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
     if parts == 1:
-        return branch(clips)
+        return branch(clips, *more)
     if not torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in branch.parameters()):
-        return torch.cat([branch(piece) for piece in clips.chunk(parts)])
+        return torch.cat([branch(piece, *more) for piece in clips.chunk(parts)])
     return torch.cat(
         [
-            checkpoint(branch, piece, use_reentrant=False, context_fn=lambda: (nullcontext(), _keeping_buffers(branch)))
+            checkpoint(
+                branch,
+                piece,
+                *more,
+                use_reentrant=False,
+                context_fn=lambda: (nullcontext(), _keeping_buffers(branch)),
+            )
             for piece in clips.chunk(parts)
         ]
     )

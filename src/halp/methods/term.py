@@ -24,7 +24,8 @@ from halp.registry import Registry
 class StreamBatch:
     """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient.
 
-    `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view.
+    `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view, and those
+    of changed feature maps, by the name of the twin.
     """
 
     query: Tensor
@@ -40,6 +41,11 @@ class Term(Protocol):
     ) -> tuple[Tensor, Metrics]: ...
 
 
+Views = Mapping[str, Policy | None]
+#: a change of the feature map before pooling: (B, …) → (B, …)
+MapChange = Callable[[Tensor], Tensor]
+Twins = Mapping[str, tuple[str, MapChange]]
+
 TERMS: Registry[Callable[..., Any]] = Registry("term")
 
 
@@ -47,16 +53,38 @@ def register_term(
     name: str,
     settings: type[Any] | None = None,
     *,
-    views: Mapping[str, Policy | None] | None = None,
+    views: Views | Callable[[Any], Views] | None = None,
+    twins: Callable[[Any], Twins] | None = None,
     check: Callable[[Any, Sequence[str], int], None] | None = None,
     contrast: bool = False,
 ) -> Callable[[Any], Any]:
     """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
 
-    `views` are further views that the query encoder sees, with their policies; `check(settings, streams, queue size)` may
-    refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as `loss_contrast`; a recipe names one such.
+    `views` are further views that the query encoder sees, with their policies, or a function of the settings that says
+    which. `twins(settings)` are further embeddings of such a view, by name: (view, change of its feature map). `check(settings,
+    streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as `loss_contrast`; a
+    recipe names one such.
     """
-    return TERMS.register(name, settings, views=dict(views or {}), check=check, contrast=contrast)
+    known = views if callable(views) else dict(views or {})
+    return TERMS.register(name, settings, views=known, twins=twins, contrast=contrast, check=check)
+
+
+def term_views(terms: Mapping[str, Any]) -> dict[str, Policy | None]:
+    """The further views that terms, given with their settings, ask for."""
+    found: dict[str, Policy | None] = {}
+    for name, settings in terms.items():
+        views = TERMS[name].facts["views"]
+        found |= views(settings) if callable(views) else views
+    return found
+
+
+def term_twins(terms: Mapping[str, Any]) -> dict[str, tuple[str, MapChange]]:
+    """The embeddings of changed feature maps that terms, given with their settings, ask for."""
+    found: dict[str, tuple[str, MapChange]] = {}
+    for name, settings in terms.items():
+        if TERMS[name].facts["twins"] is not None:
+            found |= TERMS[name].facts["twins"](settings)
+    return found
 
 
 def list_terms() -> list[str]:
@@ -75,11 +103,23 @@ def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) ->
         check = TERMS[name].facts["check"]
         if check is not None:
             check(settings, streams, queue)
+        _check_queries(name, getattr(settings, "queries", ()), terms)
     contrasts = sorted(contrast_terms(terms), key=lambda name: name != "infonce")
     if len(contrasts) > 1:
         raise InputError(
             f"terms: '{contrasts[1]}' takes the place of InfoNCE; leave '{contrasts[0]}' out, or it would count twice"
         )
+
+
+def _check_queries(name: str, queries: Sequence[str], terms: Mapping[str, Any]) -> None:
+    """Refuse a term that reads embeddings which no term asks for."""
+    there = ["query", *term_views(terms), *term_twins(terms)]
+    for query in queries:
+        if query not in there:
+            raise InputError(
+                f"{name}.queries names '{query}', and terms = {list(terms)} give: {', '.join(there)}; name one of these or "
+                "add the term that makes it"
+            )
 
 
 def contrast_terms(terms: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from halp.config import build_settings, checked_value, field_types, flatten, pla
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
 from halp.errors import InputError
 from halp.methods import METHODS, TERMS
+from halp.methods.term import term_views
 from halp.recipe_list import list_recipes
 from halp.registry import Entry
 from halp.training.optimisers import OptimiserSettings
@@ -80,9 +81,7 @@ class Recipe:
             if name not in kinds:
                 raise InputError(f"section [{name}] would be ignored: neither the method nor its terms are called so")
         object.__setattr__(self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()})
-        views = {**method.facts["views"]}
-        for term in terms:
-            views |= TERMS[term].facts["views"]
+        views = {**method.facts["views"], **term_views(self.term_settings)}
         for view in self.views.named:
             if view not in views:
                 raise unknown_setting(view, views, "views.")
