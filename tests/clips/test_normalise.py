@@ -166,3 +166,32 @@ def test_rotation_between_is_a_rotation_that_turns_one_direction_onto_the_other(
         assert np.linalg.det(rotation) > 0.99
         turned = rotation @ source / np.linalg.norm(source)
         np.testing.assert_allclose(turned, target / np.linalg.norm(target), atol=1e-6)
+
+
+def test_every_person_is_centred_between_its_own_shoulders_and_what_is_missing_stays_zero() -> None:
+    frames = clip(4)
+    frames[1, 1] = 0
+    frames[2, 0, 3] = 0
+    found = normalise(frames, KINECT_V2, ["centre-persons"])
+    for t, p, v in np.ndindex(4, 2, 25):
+        gone = (t, p) == (1, 1) or (t, p, v) == (2, 0, 3)
+        expected = np.zeros(3) if gone else frames[t, p, v] - frames[t, p, KINECT_V2.index("shoulder_center")]
+        np.testing.assert_allclose(found[t, p, v], expected, atol=1e-6)
+    with pytest.raises(InputError, match="centre-persons"):
+        normalise(clip(topology=get_topology("coco-17")), get_topology("coco-17"), ["centre-persons"])
+
+
+def test_every_frame_is_turned_about_the_vertical_until_its_shoulders_lie_along_x() -> None:
+    frames = clip(5)
+    frames[2, 0] = 0  # turned like the frame before
+    found = normalise(frames, KINECT_V2, ["yaw-frames"])
+    left, right = (KINECT_V2.index(joint) for joint in ("shoulder_left", "shoulder_right"))
+    line = found[:, 0, right] - found[:, 0, left]
+    seen = [0, 1, 3, 4]
+    np.testing.assert_allclose(line[seen, 2], 0, atol=1e-5)
+    assert (line[seen, 0] > 0).all()
+    np.testing.assert_allclose(found[..., 1], frames[..., 1])
+    np.testing.assert_allclose(np.linalg.norm(found, axis=3), np.linalg.norm(frames, axis=3), rtol=1e-5)
+    same = normalise(np.stack([frames[1, :], np.stack([frames[1, 0], frames[2, 1]])]), KINECT_V2, ["yaw-frames"])
+    np.testing.assert_allclose(found[2, 1], same[1, 1], atol=1e-5)
+    np.testing.assert_allclose(normalise(np.zeros_like(frames), KINECT_V2, ["yaw-frames"]), 0)

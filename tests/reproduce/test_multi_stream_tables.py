@@ -41,6 +41,26 @@ def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str,
     assert different <= ({key for key in theirs if key.startswith("halp.")} if "halp" not in name else set())
 
 
+@pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
+def test_aimclr_rows_at_the_papers_scale_are_the_published_recipes(data: str) -> None:
+    for row, name in zip(tables.get_table("aimclr").rows, ("aimclr", "aimclr-halp")):
+        ours, theirs = PAPER.recipe(data, "xsub", 0, row).flat(), load_recipe(f"{data}-{name}").flat()
+        assert {key for key in theirs if ours[key] != theirs[key]} <= {"name", "description"}
+    assert [row.paper[0] for row in tables.get_table("aimclr").rows] == [74.34, 75.24]
+    assert tables.get_table("aimclr").all_rows()[1].recipe == "aimclr-halp"
+
+
+def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_every_scale(store: Store) -> None:
+    for scale in SCALES.values():
+        plan = make_schedule(tables.get_table("aimclr"), scale, [DataSource("mine", store)])
+        assert {job.recipe.encoder.name for job in plan.jobs.values()} == {"stgcn"}
+        assert {name.rpartition("/")[2].split("-")[0] for name in plan.jobs} == {"aimclr"}
+        trained = [job for job in plan.jobs.values() if job.last == job.recipe.epochs]
+        assert [job.recipe.terms for job in trained] == [("aimclr",), ("aimclr", "halp")]
+        assert len({job.parent for job in trained}) == 1
+        assert all(0 < job.recipe.aimclr.mining_epoch < job.recipe.epochs for job in trained)
+
+
 def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
     plan = make_schedule(tables.get_table("linear-streams"), TINY, [DataSource("mine", store)])
     trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}

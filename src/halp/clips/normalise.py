@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips import cleaning
+from halp.clips import cleaning, shoulder_frame
 from halp.clips.clip import Frames, present
 from halp.errors import InputError, choose
 from halp.skeleton import Topology
@@ -243,6 +243,8 @@ def track_persons(frames: Frames, topology: Topology) -> Frames:
 
 STEPS["upright"] = cleaning.upright
 STEPS["metres"] = cleaning.metres
+STEPS["centre-persons"] = shoulder_frame.centre_persons
+STEPS["yaw-frames"] = shoulder_frame.turn_each_frame
 for _name in SETTINGS:
     # Called with their numbers by `normalise`; here with the default, as every step can be.
     STEPS[_name] = lambda frames, topology, name=_name: _CLEANING[name](frames, SETTINGS[name][0], -1.0)  # type: ignore[misc]

@@ -16,6 +16,7 @@ from halp.clips.store import open_store
 from halp.encoders import build_encoder
 from halp.errors import InputError
 from halp.files import read_json, write_json
+from halp.methods.term import term_views
 from halp.reproduce.scheduler import Job
 from halp.skeleton import Topology
 from halp.training import pretrain
@@ -55,12 +56,13 @@ def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads
 def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
     """A rough guess of a training step on this machine's CPU, from forward passes of the recipe's encoders.
 
-    The query is encoded forwards and backwards (three times the work of a forward pass), the key forwards.
+    The query and every further view are encoded forwards and backwards (three times the work of a forward pass), the key
+    forwards.
     """
-    guess = 0.0
+    guess, passes = 0.0, 4 + 3 * len(term_views(recipe.term_settings))
     for stream in recipe.streams:
         encoder = build_encoder(recipe.encoder_of(stream), topology, persons)
-        guess += 4 * _forward_seconds(
+        guess += passes * _forward_seconds(
             encoder, (recipe.views.frames, persons, len(topology), topology.dimensions), recipe
         )
     return guess

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from halp.encoders import has_setting
 from halp.errors import choose
 from halp.reproduce.table_registry import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
@@ -39,11 +40,13 @@ class Scale:
 
     def recipe(self, data: str, split: str, seed: int, row: TableRow, extra: Sequence[str] = ()) -> Recipe:
         """The recipe of a row; the baseline is the same without the term."""
-        name = self.recipes.get(data, self.recipes[""])
-        overrides = [*self.settings, *extra, f'split="{split}"', f"seed={seed}"]
+        name = self.recipes.get(data, self.recipes[""]).removesuffix("halp") + row.recipe
+        own = load_recipe(name)
+        overrides = [text for text in self.settings if _concerns(text, own)]
+        overrides += [*extra, f'split="{split}"', f"seed={seed}"]
         overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings_on(data).items()]
         if row.method != "halp":
-            terms = [term for term in row.settings.get("terms", load_recipe(name).terms) if term != "halp"]
+            terms = [term for term in row.settings.get("terms", own.terms) if term != "halp"]
             overrides.append(f"terms={json.dumps(terms)}")
         return load_recipe(name, overrides)
 
@@ -63,6 +66,14 @@ class Scale:
             return [self.carried(key, entry) for entry in value]
         scaled = value * self.ratios[key]
         return max(2 if key == "halp.prototypes" else 1, round(scaled)) if isinstance(value, int) else scaled
+
+
+def _concerns(text: str, recipe: Recipe) -> bool:
+    """Whether a setting of a scale is about something that the recipe has: its encoder, or one of its terms."""
+    section, dot, name = text.partition("=")[0].partition(".")
+    if not dot:
+        return True
+    return has_setting(recipe.encoder.name, name) if section == "encoder" else hasattr(recipe, section)
 
 
 PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": "pku2-halp", "": "ntu60-halp"})
@@ -90,7 +101,7 @@ QUICK = replace(
     name="quick",
     settings=(
         *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
-        *("saving.every=30", "saving.watch=5"),
+        *("saving.every=30", "saving.watch=5", "encoder.output=32", "aimclr.mining_epoch=30"),
     ),
     ratios=_ratios(60, stgcn=64),
     protocols={"finetune": {"epochs": 20, "milestones": (12, 17)}},
@@ -103,6 +114,7 @@ TINY = Scale(
         *("epochs=9", "batch_size=16", "views.frames=8", "encoder.hidden=8", "encoder.layers=1"),
         *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.every=9"),
         *("saving.watch=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
+        *("encoder.output=16", "encoder.stages=1", "aimclr.mining_epoch=5"),
     ),
     ratios={**_ratios(9, stgcn=16), "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
     protocols={

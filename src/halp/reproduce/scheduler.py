@@ -175,19 +175,22 @@ def _add_jobs(
 ) -> str:
     """Add what a row needs and return the name of its run."""
     recipe = scale.recipe(source.key, split, seed, row, settings)
-    base = scale.recipe(source.key, split, seed, TableRow("HaLP"), settings)
+    base = scale.recipe(source.key, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
     folder = f"{scale.name}/{source.key}-{split}"
+    family = row.recipe.removesuffix("halp")
     warm_settings = {key: value for key, value in row.settings_on(source.key).items() if not key.startswith("halp.")}
-    warm = scale.recipe(source.key, split, seed, TableRow("warm-up", "moco", warm_settings), settings)
+    warm = scale.recipe(
+        source.key, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings
+    )
     # the baseline forks where HaLP does, so that the two differ in nothing but the term
     start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
     start = min(start, recipe.epochs)
     parent = None
     if start > 0:
-        parent = f"{folder}/{_name('warm', warm, base)}-epoch{start}-seed{seed}"
+        parent = f"{folder}/{family}{_name('warm', warm, base)}-epoch{start}-seed{seed}"
         jobs.setdefault(parent, Job(parent, warm, source, 0, start))
     kind = "halp" if "halp" in recipe.terms else "moco"
-    name = f"{folder}/{_name(kind, recipe, base)}-seed{seed}"
+    name = f"{folder}/{family}{_name(kind, recipe, base)}-seed{seed}"
     jobs.setdefault(name, Job(name, recipe, source, start, recipe.epochs, parent))
     return name
 

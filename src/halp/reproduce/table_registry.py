@@ -37,7 +37,8 @@ class TableRow:
     """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
 
     `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
-    streams and terms. `data_settings` are further settings on some data sets.
+    streams and terms, or by `recipe`, the ending of its name in place of `halp`. `data_settings` are further settings on
+    some data sets.
     """
 
     name: str
@@ -46,6 +47,7 @@ class TableRow:
     paper: tuple[float | None, ...] = ()  # one per column
     baseline: bool = False  # what differences are taken against
     data_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # data set → settings
+    recipe: str = "halp"  # ends with "halp": the recipe with the term, of which other methods are the same without it
 
     def __post_init__(self) -> None:
         choose("method", self.method, METHODS)
@@ -81,8 +83,9 @@ class PaperTable:
         if self.kind != "table" or not self.baselines:
             return self.rows
         # the encoder before training is that of the baseline, so no other run is needed for it
-        baseline = next((row.settings for row in self.rows if row.baseline), {})
-        return (TableRow("raw coordinates", "raw"), TableRow("untrained encoder", "untrained", baseline), *self.rows)
+        baseline = next((row for row in self.rows if row.baseline), TableRow(""))
+        untrained = replace(baseline, name="untrained encoder", method="untrained", paper=(), baseline=False)
+        return (TableRow("raw coordinates", "raw"), untrained, *self.rows)
 
     def paper_value(self, row: TableRow, column: int) -> float | None:
         """What the paper reports, where it does."""
