@@ -11,6 +11,7 @@ RECIPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (*TRANSFORMER, "encoder.patch=4", "encoder.width=8", "masked.decoder_heads=2"),
         ("masked.decoder_layers=2",),
     ),
+    "small-gl-transformer": ((*TRANSFORMER, "encoder.width=2"), ("displacement.centre_weight=0.5",)),
     "small-longt-gan": ((*GRU, "longt-gan.width=5", "longt-gan.discriminator=4"), ("longt-gan.layers=2",)),
     "small-ms2l": ((*GRU, "ms2l.head=6", "ms2l.projection=4"), ("ms2l.decoder_layers=3",)),
     "small-predict-cluster": (GRU, ("predict-cluster.decoder=fixed-weights",)),

@@ -96,3 +96,34 @@ def discriminator_loss(true: float, made: float) -> float:
 def fooling_loss(made: float) -> float:
     """−log σ(D(made))."""
     return -math.log(sigmoid(made))
+
+
+def displacement_classes(
+    places: Array, interval: int, width: float, bins: int, present: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Direction and magnitude of x(t − interval) − x(t) for one clip `(T, P, V, C)`, joint by joint."""
+    frames, persons, joints, dimensions = places.shape
+    direction = np.zeros((frames, persons, joints), dtype=np.int64)
+    magnitude = np.zeros((frames, persons, joints), dtype=np.int64)
+    for t in range(frames):
+        for p in range(persons):
+            for v in range(joints):
+                moved = places[max(t - interval, 0), p, v] - places[t, p, v]
+                for c in range(dimensions):
+                    digit = 0 if moved[c] < 0 else 1 if moved[c] == 0 else 2
+                    direction[t, p, v] += digit * 3**c
+                length = math.sqrt(float(sum(moved[c] ** 2 for c in range(dimensions))))
+                if not present[p]:
+                    magnitude[t, p, v] = bins + 1
+                elif length > 0:
+                    magnitude[t, p, v] = min(bins, math.floor(length / width) + 1)
+    return direction, magnitude
+
+
+def displacement_loss(logits: Array, classes: NDArray[np.int64], centre: int, weight: float, first_only: bool) -> float:
+    """Mean cross-entropy over joints plus `weight` times that over the centre, of one clip `(T, R, P, V, K)`."""
+    joints, centres = [], []
+    for t, r, p, v in np.ndindex(*classes.shape):
+        error = cross_entropy(logits[t, r, p, v], int(classes[t, r, p, v]))
+        (centres if v == centre and (r == 0 or not first_only) else joints).append(error)
+    return sum(joints) / len(joints) + weight * sum(centres) / len(centres)

@@ -73,6 +73,7 @@ class GRUEncoder(nn.Module):
         GRUSettings(hidden, layers, direction, pooling)  # refuses what is out of range
         self.direction, self.pooling = direction, pooling
         self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * POOLINGS[pooling]
+        self.frame_size = 2 * hidden  # of the feature map before pooling
         self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
         widths = [inputs] + [2 * hidden] * (layers - 1)
         self.layers = nn.ModuleList(

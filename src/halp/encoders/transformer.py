@@ -41,6 +41,21 @@ class TransformerSettings:
             )
 
 
+def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None) -> Tensor:
+    """Attention among tokens, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N, tokens, width)`.
+
+    `dropout`, where given, is applied to the weights.
+    """
+    number, tokens, triple = mixed.shape
+    size = triple // 3 // heads
+    query, key, value = mixed.view(number, tokens, 3, heads, size).permute(2, 0, 3, 1, 4)
+    if dropout is None:
+        attended = F.scaled_dot_product_attention(query, key, value)
+    else:
+        attended = dropout(torch.softmax(query @ key.transpose(2, 3) * size**-0.5, dim=3)) @ value
+    return attended.transpose(1, 2).reshape(number, tokens, triple // 3)
+
+
 class TransformerBlock(nn.Module):
     """Pre-norm attention and feed-forward: `(N, tokens, width)` → the same."""
 
@@ -53,11 +68,7 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        number, tokens, width = x.shape
-        mixed = self.mix(self.attention_norm(x)).view(number, tokens, 3, self.heads, width // self.heads)
-        query, key, value = mixed.permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(number, tokens, width)
-        x = x + self.dropout(self.out(attended))
+        x = x + self.dropout(self.out(attend(self.mix(self.attention_norm(x)), self.heads)))
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
 from halp.errors import InputError, choose
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import VIEWS, Predicted, PredictiveMethod, WholeBatch, require_encoder
+from halp.methods.predictive import VIEWS, Predicted, PredictiveMethod, WholeBatch, require_encoder, require_same_frames
 from halp.skeleton import Topology
 from halp.streams import derive
 
@@ -141,13 +141,8 @@ def standardise(patches: Tensor, epsilon: float = 1e-6) -> Tensor:
 
 
 def _check(settings: MaskedSettings, recipe: Any) -> None:
-    require_encoder(recipe, "transformer", "hides tokens")
-    for stream in recipe.streams:
-        chosen = recipe.encoder_of(stream)
-        if recipe.views.frames != chosen.frames:
-            raise InputError(
-                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
-            )
+    require_encoder(recipe, ["transformer"], "hides tokens")
+    require_same_frames(recipe)
 
 
 @register_method("masked", MaskedSettings, views=VIEWS, check=_check)

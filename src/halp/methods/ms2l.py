@@ -107,7 +107,7 @@ class Heads(nn.Module):
 
     def __init__(self, numbers: int, encoder: GRUEncoder, settings: MS2LSettings) -> None:
         super().__init__()
-        width, pooled = 2 * encoder.hidden, encoder.output_size
+        width, pooled = encoder.frame_size, encoder.output_size
         self.motion = nn.Sequential(GRUStack(width, width, settings.decoder_layers), nn.Linear(width, numbers))
         self.jigsaw = head(pooled, settings.head, math.factorial(settings.segments))
         self.contrast = head(pooled, settings.head, settings.projection)
@@ -136,7 +136,7 @@ def shuffle_segments(clips: Tensor, label: Tensor, segments: int) -> Tensor:
 
 
 def _check(settings: MS2LSettings, recipe: Any) -> None:
-    require_encoder(recipe, "gru", "decodes the states of all frames")
+    require_encoder(recipe, ["gru"], "decodes the states of all frames")
     if recipe.views.frames < settings.segments:
         raise InputError(f"views.frames = {recipe.views.frames} cannot be cut into ms2l.segments = {settings.segments}")
 

@@ -7,7 +7,7 @@ it; each says so in `predict`. Neither queue nor momentum twin.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from torch.profiler import record_function
 
 from halp.augment import Policy
 from halp.distributed import gather
+from halp.encoders import has_setting
 from halp.errors import InputError
 from halp.initialisation import initialise
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
@@ -124,13 +125,22 @@ def refuse_pieces(recipe: Any) -> None:
         raise InputError(f"method '{recipe.method}' encodes a batch at once; set optimiser.accumulate to 1")
 
 
-def require_encoder(recipe: Any, needed: str, why: str) -> None:
-    """Refuse a recipe whose streams have another encoder than the one that the method works on."""
+def require_encoder(recipe: Any, needed: Sequence[str], why: str) -> None:
+    """Refuse a recipe whose streams have other encoders than those that the method works on, and a batch in pieces."""
     for stream in recipe.streams:
         chosen = recipe.encoder_of(stream)
-        if chosen.name != needed:
+        if chosen.name not in needed:
             raise InputError(
                 f"method '{recipe.method}' {why}, which encoder '{chosen.name}' does not have; "
-                f"set encoder.name to '{needed}'"
+                f"set encoder.name to {' or '.join(map(repr, needed))}"
             )
     refuse_pieces(recipe)
+
+
+def require_same_frames(recipe: Any) -> None:
+    """Refuse a recipe whose views and whose encoders with learned positions have different lengths."""
+    for chosen in map(recipe.encoder_of, recipe.streams):
+        if has_setting(chosen.name, "frames") and recipe.views.frames != chosen.frames:
+            raise InputError(
+                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
+            )
