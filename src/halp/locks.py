@@ -16,7 +16,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,13 @@ _PAUSE = 0.05
 
 
 class InUse(InputError):
-    """Somebody else holds the lock."""
+    """Somebody else holds the lock; `waits` tells whether it is known to live, so that waiting for it makes sense."""
+
+    waits = False
+
+
+class CannotLock(InputError):
+    """The place cannot be written, and so neither can what the lock would protect."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,13 @@ class Owner:
     since: str
     token: str
 
+    def here(self) -> bool:
+        """Whether the owner's number means a process that can be looked up from here."""
+        return (self.host, self.place) == (platform.node(), _place())
+
     def gone(self) -> bool:
         """Whether the owner certainly no longer runs; of another machine or container nothing is certain."""
-        if (self.host, self.place) != (platform.node(), _place()):
+        if not self.here():
             # the same machine after a restart: none of its processes survived
             own, other = _place().split(" ", 1), self.place.split(" ", 1)
             return self.host == platform.node() and own[0] != other[0] and own[1:] == other[1:]
@@ -67,13 +77,30 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
             _release(path, owner)
 
 
+@contextmanager
+def locked_where_possible(path: Path, what: str) -> Iterator[None]:
+    """As `locked`; in a place that cannot be written, where nothing can be damaged either, the body runs without a lock."""
+    with ExitStack() as stack:
+        with suppress(CannotLock):
+            stack.enter_context(locked(path, what))
+        yield
+
+
+def locked_folder(path: Path, what: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    """As `locked` for a folder; its lock lies beside it, so that a copied or moved folder takes none with it."""
+    real = Path(os.path.realpath(path))
+    return locked(real.with_name(f".{real.name}.lock"), what, wait=wait)
+
+
 def _acquire(path: Path, owner: Owner, what: str, deadline: float) -> None:
     while not _create(path, json.dumps(asdict(owner)), what):
         holder = read_owner(path)
         if holder is not None and holder.gone() and _replace_dead(path, what):
             continue
         if time.monotonic() >= deadline:
-            raise InUse(_refusal(path, holder, what))
+            refusal = InUse(_refusal(path, holder, what))
+            refusal.waits = holder is not None and holder.here()
+            raise refusal
         time.sleep(_PAUSE)
 
 
@@ -81,7 +108,7 @@ def _refusal(path: Path, holder: Owner | None, what: str) -> str:
     if holder is None:
         return f"{what} is in use (its lock '{path}' cannot be read); if nothing uses it, remove that file"
     who = f"process {holder.pid} on {holder.host} since {holder.since}"
-    if holder.host == platform.node() and holder.place == _place():
+    if holder.here():
         return f"{what} is in use by {who}; wait until it ends or stop it, then try again"
     return f"{what} is in use by {who}; if that process no longer runs, remove '{path}'"
 
@@ -107,7 +134,7 @@ def _create(path: Path, content: str, what: str) -> bool:
             return _create_exclusively(path, content)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise InputError(f"{what} cannot be locked ('{path}': {reason}); make room or choose another place") from error
+        raise CannotLock(f"{what} cannot be locked ('{path}': {reason}); make room or choose another place") from error
     finally:
         with suppress(OSError):
             os.unlink(temporary)

@@ -395,20 +395,15 @@ def test_file_names_of_results_tell_protocols_seeds_and_data_apart(
     run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
     other = shuffled(store, tmp_path / "other")
     encoder = open_run(run.path).encoder()
-    options = [
-        {"protocol": "knn"},
-        {"protocol": "knn", "k": 3},
-        {"protocol": "knn", "seeds": (0, 1)},
-        {"protocol": "retrieval"},
-    ]
 
-    def name(result: Result) -> str:
-        return result_path(run, result, run.info["data"]["hash"]).name
+    def name(data: Store, protocol: str = "knn", seeds: tuple[int, ...] = (0,), **settings: object) -> str:
+        home = run.info["data"]["hash"]
+        return result_path(run, encoder, data, protocol, "xsub", seeds=seeds, settings=settings, home_hash=home).name
 
-    names = {name(halp.evaluate(encoder, store, progress=False, **option)) for option in options}
-    names.add(name(halp.evaluate(encoder, other, progress=False)))
+    names = {name(store), name(store, k=3), name(store, seeds=(0, 1)), name(store, "retrieval"), name(other)}
     assert len(names) == 5
     assert "knn-xsub-joint-seed0.json" in names
+    assert name(store, k=1) == name(store), "settings that are the protocol's own are not in the name"
 
 
 def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(store: Store, tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from halp.clips.store import Store
 from halp.clips.synthetic import make_synthetic_store
 from halp.errors import InputError
 from halp.evaluation import Result
@@ -164,3 +168,37 @@ def test_a_dry_run_counts_runs_steps_and_time(tmp_path: Path) -> None:
     assert cost["steps left"] == sum(job["steps"] for job in cost["jobs"])
     assert cost["seconds left"] >= 0
     assert "rough guess" in cost["time from"]
+
+
+def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(store: Store, tmp_path: Path) -> None:
+    out, settings = tmp_path / "out", ("--set", "epochs=5000")
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "reproduce",
+        "knn",
+        "--data",
+        str(store.path),
+        "--out",
+        str(out),
+        *settings,
+    ]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / ".out.lock").exists():
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = " ".join(second.stderr.split())
+        assert second.returncode == 2
+        assert f"is in use by process {first.pid} on " in said
+        assert "Traceback" not in said
+    finally:
+        first.kill()
+        first.wait()
+    # the lock of the dead is no obstacle: what is wrong with the request is said, not that the sweep is in use
+    with pytest.raises(InputError, match="did you mean 'linear'"):
+        reproduce_table("lineer", out=tmp_path / "out", progress=False)

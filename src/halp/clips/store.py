@@ -37,7 +37,7 @@ from halp.clips.store_check import (
 from halp.clips.verified import verify
 from halp.errors import InputError, choose
 from halp.files import sync_folder, write_text
-from halp.locks import locked
+from halp.locks import locked_folder
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -324,7 +324,7 @@ class StoreWriter:
 
 def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
     """The lock of a store that is being written, beside it."""
-    return locked(path.with_name(f".{path.name}.lock"), f"store '{path}'", wait=wait)
+    return locked_folder(path, f"store '{path}'", wait=wait)
 
 
 def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = False) -> None:

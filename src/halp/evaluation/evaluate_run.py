@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from halp.clips.store import Store
@@ -15,7 +17,7 @@ from halp.evaluation.features import RawCoordinates
 from halp.evaluation.overlap import overlap_warning
 from halp.evaluation.protocol import get_protocol
 from halp.evaluation.protocol_settings import protocol_settings
-from halp.evaluation.result_store import result_path
+from halp.evaluation.result_store import locked_result, result_path
 from halp.evaluation.results import Result
 from halp.progress import console
 from halp.training.run import Run
@@ -63,18 +65,21 @@ def evaluate_protocols(
             chosen = settings_for(encoder, protocol, settings or {})
             if chosen is None:
                 continue
-            result = evaluate(
-                encoder, store, protocol, split, seed=seed, seeds=seeds, cache=cache, progress=progress, **chosen
-            )
-            if run is not None:
-                _save(run, result)
-            results.append(result)
+            asked = (encoder, store, protocol, split)
+            measure = partial(evaluate, *asked, seed=seed, seeds=seeds, cache=cache, progress=progress, **chosen)
+            if run is None:
+                results.append(measure())
+                continue
+            home = run.info["data"]["hash"]
+            path = result_path(run, *asked, seeds=list(seeds) or [seed], settings=chosen, home_hash=home)
+            with locked_result(path):
+                results.append(measure())
+                _save(path, results[-1])
     return EncoderResults(name, results)
 
 
-def _save(run: Run, result: Result) -> None:
-    """Save a result in the run; where the folder cannot be written, as somebody else's, the result is still given."""
-    path = result_path(run, result, run.info["data"]["hash"])
+def _save(path: Path, result: Result) -> None:
+    """Save a result in its run; where the folder cannot be written, as somebody else's, the result is still given."""
     try:
         result.save(path)
     except OSError as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from torch import nn
 
 from halp._version import __version__
@@ -17,8 +19,10 @@ from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
 from halp.evaluation.features import Features, fingerprint
 from halp.files import atomic_path
+from halp.locks import CannotLock, InUse, locked
 from halp.progress import console
 
+_PATIENCE = 24 * 3600.0  # seconds to wait for a process that is known to live and computes the same features
 _PLAIN = (int, float, str, bool, type(None))
 
 
@@ -70,12 +74,16 @@ class FeatureCache:
             return compute()
         path = self.folder / f"{feature_key(encoder, store, crop)}.npy"
         found = _read(path, shape)
-        if found is not None:
-            self.hits += 1
-            return found
-        features = compute()
-        self._keep(path, features)
-        return features
+        if found is None:
+            with _computing(path) as keep:
+                found = _read(path, shape)  # somebody else may have kept them meanwhile
+                if found is None:
+                    features = compute()
+                    if keep:
+                        self._keep(path, features)
+                    return features
+        self.hits += 1
+        return found
 
     def _keep(self, path: Path, features: Features) -> None:
         try:
@@ -86,6 +94,29 @@ class FeatureCache:
                 f"[yellow]warning:[/] features cannot be kept in '{self.folder}' ({error}); they are not cached"
             )
             self.folder = None
+
+
+@contextmanager
+def _computing(path: Path) -> Iterator[bool]:
+    """Own features while they are computed: a second process waits for the first one's instead of computing them too.
+
+    The body is told whether to keep them. It does not wait for an owner of which nobody knows whether it still lives.
+    """
+    lock, what = path.with_name(f".{path.stem}.lock"), f"features '{path}'"
+    with ExitStack() as held:
+        keep = True
+        try:
+            held.enter_context(locked(lock, what))
+        except InUse as busy:
+            remedy = "waiting for them" if busy.waits else "they are computed here as well, and not kept"
+            console.print(f"[yellow]note:[/] {escape(str(busy).partition(';')[0])}: {remedy}", soft_wrap=True)
+            try:
+                held.enter_context(locked(lock, what, wait=_PATIENCE if busy.waits else 0))
+            except InUse:
+                keep = False
+        except CannotLock:
+            pass  # they cannot be kept either, which is said when that is tried
+        yield keep
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Features | None:

@@ -13,6 +13,7 @@ from halp.errors import InputError
 from halp.graphs.settings import GraphSettings, override
 from halp.graphs.sweep import run_sweep, schedule
 from halp.graphs.table import SetResult, note, rows, save, summarise
+from halp.locks import locked_folder
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "DD")
 
@@ -88,6 +89,11 @@ def reproduce_graphs(request: GraphRequest, *, jobs: int = 1, progress: bool = T
     """Train and evaluate what is missing in `out/graphs`, and write the table there."""
     if jobs < 1:
         raise InputError(f"--jobs {jobs}: at least one process is needed")
+    with locked_folder(request.out, f"the sweep in '{request.out}'"):
+        return _reproduce(request, jobs, progress)
+
+
+def _reproduce(request: GraphRequest, jobs: int, progress: bool) -> GraphOutcome:
     asked = (request.data, request.sets, request.seeds, request.settings, request.cells)
     cells = run_sweep(*asked, jobs=jobs, progress=progress)
     spent = round(sum(sum(cell.seconds.values()) for cell in cells))

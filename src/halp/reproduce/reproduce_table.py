@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from halp.clips.synthetic import make_synthetic_store
 from halp.errors import InputError
 from halp.evaluation import list_protocols
 from halp.evaluation.protocol_settings import parse_protocol_settings
+from halp.locks import locked_folder
 from halp.progress import console
 from halp.reproduce.cost import measured_step, seconds_per_step
 from halp.reproduce.runner import SweepRunner, list_jobs
@@ -121,6 +122,11 @@ def reproduce_table(
     table: str, *, out: Path = Path("reproduced"), progress: bool = True, **choices: Any
 ) -> TableSummary:
     """Reproduce a table into `out`: runs under `runs/`, the table as Markdown, CSV, JSON and HTML under `tables/`."""
+    with locked_folder(out, f"the sweep in '{out}'"):
+        return _reproduce(table, out, progress, choices)
+
+
+def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]) -> TableSummary:
     prepared = prepare_sweep(table, out=out, progress=progress, **choices)
     schedule, runner = prepared.schedule, prepared.runner
     runner.train(schedule.jobs.values())

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ from halp.encoders import ENCODERS
 from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped, load_package
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
-from halp.locks import locked
+from halp.locks import locked_folder
 from halp.methods import METHODS, TERMS, BuildContext, Method
 from halp.plugins import plugins_of, require_plugins
 from halp.sampling import generator
@@ -226,15 +226,8 @@ def load_encoder(run_or_package: str | os.PathLike[str], stream: str | None = No
 
 @contextmanager
 def locked_run(path: Path, first_rank: bool) -> Iterator[None]:
-    """Own the run folder `path` while the body trains it; other processes of the same job are let through.
-
-    The lock lies beside the folder, so that a copied or moved run takes none with it.
-    """
-    if not first_rank:
-        yield
-        return
-    real = Path(os.path.realpath(path))
-    with locked(real.with_name(f".{real.name}.lock"), f"run '{path}'"):
+    """Own the run folder `path` while the body trains it; other processes of the same job are let through."""
+    with locked_folder(path, f"run '{path}'") if first_rank else nullcontext():
         yield
 
 
