@@ -60,7 +60,7 @@ bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 faults: $(DEV)
-	HALP_FAULTS=all $(BIN)/python -m pytest -q -s tests/faults
+	cd tests && ../$(BIN)/python -m faults --json ../benchmarks/results/faults.json
 
 MINUTES ?= 10
 fuzz: $(DEV)

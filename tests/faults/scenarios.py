@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from halp.clips import partial
 from halp.clips.clip import Clip
 from halp.clips.readers.archives import load_npz
 from halp.clips.readers.interchange import write_interchange
@@ -24,13 +25,15 @@ ABSENT = "absent"
 class Scenario:
     """`begin` makes the old state of a folder, `act` writes the new one, `state` tells what a reader finds there.
 
-    `state` raises where a reader would stumble. A writer by `best_effort` warns instead of failing, as a cache does.
+    `state` raises where a reader would stumble. A writer by `best_effort` warns instead of failing, as a cache does; one that
+    writes `once` refuses what is there already.
     """
 
     begin: Callable[[Path], None]
     act: Callable[[Path], None]
     state: Callable[[Path], str]
     best_effort: bool = False
+    once: bool = False
 
 
 def clip(seed: int, name: str) -> Clip:
@@ -86,19 +89,35 @@ def write_report(folder: Path, text: str) -> None:
     report.save(folder / "report.html")
 
 
-def scenario_of(name: str) -> Scenario:
-    """The writer of that name; torch is loaded only where it is needed, since every fault costs a process."""
-    found = data_scenarios()
-    return found[name] if name in found else training_scenarios()[name]
+def without_exchange(act: Callable[[Path], None]) -> Callable[[Path], None]:
+    """The same on a system that cannot exchange two names in one step."""
+
+    def acting(folder: Path) -> None:
+        partial._exchange = lambda one, two: False
+        act(folder)
+
+    return acting
+
+
+def all_scenarios() -> dict[str, Scenario]:
+    """Every writer by name."""
+    from faults import training, use  # they load torch
+
+    return {**data_scenarios(), **training.scenarios(), **use.scenarios()}
 
 
 def data_scenarios() -> dict[str, Scenario]:
     """Writers of data and reports by name."""
     return {
-        "a new store": Scenario(nothing, lambda folder: write_store(folder / "store", 1), store_state),
+        "a new store": Scenario(nothing, lambda folder: write_store(folder / "store", 1), store_state, once=True),
         "a store that replaces another": Scenario(
             lambda folder: write_store(folder / "store", 1),
             lambda folder: write_store(folder / "store", 5, overwrite=True),
+            store_state,
+        ),
+        "a store that replaces another in two steps": Scenario(
+            lambda folder: write_store(folder / "store", 1),
+            without_exchange(lambda folder: write_store(folder / "store", 5, overwrite=True)),
             store_state,
         ),
         "a split added to a store": Scenario(
@@ -115,10 +134,3 @@ def data_scenarios() -> dict[str, Scenario]:
             file_state("report.html"),
         ),
     }
-
-
-def training_scenarios() -> dict[str, Scenario]:
-    """Writers of the training: checkpoints, the run folder, its records, cached features. They need torch."""
-    from faults import training
-
-    return training.scenarios()

@@ -13,8 +13,16 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from halp.clips import partial
 
 #: What the k-th call does instead of its work.
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EINTR": errno.EINTR}
@@ -33,6 +41,7 @@ _CALLS = (
     "truncate",
     "ftruncate",
 )
+_FREEING = ("unlink", "remove", "rmdir")
 _CHANGING = ("w", "a", "x", "+")
 
 
@@ -56,12 +65,12 @@ class Faults:
         except TypeError:
             return False
 
-    def step(self, torn: Callable[[], object] | None = None) -> None:
+    def step(self, torn: Callable[[], object] | None = None, call: str = "write") -> None:
         """Pass one call, or fail it. `torn` does a part of its work."""
         self.count += 1
-        # a full or read-only disk stays so; the other faults happen once
-        lasts = self.kind in ("ENOSPC", "EROFS") and self.count > self.at
-        if self.count != self.at and not (lasts and self.at):
+        # a full or read-only disk stays so, but room can be made on a full one; the other faults happen once
+        lasts = self.kind == "EROFS" or (self.kind == "ENOSPC" and call not in _FREEING)
+        if self.count != self.at and not (lasts and self.count > self.at > 0):
             return
         if self.kind == "torn" and torn is not None:
             torn()
@@ -156,7 +165,7 @@ def install(root: Path, kind: str = "", at: int = 0) -> Faults:
 def _faulty(call: Callable[..., Any], faults: Faults, name: str) -> Callable[..., Any]:
     def wrapped(target: Any, *given: Any, **more: Any) -> Any:
         if faults.concerns(target) or more.get("dir_fd") is not None:
-            faults.step()
+            faults.step(call=name)
         result = call(target, *given, **more)
         if name == "fsync":
             faults.synced(target)
@@ -175,12 +184,24 @@ def _faulty_write(call: Callable[..., Any], faults: Faults) -> Callable[..., Any
     return wrapped
 
 
+@cache
+def importers(library: ModuleType) -> list[ModuleType]:
+    """Modules that hold the library's `save_file`, also by its bare name; looked for once, before processes are forked."""
+    return [module for module in list(sys.modules.values()) if module.__dict__.get("save_file") is library.save_file]
+
+
 def _wrap_libraries(faults: Faults) -> None:
     """safetensors and torch write whole files by themselves: one call each, which may leave half a file."""
-    if "torch" not in sys.modules:
-        return  # nothing in this process can write with them
-    import safetensors.torch
-    import torch
+    exchange = partial._exchange
+
+    def exchanged(one: Path, two: Path) -> bool:
+        try:
+            faults.step(call="rename")
+        except OSError:
+            return False  # what the C library says of it, whereupon the names are moved one after the other
+        return exchange(one, two)
+
+    partial._exchange = exchanged
 
     def whole_file(save: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(content: Any, target: Any, *given: Any, **more: Any) -> Any:
@@ -198,8 +219,8 @@ def _wrap_libraries(faults: Faults) -> None:
 
         return wrapped
 
-    real = safetensors.torch.save_file
-    safetensors.torch.save_file, torch.save = whole_file(real), whole_file(torch.save)
-    for module in list(sys.modules.values()):
-        if getattr(module, "save_file", None) is real:  # imported by name
-            module.save_file = safetensors.torch.save_file  # type: ignore[attr-defined]
+    torch.save = whole_file(torch.save)
+    for library in (safetensors.torch, safetensors.numpy):
+        faulty = whole_file(library.save_file)
+        for module in importers(library):
+            module.save_file = faulty  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stoppe
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -19,6 +20,9 @@ from halp.errors import InputError
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
 # The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+
+# what a disk or its owner says, wherever it was met
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 OTHER_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines", "--normalize": "--normalise"}
 
@@ -49,6 +53,10 @@ def main(arguments: list[str] | None = None) -> None:
         )
     except KeyboardInterrupt:
         _fail("stopped", 130)
+    except OSError as error:
+        if error.errno not in DISK or error.filename is None:
+            raise
+        _fail(f"'{error.filename}' cannot be read or written ({error.strerror}); check the disk and its permissions", 2)
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None:

@@ -9,9 +9,11 @@ import platform
 import re
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from halp.files import sync_folder
 from halp.locks import process_runs
 
 _ASIDE = "-old"
@@ -26,6 +28,28 @@ def _partial_prefix(path: Path) -> str:
 def partial_folder(path: Path) -> Path:
     """Where this process builds what is to become `path`."""
     return path.with_name(f"{_partial_prefix(path)}{os.getpid()}")
+
+
+@contextmanager
+def building(path: Path) -> Iterator[Path]:
+    """An empty folder for what is to become `path`: it takes that name when the body ends well and vanishes otherwise.
+
+    Every file in it has reached the disk by then, so that a power cut leaves all of it or nothing.
+    """
+    partial = partial_folder(path)
+    try:
+        remove_leftovers(path)
+        partial.mkdir(parents=True)
+        yield partial
+        for folder, _, names in os.walk(partial):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(Path(folder))
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def put_in_place(partial: Path, path: Path) -> None:

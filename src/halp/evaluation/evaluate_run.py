@@ -8,8 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from halp.clips.store import Store
 from halp.encoders.packaged import PackagedEncoder
+from halp.errors import InputError
 from halp.evaluation.encoder_group import EncoderGroup
 from halp.evaluation.evaluate_encoder import evaluate
 from halp.evaluation.feature_cache import FeatureCache
@@ -82,8 +85,8 @@ def _save(path: Path, result: Result) -> None:
     """Save a result in its run; where the folder cannot be written, as somebody else's, the result is still given."""
     try:
         result.save(path)
-    except OSError as error:
-        console.print(f"[yellow]warning:[/] the result could not be saved as '{path}' ({error}); it is printed only")
+    except InputError as error:
+        console.print(f"[yellow]warning:[/] {escape(str(error))}; it is printed only", soft_wrap=True)
 
 
 def evaluate_run(

@@ -55,7 +55,10 @@ class Result:
         data = json.loads(json.dumps(asdict(self)))
         if found := schema_violation(data):
             raise ValueError(f"the result does not fit its schema ({found}) and is not saved")
-        return write_json(path, data)
+        try:
+            return write_json(path, data)
+        except OSError as error:
+            raise InputError(f"the result '{path}' cannot be written ({error}); make room or choose another place") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:

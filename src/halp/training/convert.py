@@ -11,7 +11,7 @@ import re
 import sys
 import textwrap
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from halp._version import __version__
 from halp.augment import ViewSettings
 from halp.clips.normalise import AUTHORS
+from halp.clips.partial import building
 from halp.clips.text_files import shown
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
@@ -103,14 +104,18 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     data = {"path": "unknown", "hash": "unknown", "clips": 0, "persons": persons}
     data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
     info = {"halp": __version__, "command": sys.argv, "data": data}
-    run = start_folder(out, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
     state = {"step": 0, "epoch": epoch, "data": "unknown", "converted": True}
     momentum = _momentum(saved.get("optimizer"), tensors)
     renamed = _rename(momentum, streams, epoch, source)
     names = dict(model.named_parameters())
     buffers = {f"{name}/momentum_buffer": value for name, value in renamed.items() if name in names}
-    save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
-    return run
+    try:
+        with building(out) as partial:
+            run = start_folder(partial, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
+            save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
+    except (OSError, InputError) as error:
+        raise InputError(f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another place") from error
+    return replace(run, path=out)
 
 
 def to_authors(run: Run, out: Path) -> Path:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import logging
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
-from halp.clips.partial import partial_folder, remove_leftovers
+from halp.clips.partial import building
 from halp.encoders.packaged import PackagedEncoder, describe, write_package
 from halp.errors import InputError
-from halp.files import read_json, sync_folder, write_json
+from halp.files import read_json, write_json
 from halp.training import load_encoder
 
 ONNX = "model.onnx"
@@ -43,21 +43,15 @@ def export(
         raise InputError("this encoder does not know its architecture; export one that `load_encoder` gave")
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")
-    partial = partial_folder(out)
     try:
-        remove_leftovers(out)
-        partial.mkdir(parents=True)
-        write_package(loaded, partial, card=model_card(loaded, out.name, onnx))
-        if onnx:
-            error = write_onnx(loaded, partial / ONNX)
-            config = read_json(partial / "config.json")
-            write_json(partial / "config.json", {**config, "onnx": {"file": ONNX, "largest_difference": error}})
-        os.replace(partial, out)
-        sync_folder(out.parent)
-    except OSError as error:
+        with building(out) as partial:
+            write_package(loaded, partial, card=model_card(loaded, out.name, onnx))
+            if onnx:
+                error = write_onnx(loaded, partial / ONNX)
+                config = read_json(partial / "config.json")
+                write_json(partial / "config.json", {**config, "onnx": {"file": ONNX, "largest_difference": error}})
+    except (OSError, SafetensorError) as error:
         raise InputError(f"the package '{out}' cannot be written ({error}); choose another folder") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return out
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from halp._version import __version__
-from halp.clips.partial import partial_folder, remove_leftovers
+from halp.clips.partial import building
 from halp.clips.windows import Cutting
 from halp.encoders.packaged import CARD, CONFIG, WEIGHTS, PackagedEncoder, load_package, write_package
 from halp.errors import InputError
-from halp.files import read_json, sha256, sync_folder, write_json, write_text
+from halp.files import read_json, sha256, write_json, write_text
 from halp.use.classifier import Classifier
 from halp.use.export import model_card
 from halp.use.heads import Candidate, Head
@@ -46,22 +45,17 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """Write a model folder, whole or not at all; whatever exists at `path` is refused."""
     path = Path(path)
     check_free(path)
-    partial = partial_folder(path)
+    head, classifier = model.classifier.head, model.classifier
+    tensors = {name: getattr(head, name) for name in _PARTS[:-1]} | {"similarities": classifier.similarities}
     try:
-        remove_leftovers(path)
-        (partial / "encoder").mkdir(parents=True)
-        write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
-        head, classifier = model.classifier.head, model.classifier
-        tensors = {name: getattr(head, name) for name in _PARTS[:-1]} | {"similarities": classifier.similarities}
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, partial / WEIGHTS)
-        write_json(partial / CONFIG, _describe(model, sha256(partial / WEIGHTS)))
-        write_text(partial / CARD, _card(model, path.name))
-        os.replace(partial, path)
-        sync_folder(path.parent)
+        with building(path) as partial:
+            (partial / "encoder").mkdir()
+            write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
+            save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, partial / WEIGHTS)
+            write_json(partial / CONFIG, _describe(model, sha256(partial / WEIGHTS)))
+            write_text(partial / CARD, _card(model, path.name))
     except (OSError, SafetensorError) as error:
         raise InputError(f"the model '{path}' cannot be written ({error}); choose another folder") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return path
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.partial import partial_folder, remove_leftovers
+from halp.clips.partial import building
 from halp.clips.windows import Cutting
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
@@ -106,32 +105,26 @@ def _numbered(names: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def _write(folder: Path, encoder: PackagedEncoder, blocks: Iterable[Block], class_names: tuple[str, ...]) -> None:
     """Write a table block by block; the folder takes its name when everything is in it."""
-    partial = partial_folder(folder)
     places: dict[str, int] = {}
     columns: dict[str, list[npt.NDArray[Any]]] = {}
     try:
-        remove_leftovers(folder)
-        partial.mkdir(parents=True)
-        with VectorFile(partial / "vectors.npy", encoder.output_size) as file:
-            for block in blocks:
-                file.add(block.vectors)
-                rows = [places.setdefault(name, len(places)) for name in block.names]
-                columns.setdefault("recording", []).append(np.array(rows, dtype=np.int64))
-                for name in ("starts", "ends", "labels", "subjects"):
-                    columns.setdefault(name, []).append(getattr(block, name))
-        for name, parts in columns.items():
-            np.save(partial / f"{name}.npy", np.concatenate(parts), allow_pickle=False)
-        write_json(partial / "table.json", {"recordings": list(places), "class_names": list(class_names)})
-        if not folder.exists():
-            os.replace(partial, folder)
+        with building(folder) as partial:
+            with VectorFile(partial / "vectors.npy", encoder.output_size) as file:
+                for block in blocks:
+                    file.add(block.vectors)
+                    rows = [places.setdefault(name, len(places)) for name in block.names]
+                    columns.setdefault("recording", []).append(np.array(rows, dtype=np.int64))
+                    for name in ("starts", "ends", "labels", "subjects"):
+                        columns.setdefault(name, []).append(getattr(block, name))
+            for name, parts in columns.items():
+                np.save(partial / f"{name}.npy", np.concatenate(parts), allow_pickle=False)
+            write_json(partial / "table.json", {"recordings": list(places), "class_names": list(class_names)})
     except OSError as error:
         if (folder / "table.json").is_file():  # somebody else was faster
             return
         raise InputError(
             f"vectors cannot be kept in '{folder.parent}' ({error}); set HALP_CACHE to a folder with room"
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _read(folder: Path) -> VectorTable:
