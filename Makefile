@@ -15,7 +15,7 @@ help:
 	@echo "make graph    which package imports from which"
 	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
 	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
-	@echo "make fuzz     MINUTES=10: changed files of every format; what does harm is kept in tests/regressions"
+	@echo "make fuzz     MINUTES=10: changed files of every format, guided by coverage; what does harm is kept in tests/regressions"
 	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
 	@echo "make sbom     packages, licences and fingerprints of this installation"
 	@echo "make lint | types | unit | bench | clean"
@@ -64,6 +64,7 @@ faults: $(DEV)
 
 MINUTES ?= 10
 fuzz: $(DEV)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt atheris || echo "atheris cannot be installed: files are changed blindly"
 	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES)
 
 KILLS ?= 1000

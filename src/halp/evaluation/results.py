@@ -58,7 +58,9 @@ class Result:
         try:
             return write_json(path, data)
         except OSError as error:
-            raise InputError(f"the result '{path}' cannot be written ({error}); make room or choose another place") from error
+            raise InputError(
+                f"the result '{path}' cannot be written ({error}); make room or choose another place"
+            ) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:

@@ -114,7 +114,9 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
             run = start_folder(partial, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
             save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
     except (OSError, InputError) as error:
-        raise InputError(f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another place") from error
+        raise InputError(
+            f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another place"
+        ) from error
     return replace(run, path=out)
 
 

@@ -1,0 +1,64 @@
+"""What libFuzzer drives: one file of one format, read again and again in one process whose parsers report their coverage.
+
+`python -m fuzz.target SAMPLE FILE COUNTS …` is started by `fuzz.guided`; what follows are arguments of libFuzzer. `COUNTS` is a
+file that holds how many sources gave clips and how many were refused, also after this process was ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import resource
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import atheris
+
+with atheris.instrument_imports(include=["halp.clips", "halp.files"]):
+    from fuzz.samples import MEMORY, files_of, read, samples
+
+    from halp.clips.readers import list_readers
+    from halp.errors import InputError
+
+    list_readers()
+
+
+def caches() -> list[Any]:
+    """Caches of the readers, which know files by their path: every file here has the same."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("halp.clips.readers")]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, functools._lru_cache_wrapper)
+    ]
+
+
+def main() -> None:
+    sample, number, counts = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    reader, folder = samples("/dev/shm" if Path("/dev/shm").is_dir() else None)[sample]  # noqa: S108
+    file, known = files_of(folder)[number], caches()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with open(counts, "r+b") as opened:
+        shared = mmap.mmap(opened.fileno(), 16)
+    tally = [0, 0]
+
+    def read_one(data: bytes) -> None:
+        file.write_bytes(data)
+        for one in known:
+            one.cache_clear()
+        try:
+            read(reader, folder)
+            tally[0] += 1
+        except InputError:
+            tally[1] += 1
+        shared[:] = struct.pack("<QQ", *tally)
+
+    atheris.Setup([sys.argv[0], *sys.argv[4:]], read_one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
