@@ -132,7 +132,8 @@ def tensors_hash(tensors: dict[str, torch.Tensor]) -> str:
 def write_vectors(folder: Path) -> None:
     numbers, width = np.arange(2.0), encoder(0).output_size
     whole = numbers.astype(np.int64)
-    block = Block(["a", "b"], numbers, numbers + 1, whole, whole, np.ones((2, width), np.float32))
+    spans: dict[str, Any] = {"starts": numbers, "ends": numbers + 1, "labels": whole, "subjects": whole}
+    block = Block(names=["a", "b"], **spans, vectors=np.ones((2, width), np.float32))
     _write(folder / "vectors", encoder(0), [block], ("a", "b"))
 
 
