@@ -69,8 +69,10 @@ class Faults:
         """Pass one call, or fail it. `torn` does a part of its work."""
         self.count += 1
         # a full or read-only disk stays so, but room can be made on a full one; the other faults happen once
-        lasts = self.kind == "EROFS" or (self.kind == "ENOSPC" and call not in _FREEING)
+        lasts = self.kind in ("EROFS", "ENOSPC")
         if self.count != self.at and not (lasts and self.count > self.at > 0):
+            return
+        if self.kind == "ENOSPC" and call in _FREEING:
             return
         if self.kind == "torn" and torn is not None:
             torn()
