@@ -69,7 +69,7 @@ fuzz: $(DEV)
 
 KILLS ?= 1000
 soak: $(DEV)
-	$(BIN)/python -m benchmarks.soak --kills $(KILLS)
+	$(BIN)/python -m benchmarks.soak --kills $(KILLS) --json benchmarks/results/soak.json
 
 sbom: $(READY)
 	$(BIN)/python tools/sbom.py --json sbom.json --licences licences.md --hashes hashes.txt

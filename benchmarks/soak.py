@@ -45,7 +45,8 @@ JOBS: dict[str, tuple[str, tuple[str, ...], int]] = {
 }
 #: The run whose memory is watched: as many steps a second as possible, a checkpoint now and then.
 GROWTH = (
-    *_HALP, "encoder.hidden=4", "batch_size=8", "views.frames=4", "saving.watch=10", "saving.steps=0", "saving.every=50", "epochs=1000000",
+    *_HALP, "encoder.hidden=4", "batch_size=8", "views.frames=4", "halp.refresh=20", "saving.watch=10", "saving.steps=0",
+    "saving.every=50", "epochs=1000000",
 )  # fmt: skip
 
 
@@ -90,7 +91,8 @@ def _set_rank(rank: int, processes: int, port: int) -> None:
 
 def wait(children: list[int], seconds: float) -> bool:
     """Whether all of them ended well in time; whoever is left then is killed."""
-    end, left, codes = time.monotonic() + seconds, set(children), []
+    end, left = time.monotonic() + seconds, set(children)
+    codes: list[int] = []
     while left and time.monotonic() < end and not any(codes):
         for child in list(left):
             ended, status = os.waitpid(child, os.WNOHANG)
