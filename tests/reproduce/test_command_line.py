@@ -28,6 +28,14 @@ def test_tables_are_listed_and_unknown_ones_refused(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
+def test_every_row_of_the_paper_is_listed_with_what_runs_it_or_why_it_is_quoted() -> None:
+    answer = halp("reproduce", "--list", "--json")
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert {"source", "table", "row", "paper", "runs", "how", "note"} == set(rows[0])
+    assert any(row["row"] == "AS-CAL" and row["runs"] for row in rows)
+
+
 def test_a_dry_run_prints_the_plan_of_the_papers_scale(tmp_path: Path) -> None:
     answer = halp("reproduce", "linear", "--scale", "paper", "--dry-run", "--json", "--out", tmp_path / "out")
     assert answer.returncode == 0, answer.stderr

@@ -47,7 +47,7 @@ def test_published_figures_are_those_of_the_paper() -> None:
 def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
     for name, table in list_tables().items():
         for row in table.all_rows():
-            if row.method != "raw":
+            if row.method != "raw" and SCALES[scale].runs("ntu60", row):
                 recipe = SCALES[scale].recipe("ntu60", "xsub", 3, row)
                 assert recipe.seed == 3, name
                 assert ("halp" in recipe.terms) == (row.method == "halp"), name

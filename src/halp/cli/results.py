@@ -101,6 +101,7 @@ def reproduce(
     jobs: int = 1,
     set: Settings = (),
     out: Path = Path("reproduced"),
+    list: bool = False,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -111,6 +112,7 @@ def reproduce(
         halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
         halp reproduce all --scale paper --dry-run
         halp reproduce graphs --data graphs --sets MUTAG NCI1 --jobs 2
+        halp reproduce --list
 
     Args:
         table: which one (see `halp reproduce`), or all (transfer only where there is a target).
@@ -125,6 +127,7 @@ def reproduce(
         jobs: for graphs, how many processes.
         set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
         out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
+        list: say for every row of the paper's tables what runs it, or why it is quoted; train nothing.
         dry_run: print the plan and what it costs, train nothing.
         json: print as JSON.
     """
@@ -141,9 +144,12 @@ def reproduce(
     from dataclasses import asdict
 
     from halp.progress import console
-    from halp.reproduce import list_tables, prepare_sweep, reproduce_table, tables_for
-    from halp.reproduce.terminal_tables import list_as_table, schedule_as_table, summary_as_table
+    from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce_table, tables_for
+    from halp.reproduce.terminal_tables import list_as_table, rows_as_table, schedule_as_table, summary_as_table
 
+    if list:
+        print_json([asdict(row) for row in list_rows()]) if json else print_table(rows_as_table())
+        return
     if not table:
         print_table(list_as_table()) if not json else print_json(
             {key: known.title for key, known in list_tables().items()}

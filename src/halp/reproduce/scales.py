@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halp.encoders import has_setting
-from halp.errors import choose
+from halp.errors import InputError, choose
+from halp.recipe_list import list_recipes
 from halp.reproduce.table_registry import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
 
@@ -34,12 +36,36 @@ class Scale:
     recipes: Mapping[str, str]  # data set → recipe with the term; "" for any other
     settings: tuple[str, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
+    others: tuple[str, ...] = ()  # settings of other systems' recipes, each where the recipe has it
+    others_epochs: float = 1.0  # share of their epochs, milestones and start epochs
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
     draws: int = 5  # of labels, in semi-supervised evaluation
     clips: int = 0  # of a synthetic store that is made where no data is given
 
+    def system_recipe(self, data: str, stem: str) -> str | None:
+        """The name of another system's recipe on a data set; None where it has none at this scale."""
+        prefixes = (data, "ntu60") if self.recipes[""].startswith("ntu60") else ("cpu", "small")
+        known = list_recipes()
+        return next((name for prefix in prefixes if (name := f"{prefix}-{stem}") in known), None)
+
+    def runs(self, data: str, row: TableRow) -> bool:
+        """Whether a row can be trained at this scale."""
+        return row.method != "recipe" or self.system_recipe(data, row.recipe) is not None
+
+    def _system(self, data: str, row: TableRow, extra: Sequence[str]) -> Recipe:
+        name = self.system_recipe(data, row.recipe)
+        if name is None:
+            raise InputError(f"row '{row.name}' has no recipe for scale '{self.name}' and data '{data}'")
+        own = load_recipe(name)
+        overrides = [f"{key}={json.dumps(shortened(value, self.others_epochs))}" for key, value in timed(own.flat())]
+        overrides += [text for text in self.others if _concerns(text, own)]
+        settings = [f"{key}={json.dumps(value)}" for key, value in row.settings_on(data).items()]
+        return load_recipe(name, [*overrides, *settings, *extra])
+
     def recipe(self, data: str, split: str, seed: int, row: TableRow, extra: Sequence[str] = ()) -> Recipe:
         """The recipe of a row; the baseline is the same without the term."""
+        if row.method == "recipe":
+            return self._system(data, row, [*extra, f'split="{split}"', f"seed={seed}"])
         name = self.recipes.get(data, self.recipes[""]).removesuffix("halp") + row.recipe
         own = load_recipe(name)
         overrides = [text for text in self.settings if _concerns(text, own)]
@@ -76,6 +102,23 @@ def _concerns(text: str, recipe: Recipe) -> bool:
     return has_setting(recipe.encoder.name, name) if section == "encoder" else hasattr(recipe, section)
 
 
+def timed(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Those of a recipe's settings that count epochs."""
+    words = ("epochs", "milestones", "warmup", "epoch")
+    return [(key, value) for key, value in settings.items() if re.split(r"[._]", key)[-1] in words]
+
+
+def shortened(value: Any, share: float) -> Any:
+    """A number of epochs, or several, cut to a share; a whole one stays whole, and none falls below 1 that was not.
+
+    >>> shortened(300, 0.1), shortened([250], 0.01), shortened(0, 0.5), shortened(10.0, 0.5)
+    (30, [2], 0, 5.0)
+    """
+    if isinstance(value, (list, tuple)):
+        return [shortened(entry, share) for entry in value]
+    return max(min(value, 1), round(value * share)) if isinstance(value, int) else value * share
+
+
 PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": "pku2-halp", "": "ntu60-halp"})
 
 
@@ -105,6 +148,7 @@ QUICK = replace(
     ),
     ratios=_ratios(60, stgcn=64),
     protocols={"finetune": {"epochs": 20, "milestones": (12, 17)}},
+    others_epochs=60 / 160,
     clips=720,
 )
 TINY = Scale(
@@ -123,6 +167,19 @@ TINY = Scale(
         "semi": {"epochs": 4, "crops": 1, "hidden": 16},
         "finetune": {"epochs": 1},
     },
+    others=(
+        *(
+            "batch_size=16",
+            "views.frames=8",
+            "encoder.frames=8",
+            "encoder.patch=4",
+            "encoder.hidden=16",
+            "encoder.layers=1",
+        ),
+        *("encoder.output=16", "encoder.width=8", "encoder.heads=2", "contrast.queue=64", "contrast.dimension=16"),
+        *("barlow.width=16", "saving.every=9", "saving.watch=3"),
+    ),
+    others_epochs=0.01,
     draws=2,
     clips=192,
 )

@@ -119,6 +119,8 @@ def make_schedule(
             for row in rows:
                 if row.method == "raw" and (column.metric != "accuracy" or column.target):
                     continue
+                if not scale.runs(source.key, row):
+                    continue
                 run = None
                 if row.method != "raw":
                     run = _add_jobs(jobs, scale, source, split, seed, row, settings)
@@ -175,6 +177,11 @@ def _add_jobs(
 ) -> str:
     """Add what a row needs and return the name of its run."""
     recipe = scale.recipe(source.key, split, seed, row, settings)
+    if row.method == "recipe":
+        parts = [row.recipe, *(f"{key}={_text(value)}" for key, value in row.settings_on(source.key).items())]
+        name = f"{scale.name}/{source.key}-{split}/{'-'.join(parts)}-seed{seed}"
+        jobs.setdefault(name, Job(name, recipe, source, 0, recipe.epochs))
+        return name
     base = scale.recipe(source.key, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
     folder = f"{scale.name}/{source.key}-{split}"
     family = row.recipe.removesuffix("halp")

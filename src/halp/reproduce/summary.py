@@ -152,7 +152,8 @@ def summarise_rows(schedule: Schedule, found: Values) -> list[RowSummary]:
 def _settings_text(schedule: Schedule, row: TableRow) -> str:
     """The settings of a row at this scale, and those of single data sets where they are in the table."""
     scale, shown = schedule.scale, {source.key for _, _, source, _ in schedule.columns}
-    parts = [f"{key} = {scale.carried(key, value)}" for key, value in row.settings.items()]
+    parts = [f"recipe …-{row.recipe}"] if row.method == "recipe" else []
+    parts += [f"{key} = {scale.carried(key, value)}" for key, value in row.settings.items()]
     for data in sorted(shown & set(row.data_settings)):
         parts += [f"{key} = {scale.carried(key, value)} on {data}" for key, value in row.data_settings[data].items()]
     return ", ".join(parts)

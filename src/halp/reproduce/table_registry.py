@@ -9,7 +9,7 @@ from typing import Any
 from halp.errors import InputError, choose
 
 KINDS = ("table", "similarities", "prototypes")
-METHODS = ("raw", "untrained", "moco", "halp")
+METHODS = ("raw", "untrained", "moco", "halp", "recipe")
 METRICS = ("accuracy", "kept", "time", "memory")
 
 
@@ -37,8 +37,9 @@ class TableRow:
     """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
 
     `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
-    streams and terms, or by `recipe`, the ending of its name in place of `halp`. `data_settings` are further settings on
-    some data sets.
+    streams and terms, or by `recipe`, the ending of its name in place of `halp`. `method` `recipe` is another system, run by
+    the recipes whose names end in `recipe` (`ntu60-ascal`, `small-ascal`); a scale that has none leaves it out.
+    `data_settings` are further settings on some data sets.
     """
 
     name: str
@@ -48,9 +49,11 @@ class TableRow:
     baseline: bool = False  # what differences are taken against
     data_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # data set → settings
     recipe: str = "halp"  # ends with "halp": the recipe with the term, of which other methods are the same without it
+    note: str = ""  # what a reader has to know of ours
 
     def __post_init__(self) -> None:
-        choose("method", self.method, METHODS)
+        if choose("method", self.method, METHODS) == "recipe" and self.recipe == "halp":
+            raise InputError(f"row '{self.name}': method 'recipe' has to name the recipe of another system")
 
     def settings_on(self, data: str) -> dict[str, Any]:
         """All settings of this row on a data set."""

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from halp.analysis.similarities import evenly_chosen
+from halp.reproduce.row_list import list_rows
 from halp.reproduce.summary import TableSummary
 from halp.reproduce.table_registry import list_tables
 
@@ -18,6 +19,18 @@ def list_as_table() -> Table:
     for name, table in list_tables().items():
         shown.add_row(name, table.title, table.source, str(len(table.rows)))
     shown.add_row("graphs", "GraphCL and HaLP on TU graphs", "supplement", "3")  # halp.graphs, not a table over stores
+    return shown
+
+
+def rows_as_table() -> Table:
+    """Every row of the paper's tables: what runs it, or why it is quoted."""
+    shown = Table("in the paper", "row", "published", "runs", "by, or why not", "note")
+    before = ""
+    for status in list_rows():
+        paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
+        source = status.source if status.source != before else ""
+        shown.add_row(source, status.row, paper, "yes" if status.runs else "quoted", status.how, status.note)
+        before = status.source
     return shown
 
 
