@@ -12,6 +12,10 @@ RECIPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("masked.decoder_layers=2",),
     ),
     "small-gl-transformer": ((*TRANSFORMER, "encoder.width=2"), ("displacement.centre_weight=0.5",)),
+    "small-h-transformer": (
+        ("encoder.width=8", "encoder.feed=4", "encoder.frames=12"),
+        ("motion-direction.hide=none",),
+    ),
     "small-longt-gan": ((*GRU, "longt-gan.width=5", "longt-gan.discriminator=4"), ("longt-gan.layers=2",)),
     "small-ms2l": ((*GRU, "ms2l.head=6", "ms2l.projection=4"), ("ms2l.decoder_layers=3",)),
     "small-predict-cluster": (GRU, ("predict-cluster.decoder=fixed-weights",)),

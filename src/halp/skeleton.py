@@ -13,6 +13,12 @@ import numpy.typing as npt
 from halp.errors import InputError, choose
 from halp.topologies import BONE_NAMES, DERIVED, LAYOUTS, SYNONYMS
 
+# joints of which there are a left and a right one, by the limb they belong to
+LIMBS = {
+    "arm": ("clavicle", "shoulder", "elbow", "wrist", "hand", "hand_tip", "thumb", "pinky", "index"),
+    "leg": ("hip", "knee", "ankle", "foot", "heel", "toe_big", "toe_small", "foot_index"),
+}
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -71,6 +77,20 @@ class Topology:
             stem, _, side = joint.rpartition("_")
             result.append(self._positions.get(f"{stem}_{twins[side]}", position) if side in twins else position)
         return result
+
+    @property
+    def body_parts(self) -> dict[str, list[int]]:
+        """Joints of the trunk (with the head), the arms and the legs, by their names; a part may have none.
+
+        >>> {part: len(joints) for part, joints in get_topology("kinect-v2").body_parts.items()}
+        {'trunk': 5, 'arm_right': 6, 'leg_right': 4, 'leg_left': 4, 'arm_left': 6}
+        """
+        parts: dict[str, list[int]] = {name: [] for name in ("trunk", "arm_right", "leg_right", "leg_left", "arm_left")}
+        for position, joint in enumerate(self.joints):
+            stem, _, side = joint.rpartition("_")
+            limb = next((limb for limb, stems in LIMBS.items() if stem in stems), None)
+            parts[f"{limb}_{side}" if limb and side in ("left", "right") else "trunk"].append(position)
+        return parts
 
 
 def chain(joints: Sequence[str], bones: dict[str, str]) -> tuple[int, ...]:

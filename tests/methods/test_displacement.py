@@ -73,7 +73,7 @@ def test_published_settings_of_gl_transformer() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("encoder.name=stgcn", "set encoder.name to 'global-local' or 'gru'"),
+        ("encoder.name=stgcn", "set encoder.name to 'global-local' or 'hierarchical' or 'gru'"),
         ("encoder.frames=16", "have to be the same number"),
         ("displacement.intervals=[]", "have to be numbers of frames, each once"),
         ("displacement.intervals=[1, 32]", "do not fit in views.frames = 32"),

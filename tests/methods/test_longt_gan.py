@@ -12,7 +12,8 @@ from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.losses import discriminator_loss, fooling_loss
 from halp.methods import METHODS, BuildContext, StepContext
-from halp.methods.longt_gan import Inpainter, LongTGANMethod, LongTGANSettings, constant, hidden_frames
+from halp.methods.longt_gan import Inpainter, LongTGANMethod, LongTGANSettings, constant
+from halp.methods.predictive import hidden_frames
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from predictive_recipes import COMMON, RECIPES
 from safetensors.torch import load_file
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 PROGRAM = """
 import sys
 from pathlib import Path
+import pytest
 import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
@@ -90,6 +92,7 @@ save_file(found, folder / f"{world}-{rank}.safetensors")
 PREDICTIVE = """
 import json, sys
 from pathlib import Path
+import pytest
 import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
@@ -128,6 +131,7 @@ def test_two_processes_have_the_losses_gradients_queues_and_statistics_of_one(tm
     compare_one_and_two_processes(tmp_path, PROGRAM)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_and_gradients_of_one_in_predictive_methods(tmp_path: Path) -> None:
     settings = {name: [*COMMON, *small] for name, (small, _) in RECIPES.items()}
     found = compare_one_and_two_processes(tmp_path, PREDICTIVE, json.dumps(settings))

@@ -31,6 +31,16 @@ def displacement_classes(
     return direction, magnitude.masked_fill(~present[:, None, :, None], bins + 1)
 
 
+@torch.no_grad()
+def rising_coordinates(moved: Tensor) -> Tensor:
+    """Classes `(…)` of displacements `(…, C)`: which coordinates grow, as binary digits, the first the lowest.
+
+    >>> rising_coordinates(torch.tensor([[0.1, 0.0, 0.3], [-0.1, 0.2, -0.3]])).tolist()
+    [5, 2]
+    """
+    return ((moved > 0).long() * 2 ** torch.arange(moved.shape[-1], device=moved.device)).sum(-1)
+
+
 def token_weights(intervals: int, joints: int, centre: int, weight: float, *, all_intervals: bool = True) -> Tensor:
     """Weights `(R, V)` for `weighted_cross_entropy`: the mean over joints plus `weight` times that over the centre joint.
 

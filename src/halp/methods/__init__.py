@@ -13,6 +13,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     masked,
     mochi,
     moco,
+    motion_direction,
     ms2l,
     predict_cluster,
 )

@@ -27,7 +27,7 @@ from halp.methods.predictive import (
 )
 from halp.skeleton import Topology
 
-ENCODERS = ("global-local", "gru")
+ENCODERS = ("global-local", "hierarchical", "gru")
 CENTRES = ("all", "first")
 
 

@@ -26,6 +26,7 @@ from halp.methods.predictive import (
     PredictiveMethod,
     WholeBatch,
     build_parts,
+    hidden_frames,
     numbers_per_frame,
     refuse_pieces,
 )
@@ -121,12 +122,6 @@ def constant(module: nn.Module) -> Iterator[None]:
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
-
-
-def hidden_frames(noise: Tensor, share: float) -> Tensor:
-    """Which frames `(B, T)` are hidden: the share of them, at least one, with the smallest of random numbers `(B, T)`."""
-    count = max(1, round(share * noise.shape[1]))
-    return noise.argsort(1).argsort(1) < count
 
 
 def _check(settings: LongTGANSettings, recipe: Any) -> None:

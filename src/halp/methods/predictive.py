@@ -106,6 +106,12 @@ class PredictiveMethod(Method):
         return StepOutput(loss, metrics, embeddings)
 
 
+def hidden_frames(noise: Tensor, share: float) -> Tensor:
+    """Which frames `(B, T)` are hidden: the share of them, at least one, with the smallest of random numbers `(B, T)`."""
+    count = max(1, round(share * noise.shape[1]))
+    return noise.argsort(1).argsort(1) < count
+
+
 def build_parts(
     context: BuildContext, decoder: Callable[[Any], nn.Module]
 ) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:

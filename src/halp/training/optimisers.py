@@ -111,7 +111,25 @@ class CosineSettings:
         if epoch < self.warmup:
             return epoch / self.warmup
         done = (epoch - self.warmup) / max(epochs - self.warmup, 1e-9)
-        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+        return self.floor + (1 - self.floor) * self.share_left(min(done, 1.0))
+
+    @staticmethod
+    def share_left(done: float) -> float:
+        """What is left of the way down to the floor, when a share of the time after the warm-up is over."""
+        return (1 + math.cos(math.pi * done)) / 2
+
+
+@dataclass(frozen=True)
+class LinearSettings(CosineSettings):
+    """Linear warm-up, then a straight line down to a share of the learning rate, step by step.
+
+    >>> [LinearSettings(warmup=2, floor=0.5).factor(epoch, 10) for epoch in (1, 2, 6, 10)]
+    [0.5, 1.0, 0.75, 0.5]
+    """
+
+    @staticmethod
+    def share_left(done: float) -> float:
+        return 1 - done
 
 
 @dataclass(frozen=True)
@@ -134,7 +152,12 @@ class ExponentialSettings:
 
 
 OPTIMISERS: dict[str, type[Any]] = {"sgd": SGDSettings, "adam": AdamSettings, "adamw": AdamWSettings}
-SCHEDULES: dict[str, type[Any]] = {"steps": StepsSettings, "cosine": CosineSettings, "exponential": ExponentialSettings}
+SCHEDULES: dict[str, type[Any]] = {
+    "steps": StepsSettings,
+    "cosine": CosineSettings,
+    "linear": LinearSettings,
+    "exponential": ExponentialSettings,
+}
 # settings that every optimiser has
 COMMON = ("name", "schedule", "accumulate", "clip")
 
