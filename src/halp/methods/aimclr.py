@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.augment import Policy, build_policy
 from halp.errors import InputError, choose
@@ -20,7 +20,7 @@ from halp.losses.distribution_match import distribution_match
 from halp.losses.nearest_positives import READINGS, Neighbours, nearest_positives_loss, union_of_nearest
 from halp.methods.base import Metrics, StepContext
 from halp.methods.energy_drop import energy_drop
-from halp.methods.infonce import InfoNCETerm
+from halp.methods.infonce import LateTerm
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, Twins, Views, register_term, require_queue
 
@@ -95,17 +95,12 @@ def _check(settings: AimClrSettings, streams: Sequence[str], queue: int) -> None
 
 
 @register_term("aimclr", AimClrSettings, views=_views, twins=_twins, contrast=True, check=_check)
-class AimClrTerm(nn.Module):
+class AimClrTerm(LateTerm):
     """InfoNCE, later with mined neighbours, plus D3M, in every stream; mining waits until the queue holds real keys only."""
-
-    def __init__(self, settings: AimClrSettings, streams: Sequence[str], temperature: float) -> None:
-        super().__init__()
-        self.settings, self.temperature = settings, temperature
-        self.before = InfoNCETerm(temperature=temperature)
 
     def mines(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether nearest neighbours count as positives at this step."""
-        return self.settings.mining and context.epoch >= self.settings.mining_epoch and queue.full
+        return self.settings.mining and self.started(self.settings.mining_epoch, queue, context)
 
     def forward(
         self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext

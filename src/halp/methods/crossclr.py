@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.errors import InputError
 from halp.losses.mined_positives import Mined, mining_loss
 from halp.methods.base import Metrics, StepContext
-from halp.methods.infonce import InfoNCETerm
+from halp.methods.infonce import LateTerm
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term, require_queue, require_streams
 
@@ -36,20 +36,15 @@ def _check_mining(settings: MiningSettings, streams: Sequence[str], queue: int) 
 
 
 @register_term("mining", MiningSettings, check=_check_mining, contrast=True)
-class MiningTerm(nn.Module):
+class MiningTerm(LateTerm):
     """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE.
 
     All key encoders go on following their query encoders, which in the public code only that of motion does.
     """
 
-    def __init__(self, settings: MiningSettings, streams: Sequence[str], temperature: float) -> None:
-        super().__init__()
-        self.settings, self.streams, self.temperature = settings, tuple(streams), temperature
-        self.before = InfoNCETerm(temperature=temperature)
-
     def active(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether positives are mined at this context."""
-        return context.epoch >= self.settings.start_epoch and queue.full
+        return self.started(self.settings.start_epoch, queue, context)
 
     def forward(
         self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext

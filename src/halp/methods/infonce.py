@@ -45,3 +45,17 @@ class InfoNCETerm(ContrastTerm):
                         batch.query, batch.key, queue.keys(stream)
                     )
         return torch.stack(losses).sum(), metrics
+
+
+class LateTerm(nn.Module):
+    """Base of terms that are InfoNCE until they start, and then take its place; `before` is that InfoNCE."""
+
+    def __init__(self, settings: Any, streams: Sequence[str] = (), temperature: float = 0.07) -> None:
+        super().__init__()
+        self.settings, self.temperature = settings, temperature
+        self.before = InfoNCETerm(temperature=temperature)
+
+    @staticmethod
+    def started(epoch: int, queue: KeyQueue, context: StepContext) -> bool:
+        """Whether that epoch has come and the queue holds real keys only."""
+        return context.epoch >= epoch and queue.full

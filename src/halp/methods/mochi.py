@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.errors import InputError
 from halp.losses.hard_negatives import draw_mixes, info_nce_with_mixes, mix_hard_negatives
 from halp.losses.infonce import contrast_accuracy, info_nce
 from halp.methods.base import Metrics, StepContext
-from halp.methods.infonce import InfoNCETerm
+from halp.methods.infonce import LateTerm
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term, require_queue
 
@@ -42,18 +42,13 @@ def _check_mochi(settings: MochiSettings, streams: Sequence[str], queue: int) ->
 
 
 @register_term("mochi", MochiSettings, check=_check_mochi, contrast=True)
-class MochiTerm(nn.Module):
+class MochiTerm(LateTerm):
     """Mixed negatives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE."""
-
-    def __init__(self, settings: MochiSettings, streams: Sequence[str], temperature: float) -> None:
-        super().__init__()
-        self.settings, self.temperature = settings, temperature
-        self.before = InfoNCETerm(temperature=temperature)
 
     def active(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether negatives are mixed at this context."""
         wanted = self.settings.pairs + self.settings.with_query > 0
-        return wanted and context.epoch >= self.settings.start_epoch and queue.full
+        return wanted and self.started(self.settings.start_epoch, queue, context)
 
     def forward(
         self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
