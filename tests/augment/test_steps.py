@@ -129,6 +129,10 @@ def test_frame_rate_reads_between_frames_and_waits_at_the_end() -> None:
 def test_masks_hide_the_share_they_say() -> None:
     x, y = step("joint-mask", joints=0.2)[2:]
     assert ((y[0] == 0).all(0)[0].all(1)).sum() == 5
+    y = step("joint-mask", joints=0.2, every_frame=True)[3]
+    hidden = (y[0, :, 0] == 0).all(2)
+    assert (hidden.sum(1) == 5).all(), "five joints in every frame"
+    assert hidden.any(0).sum() > 5, "and not the same ones"
     y = step("time-mask", frames=0.25)[3]
     hidden = (y[0] == 0).flatten(1).all(1).nonzero()[:, 0].tolist()
     assert hidden == list(range(hidden[0], hidden[0] + 3))

@@ -23,7 +23,8 @@ from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings, build_encoder
 from halp.methods import AimClrSettings
-from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, MiningSettings, MochiSettings, MocoMethod
+from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
+from halp.methods import MiningSettings, MochiSettings, MocoMethod
 from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 
@@ -47,6 +48,7 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
         mining=MiningSettings(start_epoch=0),
         mochi=MochiSettings(hardest=5, pairs=6, with_query=3, start_epoch=0),
         aimclr=AimClrSettings(mining_epoch=0),
+        hiclr=HiClrSettings(mining_epoch=0),
         generator=torch.Generator().manual_seed(1),
     )
 
@@ -66,6 +68,7 @@ METHODS = {
     "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),
     "mochi": lambda: moco("mochi", "halp"),
     "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
+    "hiclr": lambda: moco("hiclr", streams=("joint@stgcn",)),
     "queue-free": lambda: moco("infonce", "halp", queue=0),
     "barlow": barlow,
 }

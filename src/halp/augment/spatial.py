@@ -200,9 +200,10 @@ class AxisMask(AugmentationBase[Any]):
 
 @dataclass(frozen=True)
 class JointMaskSettings:
-    """A share of the joints is set to zero for the whole clip."""
+    """A share of the joints is set to zero, the same for the whole clip or others in every frame."""
 
     joints: float = 0.2
+    every_frame: bool = False
 
     def __post_init__(self) -> None:
         check_share("joint-mask: joints", self.joints)
@@ -213,10 +214,12 @@ class JointMask(AugmentationBase[JointMaskSettings]):
     """Hides joints."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"hidden": _some_joints(shape, self.settings.joints, generator)}
+        frames = shape.frames if self.settings.every_frame else 1
+        rows = shape._replace(batch=shape.batch * frames)
+        return {"hidden": _some_joints(rows, self.settings.joints, generator).unflatten(0, (-1, frames))}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        return hide(clips, drawn["hidden"][:, None, None, :, None])
+        return hide(clips, drawn["hidden"][:, :, None, :, None])
 
 
 @dataclass(frozen=True)

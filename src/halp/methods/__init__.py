@@ -7,6 +7,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     crossclr,
     displacement,
     halp,
+    hiclr,
     infonce,
     isc,
     longt_gan,
@@ -23,6 +24,7 @@ from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOu
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings
 from halp.methods.halp import HalpSettings
+from halp.methods.hiclr import HiClrSettings
 from halp.methods.masked import MaskedSettings
 from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
@@ -38,6 +40,7 @@ __all__ = [
     "CmdSettings",
     "ContrastSettings",
     "HalpSettings",
+    "HiClrSettings",
     "MaskedSettings",
     "Method",
     "MiningSettings",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -50,13 +51,12 @@ AUGMENTATIONS: dict[str, Policy] = {
 
 
 @dataclass(frozen=True)
-class AimClrSettings:
-    """AimCLR. The defaults are those of the public code, which the published figures come from."""
+class NeighbourSettings:
+    """What AimCLR and HiCLR share: matching of distributions, and nearest neighbours as positives."""
 
-    extreme: bool = True  # false: there is no extreme view, and no D3M
-    augmentations: str = "public"  # of the extreme view, unless the recipe describes [views.extreme] itself
+    section: ClassVar[str] = "aimclr"
     weight: float = 1.0  # of D3M; 0 leaves it out
-    threshold: float = 0.7  # of EADM: joints and cells whose attention reaches it are dropped
+    augmentations: str = "public"  # of the strong view, unless the recipe describes it itself
     mining_epoch: int = 150  # nearest neighbours are positives from then on: 150 is the 151st epoch
     mining: bool = True
     top: int = 1  # neighbours of each query
@@ -65,13 +65,24 @@ class AimClrSettings:
     )
 
     def __post_init__(self) -> None:
-        choose("augmentations of aimclr", self.augmentations, AUGMENTATIONS)
-        choose("reading of aimclr", self.reading, READINGS)
+        choose(f"augmentations of {self.section}", self.augmentations, AUGMENTATIONS)
+        choose(f"reading of {self.section}", self.reading, READINGS)
         if self.weight < 0 or self.mining_epoch < 0 or self.top < 1:
             raise InputError(
-                f"aimclr: weight = {self.weight} and mining_epoch = {self.mining_epoch} cannot be negative and top = {self.top} "
-                "has to be at least 1"
+                f"{self.section}: weight = {self.weight} and mining_epoch = {self.mining_epoch} cannot be negative and "
+                f"top = {self.top} has to be at least 1"
             )
+
+
+@dataclass(frozen=True)
+class AimClrSettings(NeighbourSettings):
+    """AimCLR. The defaults are those of the public code, which the published figures come from."""
+
+    extreme: bool = True  # false: there is no extreme view, and no D3M
+    threshold: float = 0.7  # of EADM: joints and cells whose attention reaches it are dropped
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.5 < self.threshold <= 1:
             raise InputError(
                 f"aimclr: threshold = {self.threshold} has to lie in (0.5, 1]: the attention of a cell is above 0.5"
@@ -90,13 +101,17 @@ def _twins(settings: AimClrSettings) -> Twins:
     return {DROPPED: (EXTREME, partial(energy_drop, threshold=settings.threshold))} if settings.extreme else {}
 
 
-def _check(settings: AimClrSettings, streams: Sequence[str], queue: int) -> None:
-    require_queue("aimclr", settings.top, f"aimclr.top = {settings.top}", queue)
+def check_neighbours(settings: NeighbourSettings, streams: Sequence[str], queue: int) -> None:
+    """Refuse a queue that holds fewer keys than neighbours are asked for."""
+    require_queue(settings.section, settings.top, f"{settings.section}.top = {settings.top}", queue)
 
 
-@register_term("aimclr", AimClrSettings, views=_views, twins=_twins, contrast=True, check=_check)
+@register_term("aimclr", AimClrSettings, views=_views, twins=_twins, contrast=True, check=check_neighbours)
 class AimClrTerm(LateTerm):
     """InfoNCE, later with mined neighbours, plus D3M, in every stream; mining waits until the queue holds real keys only."""
+
+    #: the further queries of a clip, from the mildest to the strongest
+    queries: tuple[str, ...] = (EXTREME, DROPPED)
 
     def mines(self, queue: KeyQueue, context: StepContext) -> bool:
         """Whether nearest neighbours count as positives at this step."""
@@ -112,11 +127,11 @@ class AimClrTerm(LateTerm):
         matched = {stream: self._match(batch, queue.keys(stream)) for stream, batch in streams.items()}
         if context.log_metrics:
             metrics |= {f"{stream}/loss_d3m": value.detach() for stream, value in matched.items()}
-            metrics |= _similarities(streams)
+            metrics |= self._similarities(streams)
         return loss + self.settings.weight * torch.stack(list(matched.values())).sum(), metrics
 
     def _match(self, batch: StreamBatch, keys: Tensor) -> Tensor:
-        extreme = [batch.extra[EXTREME], batch.extra[DROPPED]]
+        extreme = [batch.extra[name] for name in self.queries]
         return distribution_match(batch.query, extreme, batch.key, keys, self.temperature)
 
     def _contrast_with_neighbours(
@@ -137,15 +152,14 @@ class AimClrTerm(LateTerm):
 
     def neighbours(self, batch: StreamBatch, keys: Tensor) -> Neighbours:
         """The queue rows nearest to any query of each clip."""
-        extreme = [batch.extra[name] for name in (EXTREME, DROPPED) if name in batch.extra]
+        extreme = [batch.extra[name] for name in self.queries if name in batch.extra]
         return union_of_nearest([batch.query, *extreme], keys, self.settings.top)
 
-
-@torch.no_grad()
-def _similarities(streams: Mapping[str, StreamBatch]) -> Metrics:
-    """How far extreme queries are from the normal one of their clip."""
-    return {
-        f"{stream}/similarity_{name}_query": (batch.query * batch.extra[name]).sum(1).mean()
-        for stream, batch in streams.items()
-        for name in (EXTREME, DROPPED)
-    }
+    @torch.no_grad()
+    def _similarities(self, streams: Mapping[str, StreamBatch]) -> Metrics:
+        """How far further queries are from the normal one of their clip."""
+        return {
+            f"{stream}/similarity_{name}_query": (batch.query * batch.extra[name]).sum(1).mean()
+            for stream, batch in streams.items()
+            for name in self.queries
+        }
