@@ -19,4 +19,8 @@ RECIPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "small-longt-gan": ((*GRU, "longt-gan.width=5", "longt-gan.discriminator=4"), ("longt-gan.layers=2",)),
     "small-ms2l": ((*GRU, "ms2l.head=6", "ms2l.projection=4"), ("ms2l.decoder_layers=3",)),
     "small-predict-cluster": (GRU, ("predict-cluster.decoder=fixed-weights",)),
+    "small-sebirenet": (
+        ("encoder.units=2", "disentanglement.frames=1", "batch_size=32"),
+        ("disentanglement.removed=2",),
+    ),
 }

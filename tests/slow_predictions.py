@@ -127,3 +127,44 @@ def displacement_loss(logits: Array, classes: NDArray[np.int64], centre: int, we
         error = cross_entropy(logits[t, r, p, v], int(classes[t, r, p, v]))
         (centres if v == centre and (r == 0 or not first_only) else joints).append(error)
     return sum(joints) / len(joints) + weight * sum(centres) / len(centres)
+
+
+def joint_tree(joints: Array, parents: list[int], up: list[dict[str, Array]], down: list[dict[str, Array]]) -> Array:
+    """SeBiReNet: states of one pose `(V, C)` after the way from the leaves to the root and back."""
+    size = up[0]["hh"].shape[1]
+    states: dict[int, Array] = {}
+
+    def climb(joint: int) -> None:
+        below = [child for child in range(len(parents)) if parents[child] == joint and child != joint]
+        for child in below:
+            climb(child)
+        given = np.concatenate([joints[joint], *(states[child] for child in below)])
+        states[joint] = gru_cell(given, np.zeros(size), up[joint])
+
+    def descend(joint: int) -> None:
+        given = joints[joint] if parents[joint] == joint else np.concatenate([joints[joint], states[parents[joint]]])
+        states[joint] = gru_cell(given, states[joint], down[joint])
+        for child in range(len(parents)):
+            if parents[child] == joint and child != joint:
+                descend(child)
+
+    for root in (joint for joint, parent in enumerate(parents) if joint == parent):
+        climb(root)
+        descend(root)
+    return np.stack([states[joint] for joint in range(len(parents))])
+
+
+def half_square(first: Array, second: Array) -> float:
+    """½ Σ (x − y)² over everything."""
+    return sum(float(x - y) ** 2 for x, y in zip(first.flatten(), second.flatten())) / 2
+
+
+def bone_lengths(pose: Array, parents: list[int]) -> Array:
+    """Length of every bone of one pose `(V, C)`, roots left out."""
+    return np.array(
+        [
+            math.sqrt(sum(float(pose[child, c] - pose[parent, c]) ** 2 for c in range(pose.shape[1])))
+            for child, parent in enumerate(parents)
+            if child != parent
+        ]
+    )

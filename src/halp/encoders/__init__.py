@@ -107,4 +107,13 @@ def has_setting(encoder: str, name: str) -> bool:
     return name in field_types(ENCODERS[encoder].settings)
 
 
-from halp.encoders import fusion, global_local, gru, hierarchical, lstm, stgcn, transformer  # noqa: E402, F401  (they register their encoders)
+from halp.encoders import (  # noqa: E402, F401  (they register their encoders)
+    fusion,
+    global_local,
+    gru,
+    hierarchical,
+    lstm,
+    sebirenet,
+    stgcn,
+    transformer,
+)

@@ -5,6 +5,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     barlow,
     cmd,
     crossclr,
+    disentanglement,
     displacement,
     halp,
     hiclr,
