@@ -1,3 +1,12 @@
-"""The protocols, one per file: kNN, linear, ridge, semi-supervised, fine-tuning (also transfer), ensemble and retrieval."""
+"""The protocols, one per file: kNN (also by an autoencoder), linear, ridge, semi-supervised, fine-tuning, ensemble, retrieval."""
 
-from halp.evaluation.protocols import ensemble, finetune, knn, linear, retrieval, ridge, semi  # noqa: F401  (fill the registry)
+from halp.evaluation.protocols import (  # noqa: F401  (fill the registry)
+    autoencoder_knn,
+    ensemble,
+    finetune,
+    knn,
+    linear,
+    retrieval,
+    ridge,
+    semi,
+)
