@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from halp.cli import main
 from halp.clips.store import Store
-from halp.training import Recipe, load_recipe, open_run, pretrain
+from halp.training import Recipe, load_encoder, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
 
@@ -39,7 +39,7 @@ def test_run_resumes_exactly_and_forks(name: str, tmp_path: Path, store: Store) 
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_run_by_the_command_is_evaluated_and_reported(
+def test_run_by_the_command_is_evaluated_reported_and_exported(
     name: str, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, page = str(tmp_path / "run"), tmp_path / "page.html"
@@ -51,6 +51,9 @@ def test_run_by_the_command_is_evaluated_and_reported(
     assert (result["protocol"], result["split"]) == ("knn", "xsub")
     main(["report", run, "--out", str(page)])
     assert "All terms together" in page.read_text(encoding="utf-8")
+    main(["export", run, str(tmp_path / "package")])
+    clips = torch.randn(2, 12, store.persons, 25, 3)
+    assert torch.equal(load_encoder(tmp_path / "package")(clips), load_encoder(run)(clips))
 
 
 @pytest.mark.slow

@@ -100,7 +100,8 @@ class GlobalLocalEncoder(nn.Module):
         self.output_size = self.frame_size = tokens * settings.width
         self.embed, self.embed_centre = (nn.Linear(self.coordinates, settings.width) for _ in range(2))
         self.dropout = nn.Dropout(settings.dropout)
-        paths = torch.linspace(0, settings.path_dropout, settings.layers).tolist()
+        last = max(settings.layers - 1, 1)
+        paths = [settings.path_dropout * layer / last for layer in range(settings.layers)]
         self.blocks = nn.ModuleList(GlobalLocalBlock(tokens, path, settings) for path in paths)
         size = self.output_size
         halves = ((nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size)) for _ in range(2))
