@@ -79,6 +79,7 @@ METHODS: dict[str, Entry] = {
     "LongT GAN": Entry("small-longt-gan"),
     "GL-Transformer": Entry("small-gl-transformer"),
     "H-Transformer": Entry("small-h-transformer"),
+    "SeBiReNet": Entry("small-sebirenet"),
 }
 
 

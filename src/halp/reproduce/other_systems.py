@@ -34,10 +34,12 @@ LONGT_GAN = OtherSystem("LongT GAN", "longt-gan", _CODE + "sizes and schedule", 
 MS2L = OtherSystem("MS2L", "ms2l", "not built")
 PC = OtherSystem("P&C", "predict-cluster", "not built", "published: 1-NN on further features, the best epoch on test")
 AS_CAL = OtherSystem("AS-CAL", "ascal", "not built")
-H_TRANSFORMER = OtherSystem("H-Transformer", "h-transformer", _CODE + "widths, depths and masks")
+H_TRANSFORMER = OtherSystem(
+    "H-Transformer", "h-transformer", "not built", "the width of its feed-forward layers is ours"
+)
 SKT = OtherSystem("SKT", "skeletonbt", "not built", "run as SkeletonBT, its public sibling")
 GL_TRANSFORMER = OtherSystem("GL-Transformer", "gl-transformer", "not built", "published: the best epoch on test")
-SEBIRENET = OtherSystem("SeBiReNet", "sebirenet", "learns single frames and is read out by a recurrent classifier")
+SEBIRENET = OtherSystem("SeBiReNet", "sebirenet", "not built", "published: a recurrent classifier on codes of frames")
 AIMCLR = OtherSystem("AimCLR", "aimclr", "not built", "its own linear protocol has another rate and length")
 ASSL = OtherSystem("ASSL", "assl", "needs labels while it trains, and there is no public code")
 CROSCLR_3S = OtherSystem("3s-CrosSCLR", "crosclr", "not built", "late fusion of the streams of one run")
