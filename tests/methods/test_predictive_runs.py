@@ -13,8 +13,11 @@ from safetensors.torch import load_file
 
 from halp.cli import main
 from halp.clips.store import Store
+from halp.methods import StepContext
+from halp.skeleton import get_topology
 from halp.training import Recipe, load_encoder, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+from halp.training.run import build_method
 
 
 def recipe(name: str, *more: str) -> Recipe:
@@ -54,6 +57,28 @@ def test_run_by_the_command_is_evaluated_reported_and_exported(
     main(["export", run, str(tmp_path / "package")])
     clips = torch.randn(2, 12, store.persons, 25, 3)
     assert torch.equal(load_encoder(tmp_path / "package")(clips), load_encoder(run)(clips))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_any_topology_and_number_of_persons_and_empty_clips_have_finite_losses_and_gradients(name: str) -> None:
+    for topology, persons in ((get_topology("coco-17"), 1), (get_topology("kinect-v2"), 3)):
+        method = build_method(recipe(name), topology, persons)
+        shape = (4, 12, persons, len(topology), topology.dimensions)
+        for clips in (torch.randn(shape), torch.zeros(shape)):
+            method({"clip": clips}, StepContext(0, torch.Generator())).loss.backward()
+            gradients = [parameter.grad for parameter in method.parameters() if parameter.grad is not None]
+            assert gradients
+            assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_lower_precision_trains_to_about_the_same_loss(name: str, tmp_path: Path, store: Store) -> None:
+    settings = recipe(name, "epochs=1", "batch_size=48")
+    whole, half = (
+        pretrain(settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision)
+        for precision in ("32-true", "bf16-mixed")
+    )
+    assert half.metrics()[0]["loss"] == pytest.approx(whole.metrics()[0]["loss"], rel=0.05)
 
 
 @pytest.mark.slow

@@ -108,7 +108,8 @@ class Decoder(nn.Module):
     def forward(self, tokens: Tensor, visible: Tensor, places: Tensor) -> Tensor:
         """Predicted patches `(N, tokens, patch·C)` from the visible tokens `(N, k, width)` and their indices."""
         x = self.hidden_token.expand(len(tokens), len(places), -1)
-        x = x.scatter(1, visible[:, :, None].expand(-1, -1, tokens.shape[2]), self.enter(tokens)) + places
+        seen = self.enter(tokens).to(x.dtype)  # of lower precision under autocast
+        x = x.scatter(1, visible[:, :, None].expand(-1, -1, tokens.shape[2]), seen) + places
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

@@ -68,7 +68,7 @@ class FixedStateDecoder(nn.Module):
         (r_state, z_state, n_state), given = share.chunk(3, 1), F.linear(x, self.cell.weight_ih, self.cell.bias_ih)
         r_input, z_input, n_input = given.chunk(3, 1)
         new = torch.tanh(n_input + torch.sigmoid(r_input + r_state) * n_state)
-        return torch.lerp(new, state, torch.sigmoid(z_input + z_state))
+        return torch.lerp(new, state.to(new.dtype), torch.sigmoid(z_input + z_state))
 
 
 class FreeRunningDecoder(nn.Module):
