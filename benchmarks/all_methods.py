@@ -36,6 +36,7 @@ from halp.errors import InputError, choose
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.results import mean_and_std, versions
 from halp.files import read_json, write_json
+from halp.reproduce.scales import shortened, timed
 from halp.training import Run, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
 from halp.training.recipe import Recipe, load_recipe
@@ -71,6 +72,7 @@ METHODS: dict[str, Entry] = {
     "CrosSCLR-B": Entry("small-crosclr-b"),
     "ISC": Entry("small-isc"),
     "SkeletonCLR": Entry("small-skeletonclr"),
+    "CrosSCLR": Entry("small-crosclr"),
     "AimCLR": Entry("small-aimclr"),
     "HaLP + AimCLR": Entry("small-aimclr-halp", on="AimCLR"),
     "masked prediction": Entry("small-masked"),
@@ -87,18 +89,10 @@ def budgeted(name: str, epochs: int, seed: int) -> Recipe:
     """A method's recipe at the common budget; moments of its training keep their share of all epochs."""
     entry = METHODS[choose("method", name, METHODS)]
     own = load_recipe(entry.recipe, entry.settings)
-    share = epochs / own.epochs
-    common = [f"epochs={epochs}", f"batch_size={BATCH}", f"seed={seed}", f"split={SPLIT}"]
+    common = [f"batch_size={BATCH}", f"seed={seed}", f"split={SPLIT}"]
     common += [f"saving.every={max(1, epochs // 4)}", "saving.watch=20"]
-    scaled = []
-    for key, value in own.flat().items():
-        if key.endswith("_epoch"):
-            scaled.append(f"{key}={round(value * share)}")
-        elif key == "optimiser.milestones":
-            scaled.append(f"{key}={[max(1, round(entry * share)) for entry in value]}")
-        elif key == "optimiser.warmup":
-            scaled.append(f"{key}={value * share}")
-    return load_recipe(entry.recipe, [*entry.settings, *common, *scaled])
+    moments = [f"{key}={json.dumps(shortened(value, epochs / own.epochs))}" for key, value in timed(own.flat())]
+    return load_recipe(entry.recipe, [*entry.settings, *common, *moments])
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,14 @@ def test_views_of_one_branch_are_encoded_in_order_on_any_number_of_threads() -> 
         torch.testing.assert_close(value, found[1][name], rtol=1e-5, atol=1e-6)
 
 
+def test_a_batch_in_parts_has_the_gradients_of_every_part() -> None:
+    plain = EncoderSettings("stgcn", output=16, stages=1)
+    made = model(encoder=plain, parts=2)
+    loss, _ = step(made, 0)
+    assert loss.isfinite()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in made.pairs["joint"].query.parameters())  # type: ignore[union-attr]
+
+
 def test_halp_pulls_the_queries_that_it_is_told_to() -> None:
     losses = {}
     for queries in (("query",), ("extreme",), ("extreme-dropped",), ("query", "extreme", "extreme-dropped")):
