@@ -75,6 +75,7 @@ METHODS: dict[str, Entry] = {
     "CrosSCLR": Entry("small-crosclr"),
     "AimCLR": Entry("small-aimclr"),
     "HaLP + AimCLR": Entry("small-aimclr-halp", on="AimCLR"),
+    "HiCLR": Entry("small-hiclr"),
     "masked prediction": Entry("small-masked"),
     "P&C": Entry("small-predict-cluster"),
     "MS2L": Entry("small-ms2l"),

@@ -38,6 +38,18 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
     ),
     "crosclr-b": ("small-crosclr-b", [QUEUE, "encoder.hidden=12", "mining.start_epoch=1"]),
     "isc": ("small-isc", [QUEUE, "encoder.hidden=12"]),
+    "aimclr": (
+        "small-aimclr-halp",
+        [
+            QUEUE,
+            "halp.prototypes=5",
+            "encoder.output=16",
+            "encoder.dropout=0.5",
+            "aimclr.mining_epoch=1",
+            "halp.start_epoch=1",
+            "halp.recent=24",
+        ],
+    ),
     "paper": ("ntu60-halp", [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
     "masked": ("small-masked", ["encoder.width=16", "encoder.frames=16"]),
     "predict-cluster": ("small-predict-cluster", ["encoder.hidden=12"]),
