@@ -51,6 +51,13 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "paper": ("ntu60-halp", [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
+    "mochi-halp": (
+        "small-mochi-halp",
+        [QUEUE, "encoder.hidden=12", "mochi.hardest=8", "mochi.start_epoch=1", "halp.start_epoch=1", "halp.recent=24"],
+    ),
+    "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
+    "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),
+    "hiclr": ("small-hiclr", [QUEUE, "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"]),
     "masked": ("small-masked", ["encoder.width=16", "encoder.frames=16"]),
     "predict-cluster": ("small-predict-cluster", ["encoder.hidden=12"]),
     "ms2l": ("small-ms2l", ["encoder.hidden=12", "ms2l.head=16"]),

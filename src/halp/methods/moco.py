@@ -43,13 +43,12 @@ class ContrastSettings:
     """Momentum contrast. The defaults are those of the paper; queue 0 contrasts within the batch."""
 
     dimension: int = 128
+    head: str = "mlp"  # between features and embeddings; none: the features themselves are contrasted
     queue: int = 16384
     momentum: float = 0.999
     temperature: float = 0.07
-    head: str = "mlp"  # between features and embeddings; none: the features themselves are contrasted
 
     def __post_init__(self) -> None:
-        choose("contrast.head", self.head, HEADS)
         if self.dimension < 2 or self.queue < 0:
             raise InputError(
                 f"contrast: dimension = {self.dimension} has to be at least 2 and queue = {self.queue} not negative"
@@ -58,6 +57,7 @@ class ContrastSettings:
             raise InputError(
                 f"contrast: momentum = {self.momentum} has to lie in [0, 1) and temperature = {self.temperature} above 0"
             )
+        choose("contrast.head", self.head, HEADS)
 
 
 class MocoMethod(Method):
