@@ -37,12 +37,14 @@ AS_CAL = OtherSystem("AS-CAL", "ascal", "not built")
 H_TRANSFORMER = OtherSystem(
     "H-Transformer", "h-transformer", "not built", "the width of its feed-forward layers is ours"
 )
-SKT = OtherSystem("SKT", "skeletonbt", "not built", "run as SkeletonBT, its public sibling")
+SKT = OtherSystem(
+    "SKT", "skeletonbt", "not built", "run as SkeletonBT, its public sibling; see its recipe for the input"
+)
 GL_TRANSFORMER = OtherSystem("GL-Transformer", "gl-transformer", "not built", "published: the best epoch on test")
 SEBIRENET = OtherSystem("SeBiReNet", "sebirenet", "not built", "published: a recurrent classifier on codes of frames")
-AIMCLR = OtherSystem("AimCLR", "aimclr", "not built", "its own linear protocol has another rate and length")
+AIMCLR = OtherSystem("AimCLR", "aimclr", "not built", "its input and linear protocol differ; see its recipe")
 ASSL = OtherSystem("ASSL", "assl", "needs labels while it trains, and there is no public code")
-CROSCLR_3S = OtherSystem("3s-CrosSCLR", "crosclr", "not built", "late fusion of the streams of one run")
+CROSCLR_3S = OtherSystem("3s-CrosSCLR", "crosclr", "not built", "its input differs; see its recipe")
 AIMCLR_3S = replace(AIMCLR, name="3s-AimCLR", settings={"streams": ["joint", "motion", "bone"]})
 
 _PUBLISHED: dict[str, tuple[tuple[OtherSystem, tuple[float | None, ...]], ...]] = {
