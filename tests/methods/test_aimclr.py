@@ -26,7 +26,7 @@ from halp.training.checkpoint import list_checkpoints
 STGCN = EncoderSettings("stgcn", output=16, stages=2, dropout=0.5)
 OFF = AimClrSettings(extreme=False, weight=0.0, mining=False)
 TINY = (
-    *("epochs=3", "batch_size=16", "views.frames=12", "encoder.output=16", "encoder.stages=2", "encoder.dropout=0.3"),
+    *("epochs=2", "batch_size=16", "views.frames=12", "encoder.output=32", "encoder.stages=1", "encoder.dropout=0.3"),
     *("contrast.queue=32", "contrast.dimension=16", "aimclr.mining_epoch=1", "split=xsub"),
     *("saving.every=1", "saving.watch=1"),
 )
@@ -224,6 +224,7 @@ def test_recipes_are_as_published() -> None:
         assert load_recipe(f"{data}-crosclr").mining.start_epoch == 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["small-aimclr", "small-aimclr-halp"])
 def test_run_with_dropout_resumes_exactly_and_one_with_halp_may_fork(name: str, tmp_path: Path, store: Store) -> None:
     chosen = load_recipe(name, (*TINY, *(HALP if "halp" in name else ())))
@@ -253,7 +254,7 @@ def newest(run: Run) -> dict[str, Tensor]:
 @pytest.mark.slow
 def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes(tmp_path: Path, store: Store) -> None:
     # a cell of EADM on the threshold falls to either side by rounding: small steps keep such differences small
-    settings = (*TINY, *HALP, "epochs=2", "encoder.stages=1", "saving.steps=2", "optimiser.learning_rate=0.001")
+    settings = (*TINY, *HALP, "saving.steps=2", "optimiser.learning_rate=0.001")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-aimclr-halp", settings)
     one, two = (newest(open_run(tmp_path / run)) for run in ("whole", "two"))
     for name, value in one.items():
