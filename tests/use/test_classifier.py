@@ -15,9 +15,8 @@ from halp.use.assessment import assess, few_per_class, learning_curve
 from halp.use.calibration import (
     accuracy_interval,
     fit_temperature,
+    nearest_similarities,
     novelty_threshold,
-    other_class_similarities,
-    own_class_similarities,
     softmax,
     wilson,
 )
@@ -115,20 +114,24 @@ def test_probabilities_mean_what_they_say() -> None:
         assert found.probability.mean() == pytest.approx(right, abs=0.08), kind
 
 
-def test_similarities_to_the_own_class_equal_a_loop() -> None:
-    vectors, labels = blobs(20)
+def test_similarities_to_the_nearest_of_other_groups_equal_a_loop() -> None:
+    vectors, _ = blobs(20)
     directions, groups = unit(vectors), np.arange(20) // 2
-    found = own_class_similarities(directions, labels, groups)
+    found = nearest_similarities(directions, groups)
     for i in range(20):
-        others = [j for j in range(20) if groups[j] != groups[i] and labels[j] == labels[i]]
+        others = [j for j in range(20) if groups[j] != groups[i]]
         assert found[i] == pytest.approx(max(float(directions[i] @ directions[j]) for j in others), abs=1e-6)
-    alone = own_class_similarities(directions[:2], np.array([0, 0]), np.array([3, 3]))
+    alone = nearest_similarities(directions[:2], np.array([3, 3]))
     assert np.isnan(alone).all()
-    assert novelty_threshold(alone, alone, 0.05) == -1
-    other = other_class_similarities(directions, labels)
-    for i in range(20):
-        wanted = max(float(directions[i] @ directions[j]) for j in range(20) if labels[j] != labels[i])
-        assert other[i] == pytest.approx(wanted, abs=1e-6)
+    assert novelty_threshold(alone, 0.05) == -1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
+def test_so_many_of_the_familiar_are_called_unlike_everything_as_was_allowed(share: float) -> None:
+    vectors, labels = blobs(1200, 3, 16, noise=0.4)
+    fitted = fit_classifier(vectors[:600], labels[:600], list("abc"), unsure=share)
+    rejected = (fitted.predict(vectors[600:]).label < 0).mean()
+    assert rejected == pytest.approx(share, abs=0.04)
 
 
 def test_what_is_unlike_everything_has_no_class() -> None:

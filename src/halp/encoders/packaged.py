@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from halp._version import __version__
@@ -27,6 +27,7 @@ from halp.errors import InputError
 from halp.files import read_json, sha256, write_json, write_text
 from halp.skeleton import Topology
 from halp.streams import derive, split_stream
+from halp.tensor_files import save_tensors
 
 FORMAT = "halp-encoder"
 VERSION = 1
@@ -99,10 +100,7 @@ def list_shipped() -> dict[str, Path]:
 
 def write_package(encoder: PackagedEncoder, folder: Path, *, card: str = "") -> None:
     """Write the files of a package into a folder that exists."""
-    weights = {name: value.detach().cpu().contiguous() for name, value in encoder.encoder.state_dict().items()}
-    save_file(weights, folder / WEIGHTS)
-    with open(folder / WEIGHTS, "rb") as file:
-        os.fsync(file.fileno())
+    save_tensors(encoder.encoder.state_dict(), folder / WEIGHTS)
     write_json(folder / CONFIG, {**describe(encoder), "weights": {"file": WEIGHTS, "sha256": sha256(folder / WEIGHTS)}})
     if card:
         write_text(folder / CARD, card)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from lightning_fabric.plugins import Precision
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from halp.clips.partial import put_in_place
@@ -19,6 +18,7 @@ from halp.errors import InputError
 from halp.files import sync_folder, write_json
 from halp.methods.base import Method
 from halp.progress import console
+from halp.tensor_files import save_tensors
 from halp.training.manifest import FORMAT, STATE, check_manifest, folder_name, identity_of, write_manifest
 
 
@@ -41,9 +41,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         partial.mkdir(parents=True)
         parts = {"model.safetensors": checkpoint.model, "optimiser.safetensors": checkpoint.optimiser}
         for part, tensors in parts.items():
-            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, partial / part)
-            with open(partial / part, "rb") as file:
-                os.fsync(file.fileno())
+            save_tensors(tensors, partial / part)
         write_json(partial / STATE, {**checkpoint.state, "format": FORMAT})
         write_manifest(partial, name, checkpoint.state, identity_of(folder.parent))
         sync_folder(partial)

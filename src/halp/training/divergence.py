@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from halp.dropout import begin_step, dropouts, replace_dropout
@@ -15,6 +15,7 @@ from halp.errors import InputError
 from halp.files import atomic_path, read_json, write_json
 from halp.methods.base import Method, StepContext
 from halp.sampling import generator
+from halp.tensor_files import save_tensors
 from halp.training.run import Run, build_method, open_run
 
 
@@ -25,7 +26,7 @@ def dump_step(
     tensors = {f"model/{name}": value for name, value in method.state_dict().items()}
     tensors |= {f"views/{name}": view for name, view in views.items()}
     with atomic_path(run.diverged / "step.safetensors") as partial:
-        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, partial)
+        save_tensors(tensors, partial)
     write_json(run.diverged / "step.json", {"epoch": epoch, "index": index, "clips": list(names)})
     return run.diverged
 

@@ -37,48 +37,24 @@ def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     return float(math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))
 
 
-def own_class_similarities(
-    directions: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
-) -> Floats:
-    """For every labelled vector its similarity to the nearest one of its class from another recording, left one out.
-
-    Where a class has one recording only, the nearest of any class stands in; a vector without any other has none (NaN).
-    """
-    product = directions @ directions.T
+def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
+    """For every labelled vector its similarity to the nearest one of another group (recording or person); NaN without one."""
     other = groups[:, None] != groups[None]
-    same = other & (labels[:, None] == labels[None])
-    own = np.where(same, product, -np.inf).max(1, initial=-np.inf)
-    anyone = np.where(other, product, -np.inf).max(1, initial=-np.inf)
-    found = np.where(np.isfinite(own), own, anyone).astype(np.float64)
+    found = np.where(other, directions @ directions.T, -np.inf).max(1, initial=-np.inf).astype(np.float64)
     found[~np.isfinite(found)] = np.nan
     return found
 
 
-def other_class_similarities(directions: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Floats:
-    """For every labelled vector its similarity to the nearest one of another class; NaN where there is one class only."""
-    different = labels[:, None] != labels[None]
-    found = np.where(different, directions @ directions.T, -np.inf).max(1, initial=-np.inf).astype(np.float64)
-    found[~np.isfinite(found)] = np.nan
-    return found
+def novelty_threshold(similarities: Floats, share: float) -> float:
+    """The similarity below which a vector is unlike everything: so many of the labelled ones, each left out, lie below.
 
-
-def novelty_threshold(own: Floats, other: Floats, share: float) -> float:
-    """The similarity below which a vector is unlike everything, from leave-one-out similarities.
-
-    It lies a third of the way from the `share` quantile of the similarities to the own class, which people and recordings
-    that nobody has labelled fall below more often, towards the median of those to the nearest other class, or towards 0
-    where that is less.
-
-    >>> round(novelty_threshold(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0.3, 0.3]), 0.0), 6)
-    0.5
-    >>> novelty_threshold(np.array([np.nan]), np.array([np.nan]), 0.05)
+    >>> novelty_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.0)
+    0.6
+    >>> novelty_threshold(np.array([np.nan]), 0.05)
     -1.0
     """
-    known, others = own[np.isfinite(own)], other[np.isfinite(other)]
-    if not len(known):
-        return -1.0
-    low = float(np.quantile(known, share))
-    return low - max(0.0, low - max(0.0, float(np.median(others)))) / 3 if len(others) else low
+    known = similarities[np.isfinite(similarities)]
+    return float(np.quantile(known, share)) if len(known) else -1.0
 
 
 def accuracy_interval(

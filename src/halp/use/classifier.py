@@ -12,9 +12,8 @@ from halp.errors import InputError
 from halp.use.calibration import (
     Floats,
     fit_temperature,
+    nearest_similarities,
     novelty_threshold,
-    other_class_similarities,
-    own_class_similarities,
     softmax,
 )
 from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_head
@@ -42,7 +41,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A head with its temperature and the similarities of labelled vectors to their own class, sorted."""
+    """A head with its temperature and the similarities of labelled vectors to their nearest, sorted."""
 
     head: Head
     classes: tuple[str, ...]
@@ -100,10 +99,9 @@ def fit_classifier(
     head = fit_head(chosen, vectors, labels, len(classes))
     kept = sample_rows(labels, groups, _BANK, seed)
     head = replace(head, bank=head.bank[kept], labels=labels[kept])
-    similarities = own_class_similarities(head.bank, head.labels, groups[kept])
+    similarities = nearest_similarities(head.bank, groups[kept])
     known = np.sort(similarities[np.isfinite(similarities)])
-    threshold = novelty_threshold(similarities, other_class_similarities(head.bank, head.labels), unsure)
-    return Classifier(head, tuple(classes), temperature, threshold, known)
+    return Classifier(head, tuple(classes), temperature, novelty_threshold(similarities, unsure), known)
 
 
 def choose_candidate(

@@ -22,9 +22,8 @@ from halp.use.calibration import (
     Floats,
     accuracy_interval,
     fit_temperature,
+    nearest_similarities,
     novelty_threshold,
-    other_class_similarities,
-    own_class_similarities,
 )
 from halp.use.classifier import UNSURE, Classifier, Labels, folds
 from halp.use.classify import LabelledSource, group_clips
@@ -66,18 +65,17 @@ def finetune(
     given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
     data = _read(encoder, given)
     splits = list(folds(data.labels, data.groups, seed))
-    temperature, own, other, facts = 1.0, None, None, dict[str, Any]()
+    temperature, nearest, facts = 1.0, None, dict[str, Any]()
     if splits:
         kept, held = splits[0]
         first = _train(encoder, data, kept, settings, seed, progress)
-        temperature, own, other, facts = _judge(first, data, kept, held)
+        temperature, nearest, facts = _judge(first, data, kept, held)
     network = _train(encoder, data, np.arange(len(data.labels)), settings, seed, progress)
     head = _head(network, _embed(network.encoder, data.clips), data.labels, len(data.classes))
-    if own is None or other is None:
-        own = own_class_similarities(head.bank, data.labels, data.groups)
-        other = other_class_similarities(head.bank, data.labels)
-    known = np.sort(own[np.isfinite(own)])
-    classifier = Classifier(head, data.classes, temperature, novelty_threshold(own, other, unsure), known)
+    if nearest is None:
+        nearest = nearest_similarities(head.bank, data.groups)
+    known = np.sort(nearest[np.isfinite(nearest)])
+    classifier = Classifier(head, data.classes, temperature, novelty_threshold(nearest, unsure), known)
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
     counts = {name: int((data.labels == number).sum()) for number, name in enumerate(data.classes)}
@@ -123,17 +121,13 @@ def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, 
     return Head(Candidate("linear"), classes, mean, scale, bank, labels, weight * scale, bias + weight @ mean)
 
 
-def _judge(
-    network: Finetuned, data: _Clips, kept: Labels, held: Labels
-) -> tuple[float, Floats, Floats, dict[str, Any]]:
-    """Temperature, similarities to the own and to other classes, and accuracy, on clips that were not trained on."""
+def _judge(network: Finetuned, data: _Clips, kept: Labels, held: Labels) -> tuple[float, Floats, dict[str, Any]]:
+    """Temperature, similarities to the nearest training clip, and accuracy, on clips that were not trained on."""
     vectors = _embed(network.encoder, data.clips)
     head = _head(network, vectors[kept], data.labels[kept], len(data.classes))
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
-    product = (head.directions(vectors[held]) @ head.bank.T).astype(np.float64)
-    same = data.labels[held][:, None] == data.labels[kept][None]
-    own, other = np.where(same, product, -1).max(1), np.where(same, -1, product).max(1)
+    nearest = (head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64)
     low, high = accuracy_interval(right, data.recordings[held], data.groups[held])
     score = {
         "accuracy": float(right.mean()),
@@ -142,4 +136,4 @@ def _judge(
         "recordings": len(np.unique(data.recordings[held])),
         "chosen": "fine-tuned, a fifth held out",
     }
-    return fit_temperature(logits, data.labels[held]), own, other, {"encoder": score}
+    return fit_temperature(logits, data.labels[held]), nearest, {"encoder": score}
