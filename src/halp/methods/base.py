@@ -95,9 +95,19 @@ class BuildContext:
     generator: torch.Generator
     accumulate: int = 1  # pieces a batch is encoded in
 
+    @property
+    def numbers_per_frame(self) -> int:
+        """How many numbers a frame has: persons × joints × coordinates."""
+        return self.persons * len(self.topology) * self.topology.dimensions
+
     def build_encoder(self, representation: str) -> Any:
         """A fresh encoder of a representation."""
         return build_encoder(self.encoder_settings[representation], self.topology, self.persons)
+
+    def build_pairs(self, decoder: Callable[[Any], nn.Module]) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
+        """Fresh encoders of all representations, then what `decoder` makes for each of them."""
+        encoders = {name: self.build_encoder(name) for name in self.encoder_settings}
+        return encoders, {name: decoder(encoder) for name, encoder in encoders.items()}
 
 
 METHODS: Registry[Callable[..., Any]] = Registry("method")

@@ -6,25 +6,25 @@ Poses are trained one by one: some frames of every clip, some joints of each rem
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.augment.paper import rotation_matrices
 from halp.encoders.sebirenet import PoseDecoder, SeBiReNet, around_centre
 from halp.encoders.transformer import persons_present
 from halp.errors import InputError
+from halp.initialisation import initialise
 from halp.losses.pose import bone_lengths, half_square, orthogonality
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import VIEWS, Predicted, PredictiveMethod, WholeBatch, build_parts, require_encoder
-from halp.skeleton import Topology
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
 
 
 @dataclass(frozen=True)
-class DisentanglementSettings:
+class DisentanglementSettings(PredictiveSettings):
     """The defaults are those of the public code of SeBiReNet; `frames` is ours."""
 
     frames: int = 8  # poses of every clip that a step trains on
@@ -52,15 +52,7 @@ class DisentanglementSettings:
 class DisentanglementMethod(PredictiveMethod):
     """An autoencoder of poses whose code is the product of a pose and a view."""
 
-    def __init__(
-        self,
-        encoders: Mapping[str, nn.Module],
-        decoders: Mapping[str, nn.Module],
-        settings: DisentanglementSettings,
-        topology: Topology,
-    ) -> None:
-        super().__init__(encoders, decoders, topology)
-        self.settings, self.weights = settings, settings.weights
+    settings: DisentanglementSettings
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder, decoder = cast(SeBiReNet, self.backbones[name]), cast(PoseDecoder, self.decoders[name])
@@ -116,12 +108,12 @@ def _check(settings: DisentanglementSettings, recipe: Any) -> None:
         )
 
 
-@register_method("disentanglement", DisentanglementSettings, views=VIEWS, check=_check)
+@register_method("disentanglement", DisentanglementSettings, check=_check)
 def build_disentanglement(settings: DisentanglementSettings, context: BuildContext) -> DisentanglementMethod:
     """Pose and view apart, in every stream of the recipe."""
     if settings.removed >= len(context.topology):
         raise InputError(
             f"disentanglement.removed = {settings.removed} joints leave nothing of topology '{context.topology.name}'"
         )
-    encoders, decoders = build_parts(context, PoseDecoder)
-    return DisentanglementMethod(encoders, decoders, settings, context.topology)
+    parts = context.build_pairs(lambda encoder: initialise(PoseDecoder(encoder)))
+    return DisentanglementMethod(*parts, settings, context.topology)

@@ -5,7 +5,6 @@ Directions and magnitudes are classes, asked for in every frame, so that an enco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,14 +16,7 @@ from halp.encoders.transformer import persons_present
 from halp.errors import InputError, choose
 from halp.losses.displacement import displacement_classes, token_weights, weighted_cross_entropy
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import (
-    VIEWS,
-    Predicted,
-    PredictiveMethod,
-    WholeBatch,
-    require_encoder,
-    require_same_frames,
-)
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
 from halp.skeleton import Topology
 
 ENCODERS = ("global-local", "hierarchical", "gru")
@@ -32,7 +24,7 @@ CENTRES = ("all", "first")
 
 
 @dataclass(frozen=True)
-class DisplacementSettings:
+class DisplacementSettings(PredictiveSettings):
     """The defaults are those of the public code of GL-Transformer, in metres and frames."""
 
     intervals: tuple[int, ...] = (1, 5, 10)
@@ -53,34 +45,34 @@ class DisplacementSettings:
             raise InputError("displacement: magnitude_weight and centre_weight cannot be negative")
         choose("centre_intervals", self.centre_intervals, CENTRES)
 
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"magnitude": self.magnitude_weight}
+
 
 class DisplacementMethod(PredictiveMethod):
     """Linear heads on the features of every frame, two for each interval."""
 
-    def __init__(
-        self, encoders: Mapping[str, Any], settings: DisplacementSettings, topology: Topology, persons: int
-    ) -> None:
-        heads = {name: Heads(encoder.frame_size, settings, topology, persons) for name, encoder in encoders.items()}
-        super().__init__(encoders, heads, topology)
-        self.settings, self.weights = settings, {"magnitude": settings.magnitude_weight}
-        self.centre = centre_joint(topology)
-        everywhere = settings.centre_intervals == "all"
-        shape = (len(settings.intervals), len(topology), self.centre)
-        self.register_buffer(
-            "tokens", token_weights(*shape, settings.centre_weight, all_intervals=everywhere), persistent=False
-        )
+    settings: DisplacementSettings
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder = cast(Any, self.backbones[name])
-        states = encoder.sequence(clips)
-        places, present = relative_to_centre(clips, self.centre), persons_present(clips)
+        states, centre = encoder.sequence(clips), centre_joint(self.topology)
+        places, present = relative_to_centre(clips, centre), persons_present(clips)
+        tokens = self._token_weights(centre).to(states.device)
         losses, metrics = {}, {}
         found = zip(("direction", "magnitude"), self.decoders[name](states), self._targets(places, present))
         for task, logits, classes in found:
-            losses[task] = batch.mean(weighted_cross_entropy(logits, classes, cast(Tensor, self.tokens)))
+            losses[task] = batch.mean(weighted_cross_entropy(logits, classes, tokens))
             right = (logits.argmax(5) == classes).to(logits.dtype)
             metrics[f"{task}_accuracy"] = batch.mean(right.flatten(1).mean(1))
         return Predicted(losses, encoder.pool(states), metrics)
+
+    def _token_weights(self, centre: int) -> Tensor:
+        """How much every joint counts in every interval, `(R, V)`."""
+        settings, everywhere = self.settings, self.settings.centre_intervals == "all"
+        shape = (len(settings.intervals), len(self.topology), centre)
+        return token_weights(*shape, settings.centre_weight, all_intervals=everywhere)
 
     def _targets(self, places: Tensor, present: Tensor) -> tuple[Tensor, ...]:
         """Classes of direction and of magnitude, `(B, T, R, P, V)`."""
@@ -109,15 +101,14 @@ class Heads(nn.Module):
 
 def _check(settings: DisplacementSettings, recipe: Any) -> None:
     require_encoder(recipe, ENCODERS, "predicts from the features of single frames")
-    require_same_frames(recipe)
     if max(settings.intervals) >= recipe.views.frames:
         raise InputError(
             f"displacement.intervals = {list(settings.intervals)} do not fit in views.frames = {recipe.views.frames}"
         )
 
 
-@register_method("displacement", DisplacementSettings, views=VIEWS, check=_check)
+@register_method("displacement", DisplacementSettings, check=_check)
 def build_displacement(settings: DisplacementSettings, context: BuildContext) -> DisplacementMethod:
     """Displacement prediction in every stream of the recipe."""
-    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
-    return DisplacementMethod(encoders, settings, context.topology, context.persons)
+    parts = context.build_pairs(lambda encoder: Heads(encoder.frame_size, settings, context.topology, context.persons))
+    return DisplacementMethod(*parts, settings, context.topology)

@@ -7,36 +7,27 @@ The gradients are those of the two losses apart; only the discriminator that a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from halp.encoders.recurrence import GRUStack
 from halp.errors import InputError, choose
+from halp.initialisation import initialise
 from halp.losses.adversarial import discriminator_loss, fooling_loss
 from halp.losses.reconstruction import squared_error
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import (
-    VIEWS,
-    Predicted,
-    PredictiveMethod,
-    WholeBatch,
-    build_parts,
-    hidden_frames,
-    numbers_per_frame,
-    refuse_pieces,
-)
-from halp.skeleton import Topology
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, refuse_pieces
 
 ENCODED = ("whole", "masked")
 
 
 @dataclass(frozen=True)
-class LongTGANSettings:
+class LongTGANSettings(PredictiveSettings):
     """None of these numbers is public: they are ours."""
 
     mask: float = 0.5  # share of the frames that are hidden from the decoder
@@ -56,23 +47,19 @@ class LongTGANSettings:
             )
         choose("encoded", self.encoded, ENCODED)
 
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"fooling": self.adversarial}
+
 
 class LongTGANMethod(PredictiveMethod):
     """The code of a clip is its features; the decoder gets it with every frame."""
 
-    def __init__(
-        self,
-        encoders: Mapping[str, nn.Module],
-        decoders: Mapping[str, nn.Module],
-        settings: LongTGANSettings,
-        topology: Topology,
-    ) -> None:
-        super().__init__(encoders, decoders, topology)
-        self.settings, self.weights = settings, {"fooling": settings.adversarial}
+    settings: LongTGANSettings
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         parts = cast(Inpainter, self.decoders[name])
-        hidden = hidden_frames(batch.rand(clips.shape[1]).to(clips.device), self.settings.mask)
+        hidden = batch.some_frames(clips.shape[1], self.settings.mask).to(clips.device)
         masked = clips.masked_fill(hidden[:, :, None, None, None], 0)
         features = self.backbones[name](clips if self.settings.encoded == "whole" else masked)
         frames = clips.flatten(2)
@@ -124,13 +111,10 @@ def constant(module: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _check(settings: LongTGANSettings, recipe: Any) -> None:
-    refuse_pieces(recipe)
-
-
-@register_method("longt-gan", LongTGANSettings, views=VIEWS, check=_check)
+@register_method("longt-gan", LongTGANSettings, check=lambda _, recipe: refuse_pieces(recipe))
 def build_longt_gan(settings: LongTGANSettings, context: BuildContext) -> LongTGANMethod:
     """LongT GAN in every stream of the recipe, with any encoder."""
-    numbers = numbers_per_frame(context)
-    encoders, decoders = build_parts(context, lambda encoder: Inpainter(numbers, encoder.output_size, settings))
-    return LongTGANMethod(encoders, decoders, settings, context.topology)
+    parts = context.build_pairs(
+        lambda encoder: initialise(Inpainter(context.numbers_per_frame, encoder.output_size, settings))
+    )
+    return LongTGANMethod(*parts, settings, context.topology)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
 from halp.errors import InputError, choose
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import VIEWS, Predicted, PredictiveMethod, WholeBatch, require_encoder, require_same_frames
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
 from halp.skeleton import Topology
 from halp.streams import derive
 
@@ -24,7 +24,7 @@ TARGETS = ("motion", "coordinates")
 
 
 @dataclass(frozen=True)
-class MaskedSettings:
+class MaskedSettings(PredictiveSettings):
     """Masked prediction. Mask and temperature are MAMP's for few tokens; the decoder is sized for a CPU."""
 
     mask: float = 0.8  # share of the tokens that are hidden
@@ -44,13 +44,14 @@ class MaskedSettings:
 class MaskedMethod(PredictiveMethod):
     """A transformer encoder sees the visible patches; a small decoder predicts the hidden ones."""
 
+    settings: MaskedSettings
     profiled = "halp: masked prediction"
 
     def __init__(
         self, encoders: Mapping[str, TransformerEncoder], settings: MaskedSettings, topology: Topology
     ) -> None:
-        super().__init__(encoders, {name: Decoder(encoder, settings) for name, encoder in encoders.items()}, topology)
-        self.settings = settings
+        decoders = {name: Decoder(encoder, settings) for name, encoder in encoders.items()}
+        super().__init__(encoders, decoders, settings, topology)
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder = cast(TransformerEncoder, self.backbones[name])
@@ -143,10 +144,9 @@ def standardise(patches: Tensor, epsilon: float = 1e-6) -> Tensor:
 
 def _check(settings: MaskedSettings, recipe: Any) -> None:
     require_encoder(recipe, ["transformer"], "hides tokens")
-    require_same_frames(recipe)
 
 
-@register_method("masked", MaskedSettings, views=VIEWS, check=_check)
+@register_method("masked", MaskedSettings, check=_check)
 def build_masked(settings: MaskedSettings, context: BuildContext) -> MaskedMethod:
     """Masked prediction in every stream of the recipe."""
     encoders = {name: context.build_encoder(name) for name in context.encoder_settings}

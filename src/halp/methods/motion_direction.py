@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +13,7 @@ from halp.encoders.hierarchical import HierarchicalEncoder
 from halp.errors import InputError, choose
 from halp.losses.displacement import rising_coordinates
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import (
-    VIEWS,
-    Predicted,
-    PredictiveMethod,
-    WholeBatch,
-    hidden_frames,
-    require_encoder,
-    require_same_frames,
-)
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
 from halp.skeleton import Topology
 from halp.streams import derive
 
@@ -30,7 +21,7 @@ HIDE = ("zero", "none")
 
 
 @dataclass(frozen=True)
-class MotionDirectionSettings:
+class MotionDirectionSettings(PredictiveSettings):
     """The defaults are H-Transformer's; `hide = "none"` is what its public code does."""
 
     share: float = 0.15  # of the frames that are asked for
@@ -46,16 +37,11 @@ class MotionDirectionSettings:
 class MotionDirectionMethod(PredictiveMethod):
     """Asks for the directions of all joints of the first person in some frames of every clip."""
 
-    def __init__(
-        self, encoders: Mapping[str, HierarchicalEncoder], settings: MotionDirectionSettings, topology: Topology
-    ) -> None:
-        heads = {name: Head(encoder.frame_size, settings.units, topology) for name, encoder in encoders.items()}
-        super().__init__(encoders, heads, topology)
-        self.settings = settings
+    settings: MotionDirectionSettings
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder = cast(HierarchicalEncoder, self.backbones[name])
-        asked = hidden_frames(batch.rand(clips.shape[1]).to(clips.device), self.settings.share)
+        asked = batch.some_frames(clips.shape[1], self.settings.share).to(clips.device)
         states = encoder.sequence(clips, asked if self.settings.hide == "zero" else None)
         classes = rising_coordinates(derive(clips, "motion", self.topology)[:, :, 0])
         # joint v has classes of its own: the head has to tell joints apart, too
@@ -82,13 +68,12 @@ class Head(nn.Module):
         return self.out(self.joint(self.body(features).unflatten(1, (self.joints, -1))))
 
 
-def _check(settings: MotionDirectionSettings, recipe: Any) -> None:
-    require_encoder(recipe, ["hierarchical"], "hides frames of the first person")
-    require_same_frames(recipe)
-
-
-@register_method("motion-direction", MotionDirectionSettings, views=VIEWS, check=_check)
+@register_method(
+    "motion-direction",
+    MotionDirectionSettings,
+    check=lambda _, recipe: require_encoder(recipe, ["hierarchical"], "hides frames of the first person"),
+)
 def build_motion_direction(settings: MotionDirectionSettings, context: BuildContext) -> MotionDirectionMethod:
     """Motion direction prediction in every stream of the recipe."""
-    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
-    return MotionDirectionMethod(encoders, settings, context.topology)
+    parts = context.build_pairs(lambda encoder: Head(encoder.frame_size, settings.units, context.topology))
+    return MotionDirectionMethod(*parts, settings, context.topology)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,19 +15,11 @@ from halp.augment.base import at_frames
 from halp.encoders.gru import GRUEncoder
 from halp.encoders.recurrence import GRUStack
 from halp.errors import InputError, choose
+from halp.initialisation import initialise
 from halp.losses.infonce import nt_xent_of_pairs
 from halp.losses.reconstruction import squared_error
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import (
-    VIEWS,
-    Predicted,
-    PredictiveMethod,
-    WholeBatch,
-    build_parts,
-    numbers_per_frame,
-    require_encoder,
-)
-from halp.skeleton import Topology
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
 
 # what stands for the similarity of a vector with itself: the public code's value, or nothing
 OWN_SIMILARITY = {"minus-one": -1.0, "removed": -math.inf}
@@ -36,7 +27,7 @@ MOST_SEGMENTS = 5
 
 
 @dataclass(frozen=True)
-class MS2LSettings:
+class MS2LSettings(PredictiveSettings):
     """The defaults are those of the public code."""
 
     mask: float = 0.3  # share of the frames, at the end, that are set to zero
@@ -70,15 +61,7 @@ class MS2LSettings:
 class MS2LMethod(PredictiveMethod):
     """Every clip is encoded as it is, without its end, and with its segments shuffled."""
 
-    def __init__(
-        self,
-        encoders: Mapping[str, nn.Module],
-        heads: Mapping[str, nn.Module],
-        settings: MS2LSettings,
-        topology: Topology,
-    ) -> None:
-        super().__init__(encoders, heads, topology)
-        self.settings, self.weights = settings, settings.weights
+    settings: MS2LSettings
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder, heads = cast(GRUEncoder, self.backbones[name]), cast(Heads, self.decoders[name])
@@ -141,9 +124,8 @@ def _check(settings: MS2LSettings, recipe: Any) -> None:
         raise InputError(f"views.frames = {recipe.views.frames} cannot be cut into ms2l.segments = {settings.segments}")
 
 
-@register_method("ms2l", MS2LSettings, views=VIEWS, check=_check)
+@register_method("ms2l", MS2LSettings, check=_check)
 def build_ms2l(settings: MS2LSettings, context: BuildContext) -> MS2LMethod:
     """MS2L in every stream of the recipe."""
-    numbers = numbers_per_frame(context)
-    encoders, heads = build_parts(context, lambda encoder: Heads(numbers, encoder, settings))
-    return MS2LMethod(encoders, heads, settings, context.topology)
+    parts = context.build_pairs(lambda encoder: initialise(Heads(context.numbers_per_frame, encoder, settings)))
+    return MS2LMethod(*parts, settings, context.topology)

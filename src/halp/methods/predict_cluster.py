@@ -7,30 +7,22 @@ every frame from (`fixed-state`, FS) or its recurrent weights (`fixed-weights`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.errors import choose
+from halp.initialisation import initialise
 from halp.losses.reconstruction import frame_distance
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import (
-    VIEWS,
-    Predicted,
-    PredictiveMethod,
-    WholeBatch,
-    build_parts,
-    numbers_per_frame,
-    refuse_pieces,
-)
+from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, refuse_pieces
 
 DECODERS = ("fixed-state", "fixed-weights", "free")
 
 
 @dataclass(frozen=True)
-class PredictClusterSettings:
+class PredictClusterSettings(PredictiveSettings):
     """`free` trains all of the decoder, which is what the public code does where it means to fix the weights."""
 
     decoder: str = "fixed-state"
@@ -85,18 +77,16 @@ class FreeRunningDecoder(nn.Module):
         return self.out(states)
 
 
-def _check(settings: PredictClusterSettings, recipe: Any) -> None:
-    refuse_pieces(recipe)
+def _decoder(kind: str, numbers: int, width: int) -> nn.Module:
+    if kind == "fixed-state":
+        return initialise(FixedStateDecoder(numbers, width))
+    return initialise(FreeRunningDecoder(numbers, width, fixed=kind == "fixed-weights"))
 
 
-@register_method("predict-cluster", PredictClusterSettings, views=VIEWS, check=_check)
+@register_method("predict-cluster", PredictClusterSettings, check=lambda _, recipe: refuse_pieces(recipe))
 def build_predict_cluster(settings: PredictClusterSettings, context: BuildContext) -> PredictClusterMethod:
     """P&C in every stream of the recipe, with any encoder: the decoder is as wide as its features."""
-    numbers = numbers_per_frame(context)
-
-    def decoder(encoder: Any) -> nn.Module:
-        if settings.decoder == "fixed-state":
-            return FixedStateDecoder(numbers, encoder.output_size)
-        return FreeRunningDecoder(numbers, encoder.output_size, fixed=settings.decoder == "fixed-weights")
-
-    return PredictClusterMethod(*build_parts(context, decoder), context.topology)
+    parts = context.build_pairs(
+        lambda encoder: _decoder(settings.decoder, context.numbers_per_frame, encoder.output_size)
+    )
+    return PredictClusterMethod(*parts, settings, context.topology)

@@ -7,7 +7,7 @@ it; each says so in `predict`. Neither queue nor momentum twin.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,12 +19,21 @@ from halp.augment import Policy
 from halp.distributed import gather
 from halp.encoders import has_setting
 from halp.errors import InputError
-from halp.initialisation import initialise
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
+from halp.methods.base import Method, Metrics, StepContext, StepOutput
 from halp.skeleton import Topology
 from halp.streams import derive
 
-VIEWS: dict[str, Policy | None] = {"clip": None}
+VIEWS: Mapping[str, Policy | None] = {"clip": None}
+
+
+@dataclass(frozen=True)
+class PredictiveSettings:
+    """What the settings of all predictive methods have."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weights of losses by name; 1 where none is given."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,10 @@ class WholeBatch:
     def randint(self, high: int) -> Tensor:
         """Whole numbers below `high`, `(B,)`, for the rows of this process, drawn for all."""
         return torch.randint(high, (self.total,), generator=self.generator)[self.rows]
+
+    def some_frames(self, frames: int, share: float) -> Tensor:
+        """A share of the frames of every clip, drawn at random: `(B, frames)`."""
+        return hidden_frames(self.rand(frames), share)
 
     def gather(self, rows: Tensor) -> Tensor:
         """All rows `(total, D)` from those of every process."""
@@ -66,15 +79,17 @@ class PredictiveMethod(Method):
 
     views = VIEWS
     fork_optional = ("decoders.",)
-    #: weights of losses by name; 1 where none is given
-    weights: Mapping[str, float] = {}
     profiled: ClassVar[str] = "halp: prediction"
 
     def __init__(
-        self, encoders: Mapping[str, nn.Module], decoders: Mapping[str, nn.Module], topology: Topology
+        self,
+        encoders: Mapping[str, nn.Module],
+        decoders: Mapping[str, nn.Module],
+        settings: PredictiveSettings,
+        topology: Topology,
     ) -> None:
         super().__init__()
-        self.topology = topology
+        self.settings, self.topology = settings, topology
         self.backbones, self.decoders = nn.ModuleDict(encoders), nn.ModuleDict(decoders)
 
     @abc.abstractmethod
@@ -87,15 +102,13 @@ class PredictiveMethod(Method):
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         clips = views["clip"]
         batch = WholeBatch(context.batch_size(len(clips)), context.rows(len(clips)), context.generator)
-        losses: list[Tensor] = []
+        weights, losses = self.settings.weights, list[Tensor]()
         metrics: Metrics = {}
         embeddings = {}
         for name in self.backbones:
             with record_function(self.profiled):
                 found = self.predict(name, derive(clips, name, self.topology), batch)
-            losses += [
-                self.weights[part] * loss if part in self.weights else loss for part, loss in found.losses.items()
-            ]
+            losses += [weights[part] * loss if part in weights else loss for part, loss in found.losses.items()]
             embeddings[name] = batch.gather(found.features.detach())
             if context.log_metrics:
                 metrics |= {f"{name}/loss_{part}": loss.detach() for part, loss in found.losses.items()}
@@ -112,19 +125,6 @@ def hidden_frames(noise: Tensor, share: float) -> Tensor:
     return noise.argsort(1).argsort(1) < count
 
 
-def build_parts(
-    context: BuildContext, decoder: Callable[[Any], nn.Module]
-) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-    """Fresh encoders of all representations, then a decoder for each, with weight matrices that begin as an encoder's do."""
-    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
-    return encoders, {name: initialise(decoder(encoder)) for name, encoder in encoders.items()}
-
-
-def numbers_per_frame(context: BuildContext) -> int:
-    """How many numbers a frame has: persons × joints × coordinates."""
-    return context.persons * len(context.topology) * context.topology.dimensions
-
-
 def refuse_pieces(recipe: Any) -> None:
     """Refuse a batch that is encoded in pieces."""
     if recipe.optimiser.accumulate != 1:
@@ -132,21 +132,18 @@ def refuse_pieces(recipe: Any) -> None:
 
 
 def require_encoder(recipe: Any, needed: Sequence[str], why: str) -> None:
-    """Refuse a recipe whose streams have other encoders than those that the method works on, and a batch in pieces."""
-    for stream in recipe.streams:
-        chosen = recipe.encoder_of(stream)
+    """Refuse a recipe whose streams have other encoders than those that the method works on, and a batch in pieces.
+
+    Views have to be as long as an encoder with learned positions expects.
+    """
+    for chosen in map(recipe.encoder_of, recipe.streams):
         if chosen.name not in needed:
             raise InputError(
                 f"method '{recipe.method}' {why}, which encoder '{chosen.name}' does not have; "
                 f"set encoder.name to {' or '.join(map(repr, needed))}"
             )
-    refuse_pieces(recipe)
-
-
-def require_same_frames(recipe: Any) -> None:
-    """Refuse a recipe whose views and whose encoders with learned positions have different lengths."""
-    for chosen in map(recipe.encoder_of, recipe.streams):
         if has_setting(chosen.name, "frames") and recipe.views.frames != chosen.frames:
             raise InputError(
                 f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
             )
+    refuse_pieces(recipe)
