@@ -118,6 +118,7 @@ def export(
     *,
     onnx: bool = False,
     stream: str | None = None,
+    push: str | None = None,
     json: bool = False,
 ) -> None:
     """Write an encoder as a package to hand on: config.json, model.safetensors and a model card.
@@ -125,12 +126,14 @@ def export(
     Examples:
         halp export runs/small-seed0 my-encoder
         halp export runs/small-seed0 my-encoder --onnx
+        halp export runs/small-seed0 my-encoder --push me/my-encoder
 
     Args:
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
         out: the folder to make.
         onnx: also write model.onnx, checked against torch for several batch sizes.
         stream: which stream of a run.
+        push: also upload it to this repository (OWNER/NAME) of a model hub.
         json: print what was written as JSON.
     """
     from halp.progress import console
@@ -138,7 +141,32 @@ def export(
 
     made = write(encoder, out, stream=stream, onnx=onnx)
     files = sorted(path.name for path in made.iterdir())
+    address = None
+    if push is not None:
+        from halp.use.hub import push as upload
+
+        address = upload(made, push)
     if json:
-        print_json({"written": str(made), "files": files})
+        print_json({"written": str(made), "files": files, "pushed": address})
     else:
         console.print(f"written: [bold]{made}[/] ({', '.join(files)}); next: halp embed {made} SOURCE vectors.csv")
+        if address is not None:
+            console.print(f"pushed: [bold]{address}[/]; others get it with halp pull {push} my-encoder")
+
+
+@app.command
+def pull(repository: Positional[str], out: Positional[Path], *, revision: str | None = None) -> None:
+    """Download an encoder package from a model hub, checked before it takes its name.
+
+    Example: halp pull me/my-encoder my-encoder
+
+    Args:
+        repository: OWNER/NAME on the hub.
+        out: the folder to make.
+        revision: a branch, tag or commit (default: the newest).
+    """
+    from halp.progress import console
+    from halp.use.hub import pull as download
+
+    made = download(repository, out, revision=revision)
+    console.print(f"written: [bold]{made}[/]; next: halp embed {made} SOURCE vectors.csv")
