@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick lint types unit graph bench golden faults fuzz soak sbom clean help
+.PHONY: demo test quick lint types unit graph bench golden faults fuzz soak lock sbom clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -17,6 +17,7 @@ help:
 	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
 	@echo "make fuzz     MINUTES=10: changed files of every format, guided by coverage; what does harm is kept in tests/regressions"
 	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
+	@echo "make lock     WHEELS=FOLDER: requirements.lock from this installation, with the hashes of the package index"
 	@echo "make sbom     packages, licences and fingerprints of this installation"
 	@echo "make lint | types | unit | bench | clean"
 
@@ -70,6 +71,9 @@ fuzz: $(DEV)
 KILLS ?= 1000
 soak: $(DEV)
 	$(BIN)/python -m benchmarks.soak --kills $(KILLS) --json benchmarks/results/soak.json
+
+lock: $(DEV)
+	$(BIN)/python tools/lock.py $(if $(WHEELS),--wheels $(WHEELS)) > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 sbom: $(READY)
 	$(BIN)/python tools/sbom.py --json sbom.json --licences licences.md --hashes hashes.txt
