@@ -88,6 +88,20 @@ def test_lock_of_a_reused_process_number_is_stale(tmp_path: Path) -> None:
         pass
 
 
+def test_lock_of_a_process_that_ended_and_was_not_asked_how_is_stale(tmp_path: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux tells such processes from others")
+    child = os.fork()
+    if child == 0:
+        with locked(tmp_path / "lock", "it"):
+            os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    assert (tmp_path / "lock").exists()
+    with locked(tmp_path / "lock", "it"):
+        pass
+    os.waitpid(child, 0)
+
+
 def test_lock_from_before_a_restart_is_stale(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux tells boots apart")

@@ -212,7 +212,8 @@ def _started(process: int) -> str:
         text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    return text.rpartition(")")[2].split()[19]
+    state, *fields = text.rpartition(")")[2].split()
+    return "ended" if state in "ZX" else fields[18]  # one that ended and was not yet asked how
 
 
 def _place() -> str:

@@ -48,14 +48,16 @@ TOKENS = (
 )
 
 
-def samples(place: str | None = None) -> dict[str, tuple[str, Path]]:
+def samples() -> dict[str, tuple[str, Path]]:
     """A small source of every format by name, with its reader."""
-    made = {}
-    for name, (reader, write) in WRITERS.items():
-        folder = Path(tempfile.mkdtemp(prefix="halp-fuzz-", dir=place))
-        write(folder)
-        made[name] = (reader, folder)
-    return made
+    return {name: (reader, sample(name)) for name, (reader, _) in WRITERS.items()}
+
+
+def sample(name: str, place: str | None = None) -> Path:
+    """A small source of one format in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="halp-fuzz-", dir=place))
+    WRITERS[name][1](folder)
+    return folder
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """What libFuzzer drives: one file of one format, read again and again in one process whose parsers report their coverage.
 
-`python -m fuzz.target SAMPLE FILE COUNTS …` is started by `fuzz.guided`; what follows are arguments of libFuzzer. `COUNTS` is a
-file that holds how many sources gave clips and how many were refused, also after this process was ended.
+`python -m fuzz.target SAMPLE FILE COUNTS PLACE …` is started by `fuzz.guided`; what follows are arguments of libFuzzer. The
+source is written to a folder in `PLACE`. `COUNTS` is a file that holds how many sources gave clips and how many were refused,
+also after this process was ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import atheris
 
 with atheris.instrument_imports(include=["halp.clips", "halp.files"]):
-    from fuzz.samples import MEMORY, files_of, read, samples
+    from fuzz.samples import MEMORY, WRITERS, files_of, read, sample
 
     from halp.clips.readers import list_readers
     from halp.errors import InputError
@@ -37,8 +38,8 @@ def caches() -> list[Any]:
 
 
 def main() -> None:
-    sample, number, counts = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    reader, folder = samples("/dev/shm" if Path("/dev/shm").is_dir() else None)[sample]  # noqa: S108
+    name, number, counts, place = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+    reader, folder = WRITERS[name][0], sample(name, place)
     file, known = files_of(folder)[number], caches()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open(counts, "r+b") as opened:
@@ -56,7 +57,7 @@ def main() -> None:
             tally[1] += 1
         shared[:] = struct.pack("<QQ", *tally)
 
-    atheris.Setup([sys.argv[0], *sys.argv[4:]], read_one)
+    atheris.Setup([sys.argv[0], *sys.argv[5:]], read_one)
     atheris.Fuzz()
 
 

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from halp.clips.store import Store
-from halp.training import open_run
-from halp.training.checkpoint import list_checkpoints
+from halp.training import load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
 # the command with a pause in every step, and each process leaving its number
 SLOW = """
@@ -90,15 +91,137 @@ def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store:
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
 
 
-def lost(pids: Path, rank: int, run: Path, steps: int) -> int:
-    """Kill the first process of a rank once the run has checkpoints; returns its number."""
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline:
-        found = sorted(pids.glob(f"{rank}-*"))
-        saved = list_checkpoints(run / "checkpoints") if run.exists() else []
-        if found and saved and int(saved[-1].name.removeprefix("step-")) >= steps:
-            process = int(found[0].name.partition("-")[2])
+@pytest.mark.slow
+def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    """Launchers of several machines count restarts each for itself: whoever saw others join again counts none."""
+    pretrain(load_recipe("small", tiny), store, tmp_path / "run", until=1, accelerator="cpu", progress=False)
+    port, jobs = str(free_port()), []
+    for rank, restarts in (("0", "0"), ("1", "1")):
+        given = {
+            "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1",
+            "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_RESTART_COUNT": restarts,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "halp", *arguments(store, tmp_path / "run", tiny)]
+        jobs.append(subprocess.Popen(command, env=environment(**given), stderr=subprocess.PIPE, text=True))
+    answers = [job.communicate(timeout=240)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], answers
+    assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
+
+
+class Elastic:
+    """Launchers that restart what they lose, each with some processes of one job, and which processes they started."""
+
+    def __init__(self, folder: Path, store: Store, settings: tuple[str, ...]) -> None:
+        self.folder, self.run, self.pids = folder, folder / "run", folder / "pids"
+        self.pids.mkdir()
+        (folder / "slow.py").write_text(SLOW)
+        self.given = [str(folder / "slow.py"), *arguments(store, self.run, settings)]
+        self.launchers: list[subprocess.Popen[bytes]] = []
+
+    def launch(self, *options: str) -> None:
+        """Start one launcher."""
+        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "3", "--monitor-interval", "0.2"]
+        with open(self.folder / f"errors-{len(self.launchers)}", "wb") as errors:
+            job = subprocess.Popen(
+                [*command, *options, "--", *self.given], env=environment(PIDS=str(self.pids)), stderr=errors
+            )
+        self.launchers.append(job)
+
+    def wait_for_step(self, step: int, processes: int) -> None:
+        """Until so many processes have come and the run has a checkpoint of that step."""
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline:
+            saved = list_checkpoints(self.run / "checkpoints") if self.run.exists() else []
+            if saved and int(saved[-1].name.removeprefix("step-")) >= step and len(self.started()) >= processes:
+                return
+            assert all(job.poll() is None for job in self.launchers), self.said()
+            time.sleep(0.05)
+        raise AssertionError(f"the run does not get on: {self.said()}")
+
+    def started(self) -> list[tuple[int, int]]:
+        """Rank and number of every process so far."""
+        found = [path.name.split("-") for path in sorted(self.pids.iterdir())]
+        return [(int(rank), int(process)) for rank, process in found]
+
+    def said(self) -> str:
+        return " ".join(path.read_text()[-1000:] for path in sorted(self.folder.glob("errors-*")))
+
+    def __enter__(self) -> Elastic:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for job in self.launchers:
+            job.terminate()
+        for job in self.launchers:
+            job.wait(timeout=60)
+
+
+def same_up_to_the_order_of_sums(run: Path, other: Path) -> None:
+    first, second = (newest_checkpoint(path / "checkpoints") for path in (run, other))
+    assert first.state["step"] == second.state["step"]
+    for name, value in first.model.items():
+        torch.testing.assert_close(value, second.model[name], atol=5e-3, rtol=5e-3, msg=name)
+    assert [line["step"] for line in open_run(run).metrics()] == [line["step"] for line in open_run(other).metrics()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], rank: int
+) -> None:
+    settings = (*tiny, "saving.steps=2")
+    pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
+    with Elastic(tmp_path, store, settings) as job:
+        job.launch("--nproc-per-node", "2", "--master-port", str(free_port()))
+        job.wait_for_step(4, processes=2)
+        os.kill(dict(job.started())[rank], signal.SIGKILL)
+        assert job.launchers[0].wait(timeout=150) == 0, job.said()
+        assert len(job.started()) == 4
+    assert open_run(job.run).info["finished"]["processes"] == 2
+    same_up_to_the_order_of_sums(job.run, tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    settings = (*tiny, "saving.steps=2")
+    pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
+    port = free_port()
+    times = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
+    meeting = (
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"127.0.0.1:{port}",
+        "--rdzv-id",
+        "job",
+        "--rdzv-conf",
+        times,
+    )
+    with Elastic(tmp_path, store, settings) as job:
+        job.launch("--nnodes", "1:2", "--nproc-per-node", "1", *meeting)
+        deadline = time.monotonic() + 60
+        while not listening(port):  # the first holds the meeting point, and has to be the one that stays
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        job.launch("--nnodes", "1:2", "--nproc-per-node", "1", *meeting)
+        job.wait_for_step(4, processes=2)
+        lost = job.launchers[1]
+        for process in [*children(lost.pid), lost.pid]:
             os.kill(process, signal.SIGKILL)
-            return process
-        time.sleep(0.05)
-    raise AssertionError("the run does not get on")
+        assert job.launchers[0].wait(timeout=150) == 0, job.said()
+    assert open_run(job.run).info["finished"]["processes"] == 1
+    same_up_to_the_order_of_sums(job.run, tmp_path / "one")
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def children(process: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

@@ -7,7 +7,6 @@ import inspect
 import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.errors import InputError, choose
 from halp.progress import console
+from halp.training.elastic import join_group
 
 STRATEGIES = ("auto", "ddp")
 _BUFFERS = next(  # newer versions of torch have another name for it
@@ -35,11 +35,6 @@ class MixedPrecisionKeepInputs(MixedPrecision):
 
     def convert_input(self, data: Any) -> Any:
         return data
-
-
-def restarted(run: Path) -> bool:
-    """Whether a launcher started this process again after it had lost one, and there is a run to resume."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0") and (run / "run.json").exists()
 
 
 def launch(
@@ -77,6 +72,7 @@ def launch(
         raise InputError(
             f"accelerator '{accelerator}' with {devices} devices and precision '{precision}': {reason}"
         ) from error
+    join_group(fabric, patience)
     fabric.launch()
     return fabric
 

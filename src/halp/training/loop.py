@@ -40,8 +40,9 @@ from halp.training.checkpoint import (
     save_checkpoint,
     scaler_state,
 )
-from halp.training.devices import launch, make_pool, restarted, reuse_memory
+from halp.training.devices import launch, make_pool, reuse_memory
 from halp.training.divergence import dump_step
+from halp.training.elastic import restarted
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
 from halp.training.records import RunRecords, truncate_records, writing
@@ -87,8 +88,8 @@ def pretrain(
     """
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
-    with locked_run(Path(path), trainer.first_rank):
-        trainer.open(resume or restarted(Path(path)), fork)
+    with locked_run(Path(path), trainer.first_rank), explain_lost_process():
+        trainer.open(resume or restarted(Path(path), trainer.fabric), fork)
         trainer.set_up(compile)
         trainer.train(min(recipe.epochs, until or recipe.epochs))
     return trainer.run
@@ -200,7 +201,6 @@ class Trainer:
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
             self.stopping = stack.enter_context(graceful_shutdown())
-            stack.enter_context(explain_lost_process())
             self.records = stack.enter_context(self._open_records())
             total = last_epoch * self.steps
             self.bar = stack.enter_context(
