@@ -114,7 +114,8 @@ def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
 class Elastic:
     """Launchers that restart what they lose, each with some processes of one job, and which processes they started."""
 
-    def __init__(self, folder: Path, store: Store, settings: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, store: Store, settings: tuple[str, ...], alone: str = "0") -> None:
+        self.alone = alone  # whether every start has a store of its own
         self.folder, self.run, self.pids = folder, folder / "run", folder / "pids"
         self.pids.mkdir()
         (folder / "slow.py").write_text(SLOW)
@@ -126,7 +127,9 @@ class Elastic:
         command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "3", "--monitor-interval", "0.2"]
         with open(self.folder / f"errors-{len(self.launchers)}", "wb") as errors:
             job = subprocess.Popen(
-                [*command, *options, "--", *self.given], env=environment(PIDS=str(self.pids)), stderr=errors
+                [*command, *options, "--", *self.given],
+                env=environment(PIDS=str(self.pids), TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone),
+                stderr=errors,
             )
         self.launchers.append(job)
 
@@ -190,25 +193,12 @@ def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
 ) -> None:
     settings = (*tiny, "saving.steps=2")
     pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
-    port = free_port()
-    times = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
-    meeting = (
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        f"127.0.0.1:{port}",
-        "--rdzv-id",
-        "job",
-        "--rdzv-conf",
-        times,
-    )
-    with Elastic(tmp_path, store, settings) as job:
-        job.launch("--nnodes", "1:2", "--nproc-per-node", "1", *meeting)
-        deadline = time.monotonic() + 60
-        while not listening(port):  # the first holds the meeting point, and has to be the one that stays
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        job.launch("--nnodes", "1:2", "--nproc-per-node", "1", *meeting)
+    times = "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=3"
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "job")
+    with Elastic(tmp_path, store, settings, alone="1") as job:
+        for host in ("true", "false"):  # the first holds the meeting point, and is the one that stays
+            conf = ("--rdzv-conf", f"{times},is_host={host}")
+            job.launch("--nnodes", "1:2", "--nproc-per-node", "1", *meeting, *conf)
         job.wait_for_step(4, processes=2)
         lost = job.launchers[1]
         for process in [*children(lost.pid), lost.pid]:
@@ -216,11 +206,6 @@ def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
         assert job.launchers[0].wait(timeout=150) == 0, job.said()
     assert open_run(job.run).info["finished"]["processes"] == 1
     same_up_to_the_order_of_sums(job.run, tmp_path / "one")
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def children(process: int) -> list[int]:
