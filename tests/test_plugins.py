@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+pytestmark = pytest.mark.slow  # real processes
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PLUGIN = str(EXAMPLES / "plugin.py")
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # real processes
+
 TOOL = Path(__file__).parents[1] / "tools" / "sbom.py"
 
 

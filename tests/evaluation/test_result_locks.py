@@ -22,6 +22,8 @@ from halp.training import load_recipe
 from halp.training.run import create_run
 from halp.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow  # real processes
+
 # evaluates raw coordinates into a folder, or caches their features, after a pause while it owns them
 OWNER = """
 import sys, time

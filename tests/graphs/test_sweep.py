@@ -18,6 +18,8 @@ from halp.cli import main
 from halp.graphs.cells import METHODS
 from halp.graphs.table import paired_difference
 
+pytestmark = pytest.mark.slow  # real processes
+
 TINY = ("epochs=2", "width=4", "layers=2", "folds=3", "inner_folds=2", "halp.start_epoch=1", "halp.prototypes=4")
 
 
@@ -48,7 +50,6 @@ def results(folder: Path, out: str) -> tuple[bytes, object]:
     return (home / "graphs.csv").read_bytes(), cells
 
 
-@pytest.mark.slow
 def test_a_sweep_in_parts_or_in_two_processes_equals_one_in_one_go(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,7 +94,6 @@ def test_a_dry_run_counts_what_is_left_and_writes_nothing(folder: Path, capsys: 
     assert json.loads(capsys.readouterr().out)["cells left"] == 9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_stopped_sweep_keeps_its_cells_and_resumes(folder: Path, jobs: str) -> None:
     more = ("--jobs", jobs)

@@ -13,6 +13,8 @@ import torch
 from predictive_recipes import COMMON, RECIPES
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.slow  # real processes
+
 # arguments: folder, rank, number of processes; every method takes four steps with half the batch on each process
 PROGRAM = """
 import sys
@@ -134,7 +136,6 @@ def test_two_processes_have_the_losses_gradients_queues_and_statistics_of_one(tm
     compare_one_and_two_processes(tmp_path, PROGRAM)
 
 
-@pytest.mark.slow
 def test_two_processes_have_the_losses_and_gradients_of_one_in_predictive_methods(tmp_path: Path) -> None:
     settings = {name: [*COMMON, *small] for name, (small, _) in RECIPES.items()}
     found = compare_one_and_two_processes(tmp_path, PREDICTIVE, json.dumps(settings))

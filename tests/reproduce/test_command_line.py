@@ -13,6 +13,8 @@ import pytest
 from halp.clips.store import Store
 from halp.training import load_recipe, pretrain
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 def halp(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from halp.cli import main; main()", *map(str, arguments)]
@@ -45,7 +47,6 @@ def test_a_dry_run_prints_the_plan_of_the_papers_scale(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_table_is_reproduced_from_the_command_line(store: Store, tmp_path: Path) -> None:
     answer = halp(
         "reproduce", "knn", "--data", store.path, "--out", tmp_path, "--set", "epochs=5", "halp.start_epoch=3"
@@ -55,7 +56,6 @@ def test_a_table_is_reproduced_from_the_command_line(store: Store, tmp_path: Pat
     assert "| HaLP |" in text
 
 
-@pytest.mark.slow
 def test_all_protocols_are_evaluated_from_the_command_line(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
     runs = {
         stream: pretrain(

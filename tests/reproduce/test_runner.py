@@ -27,6 +27,8 @@ from halp.training import open_run, pretrain
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -42,7 +44,6 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", list(list_tables()))
 def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
     summary = reproduce_table(table, out=out, scale="tiny", progress=False)
@@ -66,14 +67,12 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
         assert "<svg" in page
 
 
-@pytest.mark.slow
 def test_the_rows_of_a_sweep_are_different_encoders(out: Path) -> None:
     reproduce_table("hardness", out=out, scale="tiny", progress=False)
     runs = [open_run(path) for path in sorted((out / "runs/tiny/synthetic-xsub").glob("*hardness*"))]
     assert len({fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
 
 
-@pytest.mark.slow
 def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
     reproduce_table("knn", out=out, scale="tiny", progress=False)
     files = list(out.glob("runs/**/results/*.json"))

@@ -18,6 +18,8 @@ from halp.errors import InputError
 from halp.training import checkpoint, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
+pytestmark = pytest.mark.slow  # real processes
+
 # A parent that has torch loaded forks a child for every attempt, so that an attempt costs no start-up. `fault n` makes the
 # child kill itself at its n-th file operation; otherwise the parent kills it after a random time.
 KILLER = """
@@ -95,7 +97,6 @@ def test_run_killed_at_every_file_operation_ends_in_the_same_bytes(
     compare(tmp_path, store, settings)
 
 
-@pytest.mark.slow
 def test_fifty_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     settings = (*tiny, "epochs=120", "saving.every=1", "saving.steps=2")
     assert kill(tmp_path, store, "time", 50, settings) == 50

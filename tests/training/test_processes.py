@@ -22,6 +22,8 @@ from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
 from halp.training.devices import launch
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 def test_shares_cover_a_batch_in_order() -> None:
     for total in range(1, 20):
