@@ -14,6 +14,8 @@ import pytest
 
 from halp.clips.store import Store
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 def halp(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from halp.cli import main; main()", *map(str, arguments)]
@@ -175,7 +177,6 @@ def test_missing_arguments_exit_with_two() -> None:
         assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.slow
 def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
     small = (
         "epochs=6",

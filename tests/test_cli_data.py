@@ -13,6 +13,8 @@ from test_cli import halp, refused
 
 from halp.cli import main
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -93,7 +95,6 @@ def test_splits_are_made_by_command(tmp_path: Path) -> None:
     refused(halp("split", store, "--by", "label", "--folds", 9), "too few for 9 folds")
 
 
-@pytest.mark.slow
 def test_a_folder_without_splits_is_learned_from_and_evaluated(tmp_path: Path) -> None:
     for label in ("walk", "run"):
         (tmp_path / "own" / label).mkdir(parents=True)

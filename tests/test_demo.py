@@ -11,6 +11,8 @@ from halp.clips.synthetic import make_synthetic_store
 from halp.demo import MARKER, _clear
 from halp.errors import InputError
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -58,7 +60,6 @@ def test_marked_folders_are_replaced_unless_something_else_stands_there(tmp_path
         _clear(tmp_path / "notes.txt", True)
 
 
-@pytest.mark.slow
 def test_list_of_recipes_says_what_the_recipes_say() -> None:
     from halp.recipe_list import list_recipes, summarise_recipes
     from halp.training import load_recipe

@@ -72,6 +72,7 @@ def test_another_first_axis_and_other_kinds_are_refused() -> None:
 STGCN = ("encoder.name=stgcn", "encoder.output=16", "encoder.stages=1", "encoder.dropout=0.3")
 
 
+@pytest.mark.slow
 def test_a_run_with_dropout_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     settings = [setting for setting in tiny if not setting.startswith("encoder.")]
     chosen = load_recipe("small", (*STGCN, *settings))

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # real processes
+
 ROOT = Path(__file__).parents[1]
 # the plugin is loaded by commands, in tests/test_plugins.py
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "plugin"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_says_something(path: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -43,7 +44,6 @@ def test_readme_and_script_for_own_data_type_the_same_commands() -> None:
     assert len(script) > 10
 
 
-@pytest.mark.slow
 def test_script_for_own_data_goes_from_recordings_to_answers(tmp_path: Path) -> None:
     halp = tmp_path / "bin" / "halp"
     halp.parent.mkdir()

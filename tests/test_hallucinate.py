@@ -313,6 +313,7 @@ def degenerate_scenes(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
 
 @settings(max_examples=250, deadline=None)
 @given(degenerate_scenes(), st.sampled_from(SETTINGS), st.sampled_from(REDUCTIONS), st.integers(0, 1000))
+@pytest.mark.slow
 def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_finite(
     vectors: tuple[Tensor, Tensor, Tensor], how: tuple[str, str, str, str], reduction: str, seed: int
 ) -> None:

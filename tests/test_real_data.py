@@ -42,6 +42,7 @@ def test_differences_are_paired_by_seed_and_averaged_over_sets() -> None:
     assert "| mean of the sets | 40.0 ± 10.0 | 41.0 ± 10.5 | +1.00" in real_data.markdown(SETS, [("HaLP", "MoCo")], "")
 
 
+@pytest.mark.slow
 def test_pooled_training_leaves_out_what_is_tested_on(shared: Path, tmp_path: Path) -> None:
     pooled = real_data.pooled_store(tmp_path)
     for number, split in enumerate(real_data.POOLED):

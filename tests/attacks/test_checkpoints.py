@@ -164,6 +164,7 @@ with locked_run(Path(sys.argv[1]), True):
 """
 
 
+@pytest.mark.slow
 def test_second_process_on_a_run_is_refused_and_changes_nothing(runs: Path, store: Store, tmp_path: Path) -> None:
     shutil.copytree(runs / "stopped", tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}

@@ -233,6 +233,7 @@ def test_streams_are_derived_by_the_encoder_itself(store: Store) -> None:
     assert torch.allclose(bone(clips), joint(derived), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_penalty_of_the_raw_baseline_is_chosen_on_held_out_people(store: Store) -> None:
     from halp.evaluation.protocols.linear import PENALTIES, choose_penalty
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from faults.__main__ import try_faults
 
+pytestmark = pytest.mark.slow  # real processes
+
 SAMPLE = 8
 WRITERS = (
     "a new store",

@@ -23,6 +23,7 @@ def samples(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.slow
 def test_accuracies_equal_those_of_a_plain_grid_search(seed: int, scaled: bool) -> None:
     features, labels = samples(seed=seed)
     plain = []

@@ -89,6 +89,7 @@ def final_files(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
 def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...], method: str) -> None:
     chosen = recipe(method, tiny)
     whole = pretrain(chosen, store, tmp_path / "whole", progress=False)

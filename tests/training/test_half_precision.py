@@ -76,6 +76,7 @@ def test_run_that_a_signal_stops_goes_on_with_the_scale_it_had(
     assert final_files(whole.path) == final_files(tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_killed_half_precision_run_resumes_in_the_same_bytes(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:

@@ -17,6 +17,8 @@ from halp.clips.store import Store
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
+pytestmark = pytest.mark.slow  # real processes
+
 # the command with a pause in every step, and each process leaving its number
 SLOW = """
 import os, sys, time
@@ -58,7 +60,6 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **more}
 
 
-@pytest.mark.slow
 def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     launcher = [
         sys.executable,
@@ -75,7 +76,6 @@ def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store:
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
 
 
-@pytest.mark.slow
 def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     port, jobs = str(free_port()), []
     command = [sys.executable, "-m", "halp", *arguments(store, tmp_path / "run", (*tiny, "epochs=1")), "--devices", "2"]
@@ -91,7 +91,6 @@ def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store:
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
 
 
-@pytest.mark.slow
 def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
@@ -170,7 +169,6 @@ def same_up_to_the_order_of_sums(run: Path, other: Path) -> None:
     assert [line["step"] for line in open_run(run).metrics()] == [line["step"] for line in open_run(other).metrics()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], rank: int
@@ -187,7 +185,6 @@ def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
     same_up_to_the_order_of_sums(job.run, tmp_path / "one")
 
 
-@pytest.mark.slow
 def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:

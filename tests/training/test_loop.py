@@ -70,6 +70,7 @@ def test_resumed_run_equals_uninterrupted_run(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, 3), (signal.SIGKILL, -9)])
+@pytest.mark.slow
 def test_run_that_a_signal_ends_in_the_middle_of_an_epoch_resumes_exactly(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], number: signal.Signals, code: int
 ) -> None:

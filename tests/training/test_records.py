@@ -164,6 +164,7 @@ def test_unknown_and_missing_loggers_are_refused(
         pretrain(load_recipe("small", tiny), store, tmp_path / "b", loggers=["tensorboard"], progress=False)
 
 
+@pytest.mark.slow
 def test_profile_says_where_the_step_goes_and_leaves_no_run(
     tmp_path: Path,
     store: Store,

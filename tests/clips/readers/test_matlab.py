@@ -86,6 +86,7 @@ def test_real_clips_have_the_bits_that_scipy_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_first_256_bytes_gives_clips_or_one_sentence(packed: bool, tmp_path: Path) -> None:
     path = write_utdmhad(tmp_path, joints=body(3), packed=packed)
     whole = path.read_bytes()
