@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -144,6 +146,18 @@ def _trained(recipe: Recipe, store: Store, path: Path) -> Run:
     return pretrain(recipe, store, path, resume=resume, accelerator="cpu", progress=False)
 
 
+def _end_with_parent() -> None:
+    """Let a worker end when the command is gone: it would wait for work for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _make(cells: Cells, name: str, seed: int) -> tuple[str, int]:
     torch.set_num_threads(1)
     cells.make(name, seed)
@@ -251,15 +265,20 @@ def main(arguments: Sequence[str]) -> int:
             budgeted(name, options.epochs, 0)  # refuses what is unknown before anything is trained
         prepared_store(DATA_SET, options.out / "stores")
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+        with ProcessPoolExecutor(options.jobs, context, _end_with_parent) as pool:
             if options.cost:
                 for name, seconds in zip(options.only, pool.map(_cost, [cells] * len(options.only), options.only)):
                     print(f"{name}: {seconds / 60:.1f} min per seed", flush=True)
                 return 0
             wanted = [] if options.table else [(name, seed) for seed in options.seeds for name in options.only]
-            for number, job in enumerate([pool.submit(_make, cells, *cell) for cell in wanted], start=1):
-                name, seed = job.result()
-                said.print(f"{number} of {len(wanted)}: {name}, seed {seed}: {json.dumps(cells.found(name, seed))}")
+            jobs = [pool.submit(_make, cells, *cell) for cell in wanted]
+            try:
+                for number, job in enumerate(jobs, start=1):
+                    name, seed = job.result()
+                    said.print(f"{number} of {len(wanted)}: {name}, seed {seed}: {json.dumps(cells.found(name, seed))}")
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # cells that have not begun would be trained first
+                raise
         print(write(cells, options.seeds, command))
     except InputError as error:
         said.print(str(error))
