@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -22,7 +21,7 @@ from halp.clips.windows import Cutting
 from halp.encoders.packaged import CARD, CONFIG, WEIGHTS, PackagedEncoder, load_package, write_package
 from halp.errors import InputError
 from halp.files import read_json, sha256, write_json, write_text
-from halp.tensor_files import save_tensors
+from halp.tensor_files import save_arrays
 from halp.use.classifier import Classifier
 from halp.use.export import model_card
 from halp.use.heads import Candidate, Head
@@ -53,10 +52,7 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
         with building(path) as partial:
             (partial / "encoder").mkdir()
             write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
-            save_tensors(
-                {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
-                partial / WEIGHTS,
-            )
+            save_arrays(tensors, partial / WEIGHTS)
             write_json(partial / CONFIG, _describe(model, sha256(partial / WEIGHTS)))
             write_text(partial / CARD, _card(model, path.name))
     except (OSError, SafetensorError) as error:
