@@ -45,7 +45,7 @@ METHODS = {
     "skeletonbt": ("small-skeletonbt", "barlow.width=16", 'streams=["joint", "motion"]'),
     "skeletonbt-halp": ("small-skeletonbt-halp", "barlow.width=16"),
     "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),
-    "hiclr": ("small-hiclr", "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"),
+    "hiclr": ("small-hiclr", "encoder.output=8", "encoder.stages=1", "views.frames=6", "hiclr.mining_epoch=1"),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
 }
 
