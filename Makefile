@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick lint types unit graph bench golden faults fuzz soak lock sbom clean help
+.PHONY: demo test quick lint types unit graph bench golden faults attacks fuzz soak lock sbom clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -15,6 +15,7 @@ help:
 	@echo "make graph    which package imports from which"
 	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
 	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
+	@echo "make attacks  hostile files of the tests: how many were tried, and the most memory per byte"
 	@echo "make fuzz     MINUTES=10: changed files of every format, guided by coverage; what does harm is kept in tests/regressions"
 	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
 	@echo "make lock     WHEELS=FOLDER: requirements.lock from this installation, with the hashes of the package index"
@@ -62,6 +63,9 @@ bench: $(DEV)
 
 faults: $(DEV)
 	cd tests && ../$(BIN)/python -m faults --json ../benchmarks/results/faults.json
+
+attacks: $(DEV)
+	cd tests && ../$(BIN)/python -m attacks --json ../benchmarks/results/attacks.json
 
 MINUTES ?= 10
 fuzz: $(DEV)

@@ -36,12 +36,11 @@ def restarted(run: Path, fabric: Fabric) -> bool:
 
 def join_group(fabric: Fabric, patience: float) -> None:
     """Make the process group of this start where torchrun's store is that of all starts; elsewhere Fabric makes it."""
-    given = os.environ
-    world = int(given.get("WORLD_SIZE", 1))
-    if given.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or world == 1 or distributed.is_initialized():
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or world == 1 or distributed.is_initialized():
         return
-    rank, timeout = int(given["RANK"]), timedelta(seconds=patience)
-    address = given["MASTER_ADDR"], int(given["MASTER_PORT"])
+    rank, timeout = int(os.environ["RANK"]), timedelta(seconds=patience)
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         store = meet(distributed.TCPStore(*address, world, False, timeout), rank, world, patience)
     except RuntimeError as error:
