@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,17 @@ def test_a_store_of_another_normalisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="prepare the store with those steps"):
         list(read_clips(store.path, normalise=("scale",)))
     assert len(list(read_clips(store, normalise=("centre",)))) == len(store)
+
+
+@pytest.mark.parametrize("cutting", [Cutting(), Cutting(1, 0.5, 30)], ids=["clips", "windows"])
+def test_steps_that_a_store_has_not_been_through_are_applied(tmp_path: Path, cutting: Cutting) -> None:
+    write_recording(tmp_path / "own")
+    prepare("auto", tmp_path / "own", tmp_path / "part", fps=30, normalisation=("centre",), progress=False)
+    files = list(read_clips(tmp_path / "own", cutting=replace(cutting, fps=30), normalise=("centre", "scale")))
+    kept = list(read_clips(tmp_path / "part", cutting=cutting, normalise=("centre", "scale")))
+    assert len(files) == len(kept) > 0
+    for one, other in zip(files, kept):
+        np.testing.assert_allclose(one.frames, other.frames, atol=1e-6)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from halp.clips.clip import Clip, present
 from halp.clips.ingest.pipeline import Pipeline
 from halp.clips.normalise import check_steps, keep_most_moving
+from halp.clips.normalise import normalise as apply_steps
 from halp.clips.readers import Dropped, Item, get_reader, sniff_reader, with_options
 from halp.clips.store import Store, open_store
 from halp.clips.topology_file import find_topology
@@ -112,12 +113,8 @@ def nothing_usable(source: Path, dropped: Sequence[Dropped]) -> InputError:
 def _from_store(
     store: Store, cutting: Cutting, steps: tuple[str, ...] | None, target: Topology | None, persons: int | None
 ) -> Iterator[Clip]:
-    """Clips of a store, which carry its normalisation; it has to be the one that is asked for."""
-    if steps is not None and list(steps) != store.normalisation:
-        raise InputError(
-            f"store '{store.path}' was normalised by {', '.join(store.normalisation) or 'no step'}, the encoder was trained "
-            f"on clips normalised by {', '.join(steps) or 'no step'}; prepare the store with those steps"
-        )
+    """Clips of a store, which carry its normalisation; further steps that are asked for are applied to what is cut."""
+    missing = () if steps is None else _missing_steps(store, steps)
     known = spans(store, cutting.fps)
     own = ("name", "length", "label", "subject", "camera", "recording", "start", "end", "fps")
     more = {name: values for name, values in store.columns.items() if name not in own}
@@ -147,4 +144,16 @@ def _from_store(
             whole = cutting.window is None
             seconds = len(window.frames) / window.fps if window.fps > 0 else float(len(window.frames))
             end = float(known.end[index]) if whole else window.start + seconds
-            yield replace(window, extra={**window.extra, "end": end})
+            frames = apply_steps(window.frames, target or store.topology, missing, window.fps)
+            yield replace(window, frames=frames, extra={**window.extra, "end": end})
+
+
+def _missing_steps(store: Store, steps: tuple[str, ...]) -> tuple[str, ...]:
+    """Steps that are asked for and that a store has not been through; those it has been through have to come first."""
+    done = len(store.normalisation)
+    if list(steps[:done]) != store.normalisation:
+        raise InputError(
+            f"store '{store.path}' was normalised by {', '.join(store.normalisation) or 'no step'}, the encoder was trained "
+            f"on clips normalised by {', '.join(steps) or 'no step'}; prepare the store with those steps"
+        )
+    return steps[done:]
