@@ -104,6 +104,7 @@ def test_changed_checkpoint_is_named_and_the_one_before_taken(
     assert final_files(tmp_path / "stopped") == final_files(runs / "whole")
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_state_and_manifest_is_noticed(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "stopped", tmp_path / "run")
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]

@@ -91,6 +91,7 @@ def mutations(data: Any, generator: random.Random, number: int) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["store.json", "index.json", "manifest.json"])
 @pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.slow
 def test_every_changed_field_gives_a_store_or_one_sentence(
     name: str, sealed: bool, whole: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def forge(path: Path) -> None:
         return
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_frames_header_and_of_the_small_files_is_refused(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(whole, path)

@@ -25,6 +25,7 @@ def recipe(name: str, *more: str) -> Recipe:
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_run_resumes_exactly_and_forks(name: str, tmp_path: Path, store: Store) -> None:
     settings = recipe(name, "saving.steps=2")
     whole = pretrain(settings, store, tmp_path / "whole", progress=False)
@@ -42,6 +43,7 @@ def test_run_resumes_exactly_and_forks(name: str, tmp_path: Path, store: Store) 
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_run_by_the_command_is_evaluated_reported_and_exported(
     name: str, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

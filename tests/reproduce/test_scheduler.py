@@ -44,6 +44,7 @@ def test_published_figures_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("scale", list(SCALES))
+@pytest.mark.slow
 def test_every_row_has_a_valid_recipe_at_every_scale(scale: str) -> None:
     for name, table in list_tables().items():
         for row in table.all_rows():

@@ -58,6 +58,7 @@ def test_run_folder_explains_itself(tmp_path: Path, store: Store, tiny: tuple[st
 @pytest.mark.parametrize(
     "more", [(), ('streams=["joint", "motion", "bone"]',), ("contrast.queue=0", "halp.source=batch")]
 )
+@pytest.mark.slow
 def test_resumed_run_equals_uninterrupted_run(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], more: tuple[str, ...]
 ) -> None:

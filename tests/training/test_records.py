@@ -144,6 +144,7 @@ def test_tensorboard_holds_the_metrics(tmp_path: Path, store: Store, tiny: tuple
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
+@pytest.mark.slow
 def test_weights_and_biases_work_offline(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from halp.encoders import has_setting
+from halp.config import parse_value
+from halp.encoders import EncoderSettings
 from halp.errors import InputError, choose
 from halp.recipe_list import list_recipes
 from halp.reproduce.table_registry import TableColumn, TableRow
@@ -95,11 +96,17 @@ class Scale:
 
 
 def _concerns(text: str, recipe: Recipe) -> bool:
-    """Whether a setting of a scale is about something that the recipe has: its encoder, or one of its terms."""
+    """Whether a setting of a scale is about something that the recipe has: its encoder, which has to take it, or a term."""
     section, dot, name = text.partition("=")[0].partition(".")
     if not dot:
         return True
-    return has_setting(recipe.encoder.name, name) if section == "encoder" else hasattr(recipe, section)
+    if section != "encoder":
+        return hasattr(recipe, section)
+    try:
+        EncoderSettings(**{**recipe.encoder.to_plain(), name: parse_value(text.partition("=")[2])})
+    except InputError:
+        return False
+    return True
 
 
 def timed(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -104,6 +104,7 @@ def test_every_flipped_bit_of_the_first_256_bytes_gives_clips_or_one_sentence(pa
     assert sentences > 200  # compressed content has checks everywhere, the text of the header none
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_gives_one_sentence(tmp_path: Path) -> None:
     for packed in (False, True):
         path = write_utdmhad(tmp_path, joints=body(1), packed=packed)
