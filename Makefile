@@ -70,7 +70,7 @@ attacks: $(DEV)
 MINUTES ?= 10
 fuzz: $(DEV)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt atheris || echo "atheris cannot be installed: files are changed blindly"
-	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES)
+	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES) --json ../benchmarks/results/fuzz.json
 
 KILLS ?= 1000
 soak: $(DEV)

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=1, help="how often every format has its turn")
+    parser.add_argument("--formats", nargs="*", default=(), help="only these (default: all, those on record last)")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--blind", action="store_true", help="do not use coverage")
     parser.add_argument("--corpus", type=Path, help="where what was found interesting is kept for the next time")
@@ -39,8 +41,10 @@ def main() -> int:
     guided = available() and not chosen.blind
     formats: dict[str, Any] = {
         name: GuidedFuzz(name, reader, folder, place) if guided else BlindFuzz(name, reader, folder, chance)
-        for name, (reader, folder) in sources.items()
+        for name, (reader, folder) in sorted(sources.items(), key=lambda item: files_on(chosen.json, item[0]))
+        if name in chosen.formats or not chosen.formats
     }
+    recorded: dict[str, Counter[str]] = {}
     end, turns = time.monotonic() + 60 * chosen.minutes, chosen.rounds * len(formats)
     for turn in range(turns):
         one = formats[list(formats)[turn % len(formats)]]
@@ -49,7 +53,9 @@ def main() -> int:
             sys.stdout.write(f"{one.sample}: {sum(one.counts.values())} files, {dict(one.counts)}\n")
             sys.stdout.flush()
         if chosen.json:
-            record(chosen.json, one, guided)
+            seen = recorded.setdefault(one.sample, Counter())
+            record(chosen.json, one, one.counts - seen, guided)
+            recorded[one.sample] = one.counts.copy()
     for _, folder in sources.values():
         shutil.rmtree(folder, ignore_errors=True)
     if not chosen.corpus:
@@ -60,13 +66,23 @@ def main() -> int:
     return int(bool(bad))
 
 
-def record(path: Path, one: Any, guided: bool) -> None:
+def load_record(path: Path | None) -> dict[str, Any]:
+    """What was counted before."""
+    there = path is not None and path.exists()
+    return json.loads(path.read_text()) if path and there else {"command": "make fuzz", "files": 0, "formats": {}}
+
+
+def files_on(path: Path | None, sample: str) -> int:
+    """How many files of a format are on record."""
+    return int(load_record(path)["formats"].get(sample, {}).get("files", 0))
+
+
+def record(path: Path, one: Any, new: Counter[str], guided: bool) -> None:
     """Add what was counted since the last time to the record of a format."""
-    data = json.loads(path.read_text()) if path.exists() else {"command": "make fuzz", "files": 0, "formats": {}}
+    data = load_record(path)
     row = data["formats"].setdefault(one.sample, {"files": 0, "clips": 0, "refused": 0, "bad": 0, "unconfirmed": 0})
-    for kind, number in one.counts.items():
+    for kind, number in new.items():
         row[kind] += number
-    one.counts.clear()
     row["files"] = row["clips"] + row["refused"] + row["bad"] + row["unconfirmed"]
     if guided:
         row["covered"] = max(row.get("covered", 0), one.covered)
