@@ -97,9 +97,9 @@ def test_run_killed_at_every_file_operation_ends_in_the_same_bytes(
     compare(tmp_path, store, settings)
 
 
-def test_fifty_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_twenty_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
     settings = (*tiny, "epochs=120", "saving.every=1", "saving.steps=2")
-    assert kill(tmp_path, store, "time", 50, settings) == 50
+    assert kill(tmp_path, store, "time", 20, settings) == 20
     compare(tmp_path, store, settings)
 
 

@@ -54,13 +54,14 @@ def _talking(repository: str) -> Iterator[Any]:
         raise InputError(f"'{repository}' is not the name of a repository; write OWNER/NAME")
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError:
         raise InputError("a model hub needs huggingface_hub; install it with `pip install 'halp[hub]'`") from None
     hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         yield hub
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # of the hub's library, and of whichever library it speaks HTTP with
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"'{repository}' on {hub.endpoint}: {words[0][:200]}; check the name, the network and your rights (HF_TOKEN)"

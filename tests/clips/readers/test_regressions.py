@@ -13,6 +13,7 @@ from fuzz.samples import REGRESSIONS, read_in_child, samples
 KEPT = sorted(folder for reader in REGRESSIONS.glob("*") if reader.is_dir() for folder in reader.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", KEPT, ids=[folder.name for folder in KEPT])
 def test_file_that_once_did_harm_is_read_or_refused(folder: Path) -> None:
     assert read_in_child(folder.parent.name, folder)[0] in ("clips", "refused")

@@ -29,7 +29,8 @@ from halp.errors import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _LARGEST_FILE = 2048 * MIB
-_SECONDS = 60.0
+# a damaged file can keep the library busy without end; a sound one is read at hundreds of MB per second
+_SECONDS, _BYTES_PER_SECOND = 10.0, 4e6
 _CHILD = Path(__file__).with_name("hdf5_child.py")
 
 
@@ -112,7 +113,8 @@ class _Process:
 
     def ask(self, path: Path, patterns: Sequence[str]) -> _Reply:
         request = json.dumps({"path": str(path.resolve()), "patterns": list(patterns)}).encode() + b"\n"
-        end = time.monotonic() + _SECONDS
+        patience = _SECONDS + path.stat().st_size / _BYTES_PER_SECOND
+        end = time.monotonic() + patience
         try:
             assert self.child.stdin is not None  # noqa: S101  opened as a pipe above
             self.child.stdin.write(request)
@@ -125,7 +127,7 @@ class _Process:
             raise problem(path, "", "the HDF5 library broke down over it", "fetch or write it again") from None
         except TimeoutError:
             self.stop()
-            what = f"the HDF5 library was not done with it after {_SECONDS:g} s"
+            what = f"the HDF5 library was not done with it after {patience:.0f} s"
             raise problem(path, "", what, "fetch or write it again") from None
 
     def _line(self, end: float) -> tuple[dict[str, Any], bytes]:
