@@ -18,6 +18,7 @@ from torch import distributed
 
 from halp.distributed import any_rank
 from halp.errors import LostProcess
+from halp.training.run_folder import RunFolder
 
 _MEETING = "halp/meeting"
 _PAUSE = 0.02
@@ -30,7 +31,7 @@ def restarted(run: Path, fabric: Fabric) -> bool:
     looks later may find the run that the first one has just begun: so one count is enough, and the first process alone looks.
     """
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")
-    there = fabric.is_global_zero and (run / "run.json").exists()
+    there = fabric.is_global_zero and RunFolder(run).holds_run()
     return any_rank(again, fabric.device) and any_rank(there, fabric.device)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from halp.errors import InputError
 from halp.files import read_json, sha256, write_json
+from halp.training.run_folder import RunFolder
 
 FORMAT = 2
 MANIFEST, STATE = "manifest.json", "state.json"
@@ -34,11 +35,12 @@ class Identity:
 
 def identity_of(run: Path) -> Identity:
     """The identity of the run in a folder: its number, the fingerprint of its recipe file and of its store."""
-    if not (run / "run.json").exists():
+    folder = RunFolder(run)
+    if not folder.holds_run():
         return Identity()
-    info = read_json(run / "run.json")
+    info = read_json(folder.info_file)
     data = info.get("data") if isinstance(info, dict) else None
-    recipe = sha256(run / "recipe.toml") if (run / "recipe.toml").exists() else None
+    recipe = sha256(folder.recipe_file) if folder.recipe_file.exists() else None
     return Identity(_text(info, "id"), recipe, _text(data, "hash"))
 
 

@@ -19,11 +19,11 @@ from halp.methods.base import StepOutput, embedding_std
 from halp.progress import console
 from halp.training.loggers import Logger, open_logger
 from halp.training.run import Run, peak_memory, read_lines
+from halp.training.run_folder import RunFolder
 
 COLLAPSED = (
     0.05  # share of the standard deviation of evenly distributed directions below which embeddings have collapsed
 )
-RECORDS = ("metrics.jsonl", "online.jsonl")
 
 
 @contextmanager
@@ -50,7 +50,7 @@ class RunRecords:
     def __enter__(self) -> RunRecords:
         if self.active:
             with writing(self.run):
-                self._file = open(self.run.path / RECORDS[0], "a", encoding="utf-8")
+                self._file = open(self.run.metrics_file, "a", encoding="utf-8")
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class RunRecords:
         """Note what an evaluation in between found."""
         if self.active and metrics:
             line = {"step": step, "epoch": epoch, **metrics}
-            with writing(self.run), open(self.run.path / RECORDS[1], "a", encoding="utf-8") as file:
+            with writing(self.run), open(self.run.online_file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             for logger in self._loggers:
                 logger.log_metrics(line, step)
@@ -93,7 +93,7 @@ class RunRecords:
             return
         seconds = max(time.monotonic() - began, 1e-9)
         line = {"epoch": epoch, "seconds": round(seconds, 3), "clips_per_second": round(clips / seconds, 1)}
-        with writing(self.run), open(self.run.path / "timing.jsonl", "a", encoding="utf-8") as file:
+        with writing(self.run), open(self.run.timing_file, "a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "peak_memory": peak_memory()}) + "\n")
 
     def flush(self) -> None:
@@ -118,7 +118,8 @@ class RunRecords:
 
 def truncate_records(path: Path, step: int) -> None:
     """Drop the records of steps that a resumed run will compute again."""
-    for name in RECORDS:
-        if (path / name).exists():
-            lines = [line for line in read_lines(path / name) if line["step"] <= step]
-            write_text(path / name, "".join(json.dumps(line) + "\n" for line in lines))
+    folder = RunFolder(path)
+    for file in (folder.metrics_file, folder.online_file):
+        if file.exists():
+            lines = [line for line in read_lines(file) if line["step"] <= step]
+            write_text(file, "".join(json.dumps(line) + "\n" for line in lines))

@@ -119,7 +119,7 @@ def build_method(recipe: Recipe, topology: Topology, persons: int) -> Method:
 
 def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
     """Make a new run folder that records `more` as well; one that holds a run already is refused."""
-    if (path / "run.json").exists():
+    if RunFolder(path).holds_run():
         raise InputError(
             f"'{path}' holds a run already; continue it with --resume, or choose another folder with --run"
         )
@@ -149,8 +149,8 @@ def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
     """Write what a run folder begins with: `run.json` last, since its presence makes the folder a run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "recipe.toml", recipe.to_toml())
-        write_json(path / "run.json", info)
+        write_text(RunFolder(path).recipe_file, recipe.to_toml())
+        write_json(RunFolder(path).info_file, info)
     except OSError as error:
         raise InputError(f"the run folder '{path}' cannot be written ({error}); choose another with --run") from error
     return Run(path, recipe, info)
@@ -202,8 +202,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path)
     if (path / "state.json").exists():
         return load_checkpoint(path)
-    if list_checkpoints(path / "checkpoints"):
-        return newest_checkpoint(path / "checkpoints")
+    checkpoints = RunFolder(path).checkpoints
+    if list_checkpoints(checkpoints):
+        return newest_checkpoint(checkpoints)
     raise InputError(f"'{path}' is neither a run with checkpoints nor a checkpoint")
 
 
