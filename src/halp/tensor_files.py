@@ -27,9 +27,9 @@ def save_arrays(arrays: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
 
 
 def _finish(path: Path) -> None:
+    # safetensors makes files for their owner alone; a colleague of the same group is to read a run as well
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
     with open(path, "rb") as file:
-        # safetensors makes files for their owner alone; a colleague of the same group is to read a run as well
-        mask = os.umask(0)
-        os.umask(mask)
-        os.fchmod(file.fileno(), 0o666 & ~mask)
         os.fsync(file.fileno())

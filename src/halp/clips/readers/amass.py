@@ -6,12 +6,11 @@ without stored joints is refused with the way to get them.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import ClassVar
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.archives import load_npz
+from halp.clips.readers.archives import load_npz, member_names
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
 from halp.clips.source_files import find_files
 from halp.clips.text_files import as_floats, problem
@@ -29,7 +28,7 @@ class AmassReader(PoseFileReader):
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
 
     def looks_right(self, path: Path) -> bool:
-        names = _names(path)
+        names = member_names(path)
         return bool(names & {"poses", "pose_body", "root_orient"}) and bool(names & {"trans", "betas"})
 
     def files(self, path: Path) -> list[Path]:
@@ -38,7 +37,7 @@ class AmassReader(PoseFileReader):
         return [file for file in found if file.stem not in ("shape", "neutral_stagei")] or found
 
     def load(self, path: Path) -> Poses:
-        names = _names(path)
+        names = member_names(path)
         name = next((name for name in _JOINTS if name in names), None)
         if name is None and names:
             what = "it stores parameters of a body model (poses, trans, betas) and no joints"
@@ -64,15 +63,6 @@ class AmassReader(PoseFileReader):
         )
         frames = turned(as_floats(joints[:, : len(SMPL)]), Z_UP)
         return Poses(SMPL.joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0, topology=SMPL)
-
-
-def _names(path: Path) -> set[str]:
-    """Names of the arrays in a file; empty where it is not an archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-        return set()
 
 
 register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))

@@ -54,6 +54,20 @@ def expansion_limit(packed: int) -> int:
     return int(chosen) if chosen.isdecimal() else min(_ALLOWANCE + _RATIO * packed, _LARGEST)
 
 
+def member_names(path: Path) -> frozenset[str]:
+    """Names of the arrays in an `.npz` file, for sniffing; empty where it is not an archive that can be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        ValueError,
+        NotImplementedError,
+    ):  # the last: a way of packing it does not know
+        return frozenset()
+
+
 def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of an `.npz` file; nothing is unpickled, and nothing is read beyond the limit."""
     try:

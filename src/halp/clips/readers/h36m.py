@@ -19,7 +19,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import expansion_limit
+from halp.clips.readers.archives import expansion_limit, member_names
 from halp.clips.readers.pose_files import Z_UP, turned
 from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Split
@@ -107,12 +107,8 @@ def _class(action: str) -> str:
 
 def _member(path: Path) -> str | None:
     """Which of the two arrays a file has; None where it is something else."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-        return None
-    return next((key for key in _KEYS if f"{key}.npy" in names), None)
+    names = member_names(path)
+    return next((key for key in _KEYS if key in names), None)
 
 
 def _only(path: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import load_npz
+from halp.clips.readers.archives import load_npz, member_names
 from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
@@ -41,10 +40,7 @@ class InterchangeReader:
 
     def sniff(self, path: Path) -> bool:
         found = first_file(path, ".npz")
-        try:
-            return found is not None and {"joints.npy", "offsets.npy"} <= set(zipfile.ZipFile(found).namelist())
-        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-            return False
+        return found is not None and {"joints", "offsets"} <= member_names(found)
 
     def info(self, path: Path) -> Info:
         file = _only_file(path)
