@@ -80,7 +80,7 @@ def test_a_hub_that_does_not_answer_is_said_in_a_sentence(hub: Hub, package: Pat
 
 @pytest.mark.slow
 def test_the_commands_push_and_pull(hub: Hub, package: Path, tmp_path: Path) -> None:
-    pushed = halp_command("export", package, tmp_path / "copy", "--push", "me/small")
+    pushed = halp_command("push", package, "me/small")
     assert pushed.returncode == 0, pushed.stderr
     pulled = halp_command("pull", "me/small", tmp_path / "back")
     assert pulled.returncode == 0, pulled.stderr

@@ -6,6 +6,7 @@ ENCODER is a run folder, an exported package or the name of an encoder that come
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -118,7 +119,6 @@ def export(
     *,
     onnx: bool = False,
     stream: str | None = None,
-    push: str | None = None,
     json: bool = False,
 ) -> None:
     """Write an encoder as a package to hand on: config.json, model.safetensors and a model card.
@@ -126,14 +126,12 @@ def export(
     Examples:
         halp export runs/small-seed0 my-encoder
         halp export runs/small-seed0 my-encoder --onnx
-        halp export runs/small-seed0 my-encoder --push me/my-encoder
 
     Args:
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
         out: the folder to make.
         onnx: also write model.onnx, checked against torch for several batch sizes.
         stream: which stream of a run.
-        push: also upload it to this repository (OWNER/NAME) of a model hub.
         json: print what was written as JSON.
     """
     from halp.progress import console
@@ -141,17 +139,30 @@ def export(
 
     made = write(encoder, out, stream=stream, onnx=onnx)
     files = sorted(path.name for path in made.iterdir())
-    address = None
-    if push is not None:
-        from halp.use.hub import push as upload
-
-        address = upload(made, push)
     if json:
-        print_json({"written": str(made), "files": files, "pushed": address})
+        print_json({"written": str(made), "files": files})
     else:
-        console.print(f"written: [bold]{made}[/] ({', '.join(files)}); next: halp embed {made} SOURCE vectors.csv")
-        if address is not None:
-            console.print(f"pushed: [bold]{address}[/]; others get it with halp pull {push} my-encoder")
+        console.print(
+            f"written: [bold]{made}[/] ({', '.join(files)}); next: halp embed {quote(str(made))} SOURCE vectors.csv"
+        )
+
+
+@app.command
+def push(package: Positional[Path], repository: Positional[str], *, private: bool = False) -> None:
+    """Upload an encoder package to a model hub.
+
+    Example: halp push my-encoder me/my-encoder
+
+    Args:
+        package: a folder that `halp export` made.
+        repository: OWNER/NAME on the hub, made where it does not exist.
+        private: make it visible to you alone, where it is new.
+    """
+    from halp.progress import console
+    from halp.use.hub import push as upload
+
+    address = upload(package, repository, private=private)
+    console.print(f"pushed: [bold]{address}[/]; others get it with halp pull {repository} {quote(package.name)}")
 
 
 @app.command
@@ -169,4 +180,4 @@ def pull(repository: Positional[str], out: Positional[Path], *, revision: str | 
     from halp.use.hub import pull as download
 
     made = download(repository, out, revision=revision)
-    console.print(f"written: [bold]{made}[/]; next: halp embed {made} SOURCE vectors.csv")
+    console.print(f"written: [bold]{made}[/]; next: halp embed {quote(str(made))} SOURCE vectors.csv")
