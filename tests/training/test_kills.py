@@ -21,11 +21,13 @@ from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 pytestmark = pytest.mark.slow  # real processes
 
 # A parent that has torch loaded forks a child for every attempt, so that an attempt costs no start-up. `fault n` makes the
-# child kill itself at its n-th file operation; otherwise the parent kills it after a random time.
+# child kill itself at its n-th file operation; otherwise the parent kills it after a random time, within which the child
+# makes 20 steps at most: on no machine is it fast enough to end before it is killed.
 KILLER = """
 import os, random, shutil, signal, sys, time
 from pathlib import Path
 import torch
+from halp.augment import ViewMaker
 from halp.clips.store import open_store
 from halp.training import load_recipe, pretrain
 torch.set_num_threads(1)
@@ -49,11 +51,22 @@ def train(fault):
         os.replace, os.fsync, shutil.rmtree = deadly(os.replace), deadly(os.fsync), deadly(shutil.rmtree)
     pretrain(recipe, open_store(store_path), run, resume=(run / "run.json").exists(), accelerator="cpu", progress=False)
 
+def pause_after(steps):
+    left, make = [steps], ViewMaker.make
+    def bounded(*given):
+        left[0] -= 1
+        if left[0] < 0:
+            time.sleep(60)
+        return make(*given)
+    ViewMaker.make = bounded
+
 def attempt(fault=0, patience=None):
     child = os.fork()
     if child == 0:
         code = 1
         try:
+            if patience is not None:
+                pause_after(20)
             train(fault)
             code = 0
         finally:
