@@ -40,6 +40,7 @@ DESCRIPTION = (
     "methods, augmentations, protocols and readers of your own (see examples/plugin.py)."
 )
 CLASSIFY = "Classes from a handful of labels."
+LISTS = {"formats": data.formats, "recipes": start.recipes}  # as they stand they need no parser, and answer at once
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [OTHER_SPELLINGS.get(argument, argument) for argument in arguments]
     try:
         arguments = _load_plugins(arguments)
+        if len(arguments) == 1 and arguments[0] in LISTS:
+            return LISTS[arguments[0]]()
         nested = arguments[:1] == ["classify"]
         (classify.classify_app if nested else app).cli(
             prog="halp classify" if nested else "halp",
