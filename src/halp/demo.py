@@ -1,4 +1,4 @@
-"""The demonstration: synthetic people, MoCo and HaLP from the same warm-up, one table and one report, in five minutes."""
+"""The demonstration: synthetic people, MoCo and HaLP from the same warm-up, one table and one report, in two minutes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run_demo(
     runs = {"MoCo": open_run(folder / "moco"), "HaLP": with_positives}
     rows += [_row(name, run.encoder(), store, split, seed, run) for name, run in runs.items()]
 
-    report = Report("HaLP in five minutes", f"{len(store)} clips of synthetic people, {actions} actions, split {split}")
+    report = Report("HaLP in two minutes", f"{len(store)} clips of synthetic people, {actions} actions, split {split}")
     add_accuracies(report, rows)
     add_curves(report, runs)
     add_prototypes(report, runs["HaLP"], store)

@@ -19,6 +19,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[tuple[str, str], bytes] = {}
+        self.asked: list[tuple[str, str]] = []  # how, and for which file
 
     @property
     def address(self) -> str:
@@ -44,6 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         place = self.path.split("?")[0].strip("/").split("/")
         if len(place) != 5 or place[2] != "resolve":
             return self._answer({"error": "nothing here"}, 404)
+        self.server.asked.append((self.command, place[4]))
         content = self.server.files.get(("/".join(place[:2]), place[4]))
         if content is None:
             return self._answer({"error": "Entry not found"}, 404, X_Error_Code="EntryNotFound")

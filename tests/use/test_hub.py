@@ -57,6 +57,17 @@ def test_what_is_damaged_on_the_hub_leaves_nothing_here(hub: Hub, package: Path,
     assert not [path for path in tmp_path.iterdir() if "back" in path.name]
 
 
+def test_a_file_too_large_for_a_package_is_not_downloaded(
+    hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(package, "me/small")
+    monkeypatch.setattr("halp.use.hub.LARGEST", (package / "config.json").stat().st_size)
+    with pytest.raises(InputError, match=r"'model\.safetensors' of 'me/small' has .* at most"):
+        pull("me/small", tmp_path / "back")
+    assert not [path for path in tmp_path.iterdir() if "back" in path.name]
+    assert ("GET", "model.safetensors") not in hub.asked
+
+
 def test_rights_names_and_absence_are_said_in_a_sentence(hub: Hub, package: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="OWNER/NAME"):
         push(package, "small")

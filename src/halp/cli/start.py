@@ -14,7 +14,7 @@ from halp.cli.app import Settings, app, flat, print_json, print_table
 def demo(
     *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
 ) -> None:
-    """Train MoCo and HaLP on synthetic people, print a table and write a report. Takes less than five minutes.
+    """Train MoCo and HaLP on synthetic people, print a table and write a report. Takes about two minutes.
 
     Example: halp demo --folder demo
 

@@ -21,6 +21,7 @@ from halp.errors import InputError
 from halp.use.export import ONNX
 
 FILES = [CONFIG, WEIGHTS, CARD, ONNX]
+LARGEST = 4 * 2**30  # bytes that a file of a package may have; the encoders here have some megabytes
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
@@ -41,10 +42,22 @@ def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None =
     with _talking(repository) as hub, tempfile.TemporaryDirectory() as downloads, building(out) as partial:
         for name in FILES:
             if name in (CONFIG, WEIGHTS) or hub.file_exists(repository, name, revision=revision):
+                _check_size(hub, repository, name, revision)
                 found = hub.hf_hub_download(repository, name, revision=revision, local_dir=downloads)
                 shutil.copyfile(found, partial / name)
         load_package(partial)
     return out
+
+
+def _check_size(hub: Any, repository: str, name: str, revision: str | None) -> None:
+    """Refuse a file whose declared size is unknown or out of all proportion, before a byte of it is on the disk."""
+    from huggingface_hub import hf_hub_url
+
+    address = hf_hub_url(repository, name, revision=revision, endpoint=hub.endpoint)
+    size = hub.get_hf_file_metadata(url=address).size
+    if size is None or size > LARGEST:
+        said = "has no size" if size is None else f"has {size / 2**30:.1f} GiB"
+        raise InputError(f"'{name}' of '{repository}' {said}; a package file has {LARGEST // 2**30} GiB at most")
 
 
 @contextmanager
