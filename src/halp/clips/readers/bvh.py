@@ -94,7 +94,7 @@ class Recording:
 def open_bvh(path: Path) -> Recording:
     """Read a file and parse its hierarchy."""
     data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if data.count(b"\r") != data.count(b"\r\n"):
+    if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     found = re.search(rb"^[ \t]*MOTION\b.*$", data, re.MULTILINE | re.IGNORECASE)
     end = found.end() if found else len(data)

@@ -12,6 +12,8 @@ from halp.errors import InputError
 
 # Blocks of this size stay in the processor's cache; larger ones are parsed at half the speed.
 _BLOCK = 2**18
+_NEWLINE = 10
+_CONTROL = (_NEWLINE, 9, 13)  # newline, tabulator, carriage return; numpy counts them several times faster than bytes.count
 
 
 class Motion:
@@ -28,10 +30,11 @@ class Motion:
         if not time.lower().replace(" ", "").startswith("frametime:"):
             raise problem(path, f"line {second}", "there is no 'Frame Time:'", "check that the file is whole")
         self.time, self.time_line = time.partition(":")[2].strip(), second
-        lines = data.count(b"\n", self.start) + (not data.endswith(b"\n"))
+        text = np.frombuffer(data, dtype=np.uint8)[self.start :]
+        lines = np.count_nonzero(text == _NEWLINE) + (not data.endswith(b"\n"))
         # blank lines do not count; only where there are some is it worth looking for them
         if lines != self.frames:
-            lines = sum(1 for text in data[self.start :].split(b"\n") if text.strip())
+            lines = sum(1 for one in data[self.start :].split(b"\n") if one.strip())
         if not lines:
             raise problem(path, "MOTION", "there are no frames", "check that the file is whole")
         if lines != self.frames or not channels:
@@ -110,8 +113,7 @@ class Motion:
 def _words(data: bytes, channels: int) -> tuple[Bytes, Places, Places] | None:
     """Where the words of whole lines start and end, `(lines, channels)` each; None unless they are plain and as many."""
     buffer = np.frombuffer(data, dtype=np.uint8)
-    blanks = data.count(b"\n") + data.count(b"\t") + data.count(b"\r")
-    if np.count_nonzero(buffer < 32) != blanks:
+    if np.count_nonzero(buffer < 32) != sum(np.count_nonzero(buffer == blank) for blank in _CONTROL):
         return None
     word = buffer > 32
     edges = np.flatnonzero(word[1:] != word[:-1]) + 1
@@ -120,7 +122,7 @@ def _words(data: bytes, channels: int) -> tuple[Bytes, Places, Places] | None:
     if word[-1]:
         edges = np.append(edges, len(buffer))
     starts, ends = edges[::2], edges[1::2]
-    upto = np.append(np.searchsorted(starts, np.flatnonzero(buffer == 10)), len(starts))
+    upto = np.append(np.searchsorted(starts, np.flatnonzero(buffer == _NEWLINE)), len(starts))
     words = np.diff(upto, prepend=0)
     if not ((words == channels) | (words == 0)).all():
         return None
