@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 
 class Interrupted(Exception):
-    """Training stopped because it was asked to; everything is saved."""
+    """Stopped because it was asked to; everything is saved."""
 
     exit_code = 3
 

@@ -8,10 +8,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from multiprocessing import connection
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from halp.clips.clip import Clip
+from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.manifest import Manifest
 from halp.clips.ingest.pipeline import Outcome, Pipeline
 from halp.clips.ingest.recordings import nothing_usable, open_source
@@ -30,8 +31,8 @@ from halp.clips.store import StoreWriter
 from halp.clips.tags import make_tagger
 from halp.clips.topology_file import find_topology
 from halp.clips.windows import Cutting
-from halp.errors import InputError
-from halp.progress import Bar
+from halp.errors import InputError, Interrupted
+from halp.progress import Bar, console
 from halp.skeleton import Topology
 
 _CHUNK = 32
@@ -68,6 +69,7 @@ def prepare(
     `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
     `window` and `stride` cut recordings into windows of so many seconds; `fps` is the frame rate where files tell none.
     A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
+    Where many files are read, the same call goes on from where an earlier one was killed or interrupted.
     """
     began = time.monotonic()
     source = Path(source)
@@ -99,9 +101,9 @@ def prepare(
         },
         overwrite=overwrite,
     )
-    with writer, Bar("prepare", len(items), shown=progress) as bar:
+    with _journal(Path(store), plan, items) as journal, writer, Bar("prepare", len(items), shown=progress) as bar:
         names: set[str] = set()
-        with closing(_outcomes(plan, items, workers)) as results:
+        with closing(_resumed(plan, items, workers, journal)) as results:
             for number, outcomes in results:
                 for outcome in outcomes:
                     tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
@@ -137,6 +139,39 @@ def _take(
     writer.add(outcome)
     known = 0 <= outcome.label < len(class_names)
     manifest.keep(outcome, class_names[outcome.label] if known else str(outcome.label))
+
+
+@contextmanager
+def _journal(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Journal | None]:
+    """Where many items are read: what keeps them if this process is killed or interrupted, and nothing otherwise."""
+    if len(items) < _FEW:
+        yield None
+        return
+    journal = Journal(store, plan, items)
+    try:
+        yield journal
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; the same command goes on with what '{journal.folder}' keeps") from None
+    except Exception:
+        journal.remove()
+        raise
+    journal.remove()
+
+
+def _resumed(
+    plan: Pipeline, items: Sequence[Item], workers: int | None, journal: Journal | None
+) -> Generator[tuple[int, list[Outcome]], None, None]:
+    """What an earlier attempt kept, then what is read now."""
+    if journal is None:
+        yield from _outcomes(plan, items, workers)
+        return
+    yield from journal.replay()
+    if journal.done:
+        console.print(f"{journal.done} of {len(items)} items were read by an earlier attempt")
+    with closing(_outcomes(plan, items[journal.done :], workers)) as results:
+        for count, outcomes in results:
+            journal.add(count, outcomes)
+            yield count, outcomes
 
 
 def _outcomes(
