@@ -27,6 +27,7 @@ from rich.console import Console
 
 from benchmarks.baselines import DATA, RESULTS
 from benchmarks.minirocket import MiniRocket
+from halp.augment import ClipPool, centre_views
 from halp.clips.ingest.prepare import prepare
 from halp.clips.splits import Split
 from halp.clips.store import Store, open_store
@@ -129,8 +130,6 @@ def _untrained(label: str, layout: str, stream: str, settings: dict[str, Any], s
 
 def calibrate(encoder: PackagedEncoder, store: Store, clips: Array) -> None:
     """Give the input normalisation of an untrained encoder the mean and variance of some clips."""
-    from halp.augment import ClipPool, centre_views
-
     norm = encoder.encoder.input_norm
     norm.momentum = None
     encoder.encoder.train()
@@ -165,7 +164,7 @@ def _pretrained(name: str) -> Candidate:
 
 
 def _twin(name: str, seed: int) -> Candidate:
-    """The same architecture, gains and input statistics with fresh weights: what training itself adds."""
+    """The same architecture, gains, kernels and input statistics with fresh weights: what training itself adds."""
     encoder = load_package(find_package(name) or name)
     torch.manual_seed(seed)
     for module in encoder.encoder.modules():
@@ -174,7 +173,10 @@ def _twin(name: str, seed: int) -> Candidate:
     initialise(encoder.encoder)
 
     def features(task: Task, train: Array) -> Array:
-        return embed(encoder, task.stores["body-16"], progress=False)
+        store = task.stores["body-16"]
+        if hasattr(encoder.encoder, "fit"):  # kernels and scales, which need data but no training
+            encoder.encoder.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(train), encoder.frames))
+        return embed(encoder, store, progress=False)
 
     return Candidate(f"{Path(name).name} without training, seed {seed}", features)
 
@@ -307,7 +309,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/transfer"), help="where stores go")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    command = " ".join(["python -m benchmarks.transfer", *arguments])
+    named = "" if options.encoder == parser.get_default("encoder") else f" --encoder {options.encoder}"
+    command = f"python -m benchmarks.transfer{named}{' --few' * options.few} --seeds {options.seeds}"
     console = Console(stderr=True)
     try:
         tasks = open_tasks(options.out)

@@ -112,6 +112,7 @@ from halp.encoders import (  # noqa: E402, F401  (they register their encoders)
     global_local,
     gru,
     hierarchical,
+    kernel_fusion,
     lstm,
     sebirenet,
     stgcn,

@@ -81,11 +81,15 @@ class FusionEncoder(nn.Module):
             raise InputError(f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}")
         batch, _, persons = clips.shape[:3]
         bodies = clips.transpose(1, 2).flatten(0, 1)
-        pooled = self.pool(self.sequences(bodies)).view(batch, persons, -1)
+        pooled = self.describe(bodies).view(batch, persons, -1)
         there = (bodies != 0).flatten(1).any(1).view(batch, persons, 1)
         largest = pooled.masked_fill(~there, -torch.inf).amax(1)
         features = torch.where(there.any(1), largest, torch.zeros_like(largest))
         return features if self.projection is None else self.projection(features)
+
+    def describe(self, bodies: Tensor) -> Tensor:
+        """Features `(B, F)` of bodies `(B, T, V, C)`, each alone."""
+        return self.pool(self.sequences(bodies))
 
     def sequences(self, bodies: Tensor) -> list[Tensor]:
         """Feature maps `(B, T, 2·hidden)` of every layer for bodies `(B, T, V, C)`."""
@@ -99,6 +103,13 @@ class FusionEncoder(nn.Module):
 
     def inputs(self, bodies: Tensor) -> Tensor:
         """Standardised joints, bones and motion `(B, T, 3·V·C)`; 0, the mean, for what is missing."""
+        x, known = self.streams(bodies)
+        normed = self.input_norm(x.flatten(0, 1)).view_as(x)
+        gains = torch.tensor(self.gains, dtype=x.dtype, device=x.device)
+        return normed * known * gains.repeat_interleave(x.shape[2] // STREAMS)
+
+    def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
+        """Joints, bones and motion `(B, T, 3·V·C)`, and which of them are known `(B, 1, 3·V·C)`."""
         seen = (bodies != 0).any(3).any(1)
         if self.centre is not None:
             centre = torch.arange(len(self.parents), device=bodies.device) == self.centre
@@ -106,12 +117,8 @@ class FusionEncoder(nn.Module):
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
-        normed = self.input_norm(x.flatten(0, 1)).view_as(x)
-        joint_gain, bone_gain, motion_gain = (float(gain) for gain in self.gains)
-        known = torch.cat(
-            [seen * joint_gain, (seen & seen[:, self.parents]) * bone_gain, seen * motion_gain], dim=1
-        ).to(x.dtype)
-        return normed * known.repeat_interleave(bodies.shape[3], dim=1)[:, None]
+        known = torch.cat([seen, seen & seen[:, self.parents], seen], dim=1).to(x.dtype)
+        return x, known.repeat_interleave(bodies.shape[3], dim=1)[:, None]
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""

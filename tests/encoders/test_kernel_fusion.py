@@ -1,0 +1,116 @@
+"""The encoder of halp-base: kernel shares against plain loops, fitted biases, missing joints, absent persons, packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from encoders.test_fusion import BODY, clips
+from torch import Tensor
+
+from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders.kernel_fusion import DILATIONS, PLACES, KernelFusionEncoder, KernelShares
+from halp.encoders.packaged import PackagedEncoder, load_package
+from halp.errors import InputError
+from halp.use.export import export
+
+
+def made(**settings: int) -> KernelFusionEncoder:
+    torch.manual_seed(0)
+    encoder = build_encoder(EncoderSettings("kernel-fusion", hidden=5, **settings), BODY, 2)
+    encoder.train()
+    with torch.no_grad():
+        encoder(clips(64))  # statistics of the input
+    encoder.fit(clips(32, frames=12))
+    return encoder.eval()
+
+
+def slowly(shares: KernelShares, series: Tensor) -> Tensor:
+    """Shares and mean excesses of one series `(T, channels)`, number by number; near the bias a frame counts in part."""
+    parts, excesses = [], []
+    for number in range(len(DILATIONS) * len(PLACES)):
+        dilation, places = DILATIONS[number // len(PLACES)], PLACES[number % len(PLACES)]
+        line = sum(series[:, channel] for channel in range(series.shape[1]) if shares.mix[channel, number])
+        frames, excess = 0.0, 0.0
+        for frame in range(len(series)):
+            total = 0.0
+            for place in range(9):
+                at = frame + (place - 4) * dilation
+                if 0 <= at < len(series):
+                    total += (2.0 if place in places else -1.0) * float(line[at])
+            above = total - float(shares.bias[number])
+            frames += min(max(above / float(shares.blur[number]) + 0.5, 0.0), 1.0)
+            excess += max(above, 0.0)
+        parts.append(frames / len(series))
+        excesses.append(excess / max(frames, 1.0))
+    return torch.tensor(parts + excesses)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("frames", [1, 5, 16])
+def test_shares_and_excesses_are_those_of_plain_loops(frames: int) -> None:
+    torch.manual_seed(1)
+    shares = KernelShares(7)
+    shares.bias.normal_()
+    series = torch.randn(2, frames, 7)
+    expected = torch.stack([slowly(shares, one) for one in series])
+    assert torch.allclose(shares(series), expected, atol=1e-4)
+    assert shares.mix.sum(0).min() >= 1
+    assert shares.mix.sum(0).max() <= 7
+
+
+@torch.no_grad()
+def test_fitted_biases_are_quantiles_that_differ_between_kernels() -> None:
+    torch.manual_seed(2)
+    shares, series = KernelShares(6), torch.randn(50, 40, 6)
+    shares.fit(series)
+    found = shares(series)[:, : len(shares.bias)].mean(0)
+    wanted = 1 - (torch.arange(1, len(shares.bias) + 1) * (5**0.5 - 1) / 2) % 1
+    assert torch.allclose(found, wanted.float(), atol=1e-2)
+
+
+@torch.no_grad()
+def test_the_gru_reads_every_second_frame_and_features_are_standardised() -> None:
+    encoder, batch = made(), clips(6, frames=12, seed=4)
+    fusion = super(KernelFusionEncoder, encoder).describe(batch[:, ::2, 0])
+    maxima = torch.cat([fusion[:, 30:60], fusion[:, 90:120]], 1)
+    plain = torch.cat([maxima, encoder.kernels(encoder.centred(batch[:, :, 0]))], 1)
+    assert torch.allclose(encoder(batch), (plain - encoder.shift) / encoder.spread, atol=1e-4)
+    fitted = encoder(clips(32, frames=12))
+    assert fitted.shape == (32, encoder.output_size)
+    assert torch.allclose(fitted.mean(0), torch.zeros(encoder.output_size), atol=1e-4)
+
+
+@torch.no_grad()
+def test_missing_joints_and_absent_persons_are_defined() -> None:
+    encoder, batch = made(), clips(3, frames=12, seed=3)
+    elbow = BODY.index("elbow_left")
+    batch[:, :, :, elbow] = 0
+    centred = encoder.centred(batch[:, :, 0]).view(3, 12, 3, 16, 3)
+    assert not centred[:, :, :, elbow].any()  # the mean, not a joint that lies in the hips
+    assert not centred[:, :, 1, BODY.index("wrist_left")].any()  # its bone would start there
+    assert centred[:, :, 0, BODY.index("wrist_left")].any()
+    alone = encoder(batch)
+    assert torch.allclose(encoder(torch.cat([batch, torch.zeros_like(batch)], 2)), alone, atol=1e-3)
+    assert torch.isfinite(encoder(torch.zeros_like(batch))).all()
+
+
+@torch.no_grad()
+def test_a_package_gives_the_same_features(tmp_path: Path) -> None:
+    encoder = made()
+    architecture = EncoderSettings("kernel-fusion", hidden=5).to_plain()
+    packaged = PackagedEncoder(encoder, BODY, persons=2, frames=12, architecture=architecture).eval()
+    loaded = load_package(export(packaged, tmp_path / "package"))
+    batch = clips(4, frames=12, persons=2, seed=5)
+    assert np.array_equal(loaded(batch).numpy(), packaged(batch).numpy())
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(InputError, match="step = 0"):
+        EncoderSettings("kernel-fusion", step=0)
+    with pytest.raises(InputError, match="gains"):
+        EncoderSettings("kernel-fusion", gains=[1.0])
+    with pytest.raises(InputError, match="hidden"):
+        EncoderSettings("kernel-fusion", hidden=0)
