@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow  # real processes
 
 # A parent that has torch loaded forks a child for every attempt, so that an attempt costs no start-up. `fault n` makes the
 # child kill itself at its n-th file operation; otherwise the parent kills it after a random time, within which the child
-# makes 20 steps at most: on no machine is it fast enough to end before it is killed.
+# makes 10 steps at most: on no machine is it fast enough to end before it is killed.
 KILLER = """
 import os, random, shutil, signal, sys, time
 from pathlib import Path
@@ -66,7 +66,7 @@ def attempt(fault=0, patience=None):
         code = 1
         try:
             if patience is not None:
-                pause_after(20)
+                pause_after(10)
             train(fault)
             code = 0
         finally:
@@ -111,7 +111,7 @@ def test_run_killed_at_every_file_operation_ends_in_the_same_bytes(
 
 
 def test_twenty_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    settings = (*tiny, "epochs=120", "saving.every=1", "saving.steps=2")
+    settings = (*tiny, "epochs=40", "saving.every=1", "saving.steps=2")
     assert kill(tmp_path, store, "time", 20, settings) == 20
     compare(tmp_path, store, settings)
 
