@@ -5,6 +5,8 @@ frames per second, mapped by joint name onto `body-16`, converted to metres and 
 on the hips, turned by its mean axes and divided by the size of the body, so that neither unit nor up-axis matters.
 Subjects come from the file names, classes from words of the index text; recordings whose description names none or
 several classes have no label. Every fifth subject is held out. Counts, time and MB/s go to `results/corpus.json`.
+`--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (the first of its ten half splits, so that the
+others have no clip that was never trained on) as whole clips without labels; the counts then go to standard output only.
 """
 
 from __future__ import annotations
@@ -13,22 +15,26 @@ import argparse
 import json
 import re
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from benchmarks.baselines import RESULTS
+from benchmarks.baselines import DATA, RESULTS
+from benchmarks.transfer import SETS, parts_of
 from halp.clips.clip import Clip, Frames
+from halp.clips.ingest.prepare import prepare
 from halp.clips.normalise import normalise
 from halp.clips.readers import Item
 from halp.clips.readers.bvh import BvhReader
 from halp.clips.source_files import find_files
 from halp.clips.splits import Split
-from halp.clips.store import StoreWriter
+from halp.clips.store import StoreWriter, open_store
 from halp.errors import InputError
 from halp.evaluation.results import versions
 from halp.progress import Bar
@@ -43,6 +49,7 @@ READ = tuple(
     "hip_left knee_left ankle_left hip_right knee_right ankle_right".split()
 )
 HELD_OUT = 5  # every fifth subject
+KINECT_SUBJECTS = 1000  # subjects of the k-th Kinect set are numbered from so many times k on
 # A class and the words that name it in a description; one that names two classes has no label.
 CLASSES: dict[str, str] = {
     "walk": r"walk",
@@ -96,8 +103,24 @@ def windows(frames: Frames, seconds: float, stride: float) -> Iterator[tuple[int
         yield start, frames[start : start + width]
 
 
-def build(raw: Path, store: Path, *, seconds: float, stride: float, progress: bool = True) -> dict[str, Any]:
-    """Make the store and return what there is to say about it."""
+def kinect_clips(folder: Path) -> Iterator[Clip]:
+    """Training clips of the four Kinect sets in the corpus's topology, without labels, with subjects of their own."""
+    for number, name in enumerate(SETS, start=1):
+        path = folder / name
+        prepare(
+            "interchange", DATA / f"{name}.npz", path, topology=TOPOLOGY, normalisation=NORMALISATION, progress=False
+        )
+        store = open_store(path)
+        train, _ = next(parts_of(name, store))
+        for index in train.tolist():
+            subject = KINECT_SUBJECTS * number + int(store.subjects[index])
+            yield Clip(np.array(store.clip(index))[:, :1], f"{name}/{store.names[index]}", -1, subject)
+
+
+def build(
+    raw: Path, store: Path, *, seconds: float, stride: float, kinect: Sequence[Clip] = (), progress: bool = True
+) -> dict[str, Any]:
+    """Make the store and return what there is to say about it; `kinect` clips are added to the training part."""
     described = descriptions(raw / "cmu-mocap-index-text.txt")
     files = find_files(raw, ".bvh")
     topology = get_topology(TOPOLOGY)
@@ -105,7 +128,8 @@ def build(raw: Path, store: Path, *, seconds: float, stride: float, progress: bo
     reader = BvhReader(scale=UNIT, fps=FPS, joints=READ)
     subjects = sorted({_subject(path) for path in files})
     held_out = tuple(subjects[::HELD_OUT])
-    split = Split("xsub", "subject", tuple(sorted(set(subjects) - set(held_out))), held_out)
+    trained = set(subjects) - set(held_out) | {clip.subject for clip in kinect}
+    split = Split("xsub", "subject", tuple(sorted(trained)), held_out)
     began, processor = time.monotonic(), time.process_time()
     counts: Counter[str] = Counter()
     problems: list[str] = []
@@ -142,6 +166,9 @@ def build(raw: Path, store: Path, *, seconds: float, stride: float, progress: bo
                 writer.add(Clip(ready, name, label, _subject(path)))
                 counts.update(windows=1, labelled_windows=label >= 0)
             bar.advance(1)
+        for clip in kinect:
+            writer.add(clip)
+            counts.update(kinect_clips=1)
         sizes = writer.split_sizes()
     wall, cpu = time.monotonic() - began, time.process_time() - processor
     return {
@@ -177,13 +204,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("store", type=Path, help="where the store goes")
     parser.add_argument("--window", type=float, default=64 / FPS, help="seconds")
     parser.add_argument("--stride", type=float, help="seconds between two starts; the window unless given")
+    parser.add_argument("--kinect", action="store_true", help="with the training parts of the Kinect sets")
     options = parser.parse_args(arguments)
     try:
-        found = build(options.raw, options.store, seconds=options.window, stride=options.stride or options.window)
+        with tempfile.TemporaryDirectory() as folder:
+            more = list(kinect_clips(Path(folder))) if options.kinect else []
+        lengths = {"seconds": options.window, "stride": options.stride or options.window}
+        found = build(options.raw, options.store, **lengths, kinect=more)
     except InputError as error:
         Console(stderr=True).print(str(error))
         return 2
     print(json.dumps({key: value for key, value in found.items() if key != "versions"}, indent=1))
+    if options.kinect:
+        return 0
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "corpus.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0

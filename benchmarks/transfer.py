@@ -90,11 +90,12 @@ def open_tasks(folder: Path) -> list[Task]:
             stores[layout] = open_store(path)
         store = stores["body-16"]
         groups = store.cameras if name == "nw-ucla" else store.subjects
-        tasks.append(Task(name, stores, store.labels, groups, list(_parts(name, store))))
+        tasks.append(Task(name, stores, store.labels, groups, list(parts_of(name, store))))
     return tasks
 
 
-def _parts(name: str, store: Store) -> Iterator[tuple[Array, Array]]:
+def parts_of(name: str, store: Store) -> Iterator[tuple[Array, Array]]:
+    """Pairs of training and test clips of a set: one, or ten half splits of UTKinect."""
     if name == "nw-ucla":
         rules = [Split("test", "camera", (1, 2), (3,))]
     elif name == "utkinect":

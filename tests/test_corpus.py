@@ -70,6 +70,24 @@ def test_the_store_has_windows_with_labels_subjects_and_a_split(raw: Path, tmp_p
     assert np.mean(bones) == pytest.approx(1, abs=1e-4)
 
 
+def test_training_parts_of_the_kinect_sets_are_added_and_never_tested_on(
+    raw: Path, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert corpus.main([str(raw), str(tmp_path / "store"), "--window", "2", "--kinect"]) == 0
+    found, store = json.loads(capsys.readouterr().out), open_store(tmp_path / "store")
+    added = np.array(["/" in name for name in store.names])
+    assert found["kinect_clips"] == added.sum() > 1000
+    assert (store.labels[added] == -1).all()
+    train, test = store.split("xsub")
+    assert added[train].sum() == added.sum()
+    assert not added[test].any()
+    sets = {name.split("/")[0] for name in store.names[added]}
+    assert sets == {"nw-ucla", "utd-mhad", "msr-action3d", "utkinect"}
+    odd = [subject for subject in store.subjects[added] if 2000 < subject < 4000]  # UTD-MHAD and MSR-Action3D
+    assert all(subject % 2 for subject in odd)
+    assert json.loads((corpus.RESULTS / "corpus.json").read_text())["windows"] > 10_000  # the record is of CMU alone
+
+
 def test_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "raw").mkdir()
     assert corpus.main([str(tmp_path / "raw"), str(tmp_path / "store")]) == 2
