@@ -14,6 +14,7 @@ from clips.test_prepare import write_tree
 from halp.clips.ingest import journal as journals
 from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.prepare import prepare
+from halp.clips.readers.archives import memory_limit
 from halp.clips.readers.ntu import NtuReader
 from halp.clips.store import open_store
 from halp.errors import InputError, Interrupted
@@ -111,7 +112,7 @@ def test_what_was_half_written_is_read_again(tmp_path: Path, tree: Path, monkeyp
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("change", ["file", "settings"])
+@pytest.mark.parametrize("change", ["file", "rights", "settings", "limit"])
 def test_nothing_is_taken_over_from_other_files_or_settings(
     tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -119,11 +120,25 @@ def test_nothing_is_taken_over_from_other_files_or_settings(
     if change == "file":
         first = next(path for path in sorted(tree.rglob("*.skeleton")) if path.stat().st_size > 20)
         os.utime(first, ns=(1, 1))
+    if change == "rights":  # what could not be read may be readable now
+        next(tree.rglob("*.skeleton")).chmod(0o600)
     seen = reads(monkeypatch)
     more = {"normalisation": ("centre",)} if change == "settings" else {}
-    prepare("ntu", tree, tmp_path / "store", workers=1, progress=False, **more)  # type: ignore[arg-type]
+    with memory_limit(2**30 if change == "limit" else None):
+        prepare("ntu", tree, tmp_path / "store", workers=1, progress=False, **more)  # type: ignore[arg-type]
     assert len(seen) == CLIPS + 1
     assert not folder.exists()
+
+
+def test_a_journal_leaves_its_neighbours_alone(tmp_path: Path, tree: Path) -> None:
+    neighbours = [tmp_path / ".store.read-mine", tmp_path / ".store.read-0123456789abcdef.read-0123456789abcdef"]
+    for folder in neighbours:
+        folder.mkdir()
+    stale = tmp_path / ".store.read-0123456789abcdef"
+    stale.mkdir()
+    prepare("ntu", tree, tmp_path / "store", workers=1, progress=False)
+    assert all(folder.is_dir() for folder in neighbours)
+    assert not stale.exists()
 
 
 def test_an_error_or_a_full_disk_leaves_nothing(tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

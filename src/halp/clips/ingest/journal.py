@@ -1,6 +1,6 @@
 """What a `prepare` that was killed had read: finished clips in files beside the store, which the same command takes up again.
 
-A journal belongs to its key: the settings and every file that is read, with size and time of change. Another key finds nothing.
+A journal belongs to its key: the settings and every file that is read, with size and times of change. Another key finds nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from halp._version import __version__
 from halp.clips.clip import Clip
 from halp.clips.ingest.pipeline import Outcome, Pipeline
 from halp.clips.readers import Dropped, Item
+from halp.clips.readers.archives import expansion_limit
 from halp.errors import InputError
 from halp.tensor_files import save_arrays
 
 _ITEMS = 32  # in a file
+_KEY = 16  # hexadecimal digits
 _SUFFIX = ".safetensors"
 _FACTS = "outcomes"
 
@@ -45,7 +47,7 @@ class Journal:
     def replay(self) -> Iterator[tuple[int, list[Outcome]]]:
         """What an earlier attempt left, up to the first file that is not whole; `done` counts its items."""
         self._ours = True
-        for other in self.folder.parent.glob(f"{glob.escape(self._prefix)}*"):
+        for other in self.folder.parent.glob(glob.escape(self._prefix) + "[0-9a-f]" * _KEY):
             if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
         while (path := self._path()).exists():
@@ -56,6 +58,11 @@ class Journal:
             self.done += count
             self._files += 1
             yield count, outcomes
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is anything that a later attempt can take up."""
+        return self._files > 0
 
     def add(self, count: int, outcomes: Sequence[Outcome]) -> None:
         """Keep what came of the next items."""
@@ -86,13 +93,17 @@ class Journal:
 
 
 def _key(plan: Pipeline, items: Sequence[Item]) -> str:
-    key = hashlib.sha256(f"{__version__} {plan!r}".encode())
+    key = hashlib.sha256(f"{__version__} {expansion_limit(0)} {plan!r}".encode())
     for item in items:
         key.update(str(item).encode())
         for path in (item.path, *(item.path / name for name in getattr(item.key, "files", ()))):
-            known = path.stat()
-            key.update(f" {known.st_size} {known.st_mtime_ns}\n".encode())
-    return key.hexdigest()[:16]
+            try:
+                known = path.stat()
+            except OSError:
+                key.update(b" unreadable\n")  # reading it says why
+            else:
+                key.update(f" {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}\n".encode())
+    return key.hexdigest()[:_KEY]
 
 
 def _save(path: Path, count: int, outcomes: Sequence[Outcome]) -> None:

@@ -143,14 +143,19 @@ def _take(
 
 @contextmanager
 def _journal(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Journal | None]:
-    """Where many items are read: what keeps them if this process is killed or interrupted, and nothing otherwise."""
-    if len(items) < _FEW:
+    """Where many items are read: what keeps them if this process is killed or interrupted, and nothing otherwise.
+
+    Not for a reader of somebody else: its code may change between two attempts.
+    """
+    if len(items) < _FEW or not type(plan.reader).__module__.startswith("halp."):
         yield None
         return
     journal = Journal(store, plan, items)
     try:
         yield journal
     except KeyboardInterrupt:
+        if not journal.kept:
+            raise
         raise Interrupted(f"stopped; the same command goes on with what '{journal.folder}' keeps") from None
     except Exception:
         journal.remove()

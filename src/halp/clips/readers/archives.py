@@ -59,12 +59,8 @@ def member_names(path: Path) -> frozenset[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        ValueError,
-        NotImplementedError,
-    ):  # the last: a way of packing it does not know
+    # the last is what zipfile raises for a way of packing that it does not know
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         return frozenset()
 
 
