@@ -15,9 +15,9 @@ from halp.skeleton import get_topology
 BODY = get_topology("body-16")
 
 
-def made(**settings: int) -> FusionEncoder:
+def made(name: str = "fusion", **settings: int) -> FusionEncoder:
     torch.manual_seed(0)
-    encoder = build_encoder(EncoderSettings("fusion", hidden=5, **settings), BODY, 2)
+    encoder = build_encoder(EncoderSettings(name, hidden=5, **settings), BODY, 2)
     encoder.train()
     with torch.no_grad():
         encoder(clips(64))  # statistics of the input

@@ -7,24 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from encoders import test_fusion as fusion
 from encoders.test_fusion import BODY, clips
 from torch import Tensor
 
-from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders import EncoderSettings
 from halp.encoders.kernel_fusion import DILATIONS, PLACES, KernelFusionEncoder, KernelShares
 from halp.encoders.packaged import PackagedEncoder, load_package
 from halp.errors import InputError
 from halp.use.export import export
 
 
-def made(**settings: int) -> KernelFusionEncoder:
-    torch.manual_seed(0)
-    encoder = build_encoder(EncoderSettings("kernel-fusion", hidden=5, **settings), BODY, 2)
-    encoder.train()
-    with torch.no_grad():
-        encoder(clips(64))  # statistics of the input
+def made() -> KernelFusionEncoder:
+    encoder = fusion.made("kernel-fusion")
+    assert isinstance(encoder, KernelFusionEncoder)
     encoder.fit(clips(32, frames=12))
-    return encoder.eval()
+    return encoder
 
 
 def slowly(shares: KernelShares, series: Tensor) -> Tensor:
