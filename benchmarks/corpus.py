@@ -5,8 +5,8 @@ frames per second, mapped by joint name onto `body-16`, converted to metres and 
 on the hips, turned by its mean axes and divided by the size of the body, so that neither unit nor up-axis matters.
 Subjects come from the file names, classes from words of the index text; recordings whose description names none or
 several classes have no label. Every fifth subject is held out. Counts, time and MB/s go to `results/corpus.json`.
-`--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (the first of its ten half splits, so that the
-others have no clip that was never trained on) as whole clips without labels; the counts then go to standard output only.
+`--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (that of the first of its ten half
+splits: only the test clips of that one are unseen then) as whole clips without labels; its counts are printed, not recorded.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ Top-1 in per cent on sets that it never saw, frozen, ridge probe (`docs/results.
 
 {metrics}
 
-On NW-UCLA and UTKinect it is above every baseline, on UTD-MHAD and MSR-Action3D level with the best of them. Most of that is the
+On every set it is level with the best baseline, within noise, and no other row is so on all four. Most of that is the
 architecture: **the same encoder without training** is level with it on all but NW-UCLA. Read the table before you choose.
 
 ## Limits
