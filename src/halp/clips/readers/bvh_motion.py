@@ -13,11 +13,8 @@ from halp.errors import InputError
 # Blocks of this size stay in the processor's cache; larger ones are parsed at half the speed.
 _BLOCK = 2**18
 _NEWLINE = 10
-_CONTROL = (
-    _NEWLINE,
-    9,
-    13,
-)  # newline, tabulator, carriage return; numpy counts them several times faster than bytes.count
+# Newline, tabulator, carriage return: numpy counts them several times faster than bytes.count.
+_CONTROL = (_NEWLINE, 9, 13)
 
 
 class Motion:
