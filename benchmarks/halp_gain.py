@@ -1,45 +1,120 @@
-"""`python -m benchmarks.halp_gain CMU_STORE`: what HaLP adds to MoCo, as published and with the balanced pull, seed by seed.
+"""`python -m benchmarks.halp_gain CMU_STORE`: what HaLP adds to MoCo and to CMD, seed by seed, and what that depends on.
 
-A small encoder (GRU, one layer of 2 × 48 units, maximum over time) is trained on a fixed draw of CMU windows. The three methods
-of a seed share their warm-up by MoCo and the settings, which are those of the recipe `cpu-halp`; none was tuned. Frozen, kNN
-(k = 1) and ridge (penalty 1) on held-out CMU subjects (classes from the index text) and on the four Kinect sets of
-`benchmarks/transfer.py`. Differences are paired by seed; intervals are those of Student's t at 95 %, each corrected for the
-number of sets (Bonferroni). Finished runs are found again. Writes `results/halp_gain.json` and `.md`.
+A small encoder (GRU, one layer of 2 × 48 units, maximum over the thirds of a clip) is trained on a fixed draw of CMU windows.
+MoCo and HaLP with both pulls, as published and balanced, share their warm-up and the settings of the recipe `cpu-moco`; none
+was tuned. Around the base cell one thing varies at a time: clips, queue, weight μ, hardness λ, epochs after the warm-up; another
+cell has CMD and HaLP + CMD in three streams. Frozen encoders are judged by kNN (k = 1) and ridge (penalty by folds over
+whole subjects or cameras of the training part) on held-out CMU subjects (classes from the index text) and on the four
+Kinect sets of `benchmarks/transfer.py`, beside the untrained encoder and raw coordinates. Differences are paired by seed;
+intervals are Student's at 95 %, corrected for the number of sets (Bonferroni). With 16,384 clips the store has to be made with
+`--stride 1.0667`. Finished runs are found again, and `--cells` lets several commands share the work. Writes
+`results/halp_gain.json`, `.md` and `.svg`.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from rich.console import Console
-from scipy import stats
 
 from benchmarks.baselines import RESULTS
-from benchmarks.transfer import Task, open_tasks
+from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
+from benchmarks.transfer import FOLDS, Task, open_tasks
+from halp.analysis.prototype_quality import prototype_quality
+from halp.augment import ClipPool, centre_views
 from halp.clips.clip import Clip
 from halp.clips.store import Store, StoreWriter, open_store
+from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
-from halp.evaluation import embed
+from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
-from halp.evaluation.protocols.ridge import fit_ridge
+from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
+from halp.methods import MocoMethod
+from halp.methods.momentum import MomentumPair
 from halp.training import open_run, pretrain
 from halp.training.recipe import load_recipe
+from halp.training.run import Run
 
 Array = npt.NDArray[Any]
-METHODS = {"MoCo": None, "HaLP, paper's pull": "paper", "HaLP, balanced pull": "balanced"}
-PROBES = ("knn", "ridge")
-PENALTY = 1.0
+Parts = Sequence[tuple[Array, Array]]
+PULLS = {"HaLP": "paper", "HaLP, balanced": "balanced"}
+WARM_UP = 10  # epochs
 LABELLED = 1500  # clips of each side that CMU is evaluated on
+ENCODER: dict[str, Any] = {"name": "gru", "hidden": 48, "layers": 1, "pooling": "thirds-max"}
+FRAMES = 16
+CMU = "CMU, held-out subjects"
+CURVES = ("similarity_key_query", "similarity_positive_query", "similarity_key_queue", "similarity_positive_queue")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One size of the experiment; the defaults are the base cell."""
+
+    clips: int = 4096
+    queue: int = 2048
+    epochs: int = 10  # after the warm-up
+    weight: float = 1.0
+    hardness: float = 0.8
+    cmd: bool = False
+
+    @property
+    def baseline(self) -> str:
+        """The method without HaLP."""
+        return "CMD" if self.cmd else "MoCo"
+
+    def methods(self) -> dict[str, str | None]:
+        """Names of the methods and their pull."""
+        suffix = " + CMD" if self.cmd else ""
+        return {self.baseline: None, **{name.replace("HaLP", f"HaLP{suffix}"): pull for name, pull in PULLS.items()}}
+
+    def folder(self, seed: int, pull: str | None) -> str:
+        """The name of a run; cells that differ in HaLP alone share the run without it."""
+        name = f"{self.baseline.lower()}-clips{self.clips}-queue{self.queue}-epochs{self.epochs}-seed{seed}"
+        return name if pull is None else f"{name}-{pull}-weight{self.weight:g}-hardness{self.hardness:g}"
+
+
+SWEEPS: dict[str, tuple[float, ...]] = {
+    "queue": (512, 2048, 16384),
+    "weight": (0.1, 0.3, 1, 3),
+    "hardness": (0.2, 0.5, 0.8, 1),
+    "clips": (1024, 4096, 16384),
+    "epochs": (5, 10, 20, 40),
+}
+CELLS: dict[str, Cell] = {"base": Cell(), "cmd": Cell(cmd=True)}
+CELLS |= {
+    f"{name}={value:g}": dataclasses.replace(Cell(), **cast(dict[str, Any], {name: value}))
+    for name, values in SWEEPS.items()
+    for value in values
+    if value != getattr(Cell(), name)
+}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What encoders are judged on: CMU windows with labels and the Kinect sets."""
+
+    labelled: Store
+    sides: tuple[Array, Array]
+    tasks: Sequence[Task]
+
+    def sets(self) -> list[tuple[str, Store, Array, Parts]]:
+        """Name, store, groups that folds hold out, and pairs of training and test clips."""
+        found: list[tuple[str, Store, Array, Parts]] = [
+            (CMU, self.labelled, np.asarray(self.labelled.subjects), [self.sides])
+        ]
+        return found + [(task.name, task.stores["body-16"], task.groups, task.parts) for task in self.tasks]
 
 
 def draw_store(source: Store, clips: Array, path: Path) -> Store:
@@ -55,148 +130,195 @@ def draw_store(source: Store, clips: Array, path: Path) -> Store:
     return open_store(path)
 
 
-def train(store: Store, seed: int, epochs: int, warm_up: int, folder: Path) -> dict[str, Path]:
-    """MoCo, and HaLP in two versions from its warm-up: run folders by method."""
+def train(cell: Cell, store: Store, seed: int, folder: Path) -> dict[str, Run]:
+    """The method without HaLP, and HaLP with both pulls from its warm-up."""
+    epochs = WARM_UP + cell.epochs
     common = [
-        f"seed={seed}", f"epochs={epochs}", "split=all", "encoder.hidden=48", "encoder.layers=1", "encoder.pooling=max",
-        "views.frames=16", f"optimiser.milestones=[{round(0.8 * epochs)}]", "saving.every=1", f"saving.keep={epochs}",
+        f"seed={seed}", f"epochs={epochs}", "split=all", f"views.frames={FRAMES}", f"contrast.queue={cell.queue}",
+        *(f"encoder.{name}={value}" for name, value in ENCODER.items()),
+        f"optimiser.milestones=[{round(0.8 * epochs)}]", f"saving.every={WARM_UP}", f"saving.keep={epochs}", "saving.watch=8",
     ]  # fmt: skip
-    runs = {}
-    for method, pull in METHODS.items():
-        path = folder / f"{pull or 'moco'}-seed{seed}"
-        runs[method] = path
-        done = (path / "finished").exists()
-        if done:
-            continue
-        if pull is None:
-            pretrain(load_recipe("cpu-moco", common), store, path, resume=path.exists(), progress=False)
-        else:
-            recipe = load_recipe("cpu-halp", [*common, f"halp.start_epoch={warm_up}", f"halp.pull={pull}"])
-            checkpoints = sorted((runs["MoCo"] / "checkpoints").iterdir())
-            fork = None if path.exists() else checkpoints[warm_up - 1]
+    names = ("cpu-cmd", "cpu-halp-cmd") if cell.cmd else ("cpu-moco", "cpu-halp")
+    runs: dict[str, Run] = {}
+    for method, pull in cell.methods().items():
+        path = folder / cell.folder(seed, pull)
+        if not (path / "finished").exists():
+            settings, fork = list(common), None
+            if pull is not None:
+                settings += [f"halp.start_epoch={WARM_UP}", f"halp.pull={pull}"]
+                settings += [f"halp.weight={cell.weight}", f"halp.hardness={cell.hardness}"]
+                fork = None if path.exists() else min((runs[cell.baseline].path / "checkpoints").iterdir())
+            recipe = load_recipe(names[pull is not None], settings)
             pretrain(recipe, store, path, resume=path.exists(), fork=fork, progress=False)
-        (path / "finished").touch()
+            (path / "finished").touch()
+        runs[method] = open_run(path)
     return runs
 
 
-def probe(encoder: PackagedEncoder, store: Store, parts: Sequence[tuple[Array, Array]]) -> dict[str, float]:
+def probe(features: Array, store: Store, groups: Array, parts: Parts) -> dict[str, float]:
     """kNN and ridge accuracies in per cent, mean over the parts."""
-    encoder.normalisation = []  # the sets were prepared with the steps of the corpus, and empty frames dropped
-    features, labels = embed(encoder, store, progress=False), store.labels
+    labels = np.asarray(store.labels)
     classes = int(labels.max()) + 1
-    found: dict[str, list[float]] = {name: [] for name in PROBES}
+    found: dict[str, list[float]] = {"knn": [], "ridge": []}
     for fit, test in parts:
         found["knn"].append(float((knn_predict(features[fit], labels[fit], features[test]) == labels[test]).mean()))
-        ridge = fit_ridge(features[fit], labels[fit], PENALTY, classes).predict(features[test])
+        penalty, _ = choose_ridge_penalty(features[fit], labels[fit], group_folds(groups[fit], FOLDS), classes)
+        ridge = fit_ridge(features[fit], labels[fit], penalty, classes).predict(features[test])
         found["ridge"].append(float((ridge == labels[test]).mean()))
     return {name: 100 * float(np.mean(values)) for name, values in found.items()}
 
 
-def interval(ours: Sequence[float], other: Sequence[float], comparisons: int) -> tuple[float, float]:
-    """Mean difference and half of its 95 % interval, corrected for so many comparisons."""
-    gaps = np.array(ours) - np.array(other)
-    quantile = stats.t.ppf(1 - 0.025 / comparisons, len(gaps) - 1)
-    return float(gaps.mean()), float(quantile * gaps.std(ddof=1) / np.sqrt(len(gaps)))
+def probe_all(encoders: Sequence[PackagedEncoder], benchmark: Benchmark) -> dict[str, dict[str, float]]:
+    """Set → probe → accuracy; features of several encoders count side by side."""
+    found = {}
+    for name, store, groups, parts in benchmark.sets():
+        features = [embed(encoder, store, progress=False) for encoder in encoders]
+        features = [one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-9) for one in features]
+        found[name] = probe(np.concatenate(features, 1), store, groups, parts)
+    return found
 
 
-def similarity(run: Path) -> float | None:
-    """Mean similarity of keys to the queue over the last epoch."""
-    values: dict[int, list[float]] = {}
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        for name, value in entry.items():
-            if name.endswith("similarity_key_queue"):
-                values.setdefault(int(entry["epoch"]), []).append(value)
-    return float(np.mean(values[max(values)])) if values else None
+def run_encoder(run: Run, stream: str) -> PackagedEncoder:
+    """A run's encoder for stores that were prepared with the steps of the corpus already."""
+    encoder = run.encoder(stream)
+    encoder.normalisation = []
+    return encoder
 
 
-def markdown(found: dict[str, Any], sets: Sequence[str], command: str) -> str:
-    """Accuracies and paired differences."""
-    lines = ["# What HaLP adds to MoCo", "", f"Top-1 in per cent, mean over {len(found['seeds'])} seeds.", ""]
-    for name in PROBES:
-        lines += [f"## {name}", "", f"| | {' | '.join(sets)} |", "| --- |" + " --- |" * len(sets)]
-        for method in METHODS:
-            cells = [f"{np.mean(found['accuracies'][method][one][name]):.1f}" for one in sets]
-            lines.append(f"| {method} | {' | '.join(cells)} |")
-        for method in list(METHODS)[1:]:
-            pairs = [found["differences"][method][one][name] for one in sets]
-            lines.append(f"| {method} − MoCo | {' | '.join(f'{mean:+.2f} ± {half:.2f}' for mean, half in pairs)} |")
-        lines.append("")
-    return "\n".join([*lines, f"`{command}`", ""])
+def judged(run: Run, benchmark: Benchmark) -> dict[str, Any]:
+    """Accuracies, curves and quality of prototypes of a run; kept beside it."""
+    saved = run.path / "judged.json"
+    if not saved.exists():
+        streams = list(run.recipe.streams)
+        found: dict[str, Any] = {"joint": probe_all([run_encoder(run, "joint")], benchmark)}
+        if len(streams) > 1:
+            found["fused"] = probe_all([run_encoder(run, stream) for stream in streams], benchmark)
+        found["curves"] = curves(run)
+        found["quality"] = quality(run, benchmark.labelled)
+        saved.write_text(json.dumps(found), encoding="utf-8")
+    return dict(json.loads(saved.read_text(encoding="utf-8")))
 
 
-def evaluate_all(runs: dict[str, Path], tasks: Sequence[Task], cmu: tuple[Store, Array, Array]) -> dict[str, Any]:
-    """Method → set → probe → accuracy, for one seed."""
-    result: dict[str, Any] = {}
-    for method, path in runs.items():
-        saved = path / "probes.json"
-        if not saved.exists():
-            encoder = open_run(path).encoder("joint")
-            values = {"CMU, held-out subjects": probe(encoder, cmu[0], [(cmu[1], cmu[2])])}
-            for task in tasks:
-                values[task.name] = probe(encoder, task.stores["body-16"], task.parts)
-            saved.write_text(json.dumps(values), encoding="utf-8")
-        result[method] = json.loads(saved.read_text(encoding="utf-8"))
-    return result
+@torch.no_grad()
+def quality(run: Run, store: Store) -> dict[str, float]:
+    """Purity of prototypes and share of false positives on the keys of labelled windows, by the momentum encoder."""
+    model = cast(MocoMethod, run.model().eval())
+    clips = centre_views(ClipPool.from_store(store), torch.arange(len(store)), FRAMES)
+    keys = cast(MomentumPair, model.pairs["joint"]).key(clips)
+    labels = torch.from_numpy(np.array(store.labels))
+    return dataclasses.asdict(prototype_quality(keys, labels, generator=torch.Generator().manual_seed(0)))
+
+
+def curves(run: Run) -> dict[str, list[float | None]]:
+    """Mean of every similarity of the joint stream over each epoch; none where it was not logged."""
+    values: dict[str, list[list[float]]] = {name: [[] for _ in range(run.recipe.epochs)] for name in CURVES}
+    for line in run.metrics():
+        for name in CURVES:
+            if (value := line.get(f"joint/{name}")) is not None:
+                values[name][int(line["epoch"])].append(value)
+    return {name: [float(np.mean(epoch)) if epoch else None for epoch in epochs] for name, epochs in values.items()}
+
+
+def untrained(seed: int, store: Store) -> PackagedEncoder:
+    """The encoder of all cells with the weights it begins with."""
+    torch.manual_seed(seed)
+    inner = build_encoder(EncoderSettings(**ENCODER), store.topology, 1)
+    return PackagedEncoder(inner, store.topology, stream="joint", persons=1, frames=FRAMES)
+
+
+def open_benchmark(source: Store, folder: Path) -> Benchmark:
+    """Labelled CMU windows of training and held-out subjects, and the Kinect sets."""
+    order = np.random.default_rng(0)
+    sides = [part[source.labels[part] >= 0] for part in source.split("xsub")]
+    chosen = [np.sort(order.choice(side, min(LABELLED, len(side)), replace=False)) for side in sides]
+    labelled = draw_store(source, np.concatenate(chosen), folder / "labelled")
+    cut = len(chosen[0])
+    return Benchmark(labelled, (np.arange(cut), np.arange(cut, len(labelled))), open_tasks(folder / "sets"))
+
+
+def measure(cell: Cell, source: Store, benchmark: Benchmark, seeds: int, folder: Path) -> dict[str, Any]:
+    """Train and judge all seeds of a cell: read-out → method → set → probe → one accuracy per seed, and the rest."""
+    train_part, _ = source.split("xsub")
+    if len(train_part) < cell.clips:
+        raise InputError(
+            f"the store has {len(train_part)} training windows, and {cell.clips} are wanted; "
+            "make it with overlapping windows: python -m benchmarks.corpus RAW STORE --stride 1.0667"
+        )
+    clips = np.sort(np.random.default_rng(1).permutation(train_part)[: cell.clips])  # smaller draws lie in larger ones
+    store = draw_store(source, clips, folder / f"store-{cell.clips}")
+    found: dict[str, Any] = {"settings": dataclasses.asdict(cell), "baseline": cell.baseline, "methods": {}}
+    for seed in range(seeds):
+        for method, run in train(cell, store, seed, folder / "runs").items():
+            result = judged(run, benchmark)
+            entry = found["methods"].setdefault(method, {"accuracies": {}, "curves": [], "quality": []})
+            for readout in ("joint", "fused"):
+                for name, probes in result.get(readout, {}).items():
+                    for one, value in probes.items():
+                        place = entry["accuracies"].setdefault(readout, {}).setdefault(name, {})
+                        place.setdefault(one, []).append(round(value, 3))
+            entry["curves"].append(result["curves"])
+            entry["quality"].append(result["quality"])
+    found["differences"] = paired_gain(found)
+    for entry in found["methods"].values():
+        entry["quality"] = {
+            name: float(np.mean([one[name] for one in entry["quality"]])) for name in entry["quality"][0]
+        }
+        entry["curves"] = {
+            name: [
+                None if None in epoch else round(float(np.mean(epoch)), 4)
+                for epoch in zip(*(one[name] for one in entry["curves"]))
+            ]
+            for name in CURVES
+        }
+    return found
+
+
+def baselines(benchmark: Benchmark, seeds: int) -> dict[str, Any]:
+    """Raw coordinates and the untrained encoder: set → probe → accuracies."""
+    stores = {name: (store, groups, parts) for name, store, groups, parts in benchmark.sets()}
+    found: dict[str, Any] = {"raw coordinates": {}, "untrained encoder": {}}
+    for name, (store, groups, parts) in stores.items():
+        raw = embed(RawCoordinates(store.topology, persons=1), store, progress=False)
+        found["raw coordinates"][name] = {one: [value] for one, value in probe(raw, store, groups, parts).items()}
+    per_seed = [probe_all([untrained(seed, benchmark.labelled)], benchmark) for seed in range(seeds)]
+    for name in stores:
+        found["untrained encoder"][name] = {one: [run[name][one] for run in per_seed] for one in ("knn", "ridge")}
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train, evaluate, write."""
-    parser = argparse.ArgumentParser(description="What HaLP adds to MoCo, seed by seed.")
+    parser = argparse.ArgumentParser(description="What HaLP adds, seed by seed.")
     parser.add_argument("store", type=Path, help="made by benchmarks/corpus.py")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--clips", type=int, default=2048)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS), metavar="CELL")
     parser.add_argument("--out", type=Path, default=Path("runs/halp_gain"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    command = " ".join(["python -m benchmarks.halp_gain", "STORE", *arguments[1:]])
+    console = Console(stderr=True)
     try:
         source = open_store(options.store)
-        train_part, test_part = source.split("xsub")
-        order = np.random.default_rng(0)
-        clips = np.sort(order.choice(train_part, options.clips, replace=False))
-        sides = [part[source.labels[part] >= 0] for part in (train_part, test_part)]
-        chosen = [np.sort(order.choice(side, min(LABELLED, len(side)), replace=False)) for side in sides]
-        small = draw_store(source, clips, options.out / f"store-{options.clips}")
-        judged = draw_store(source, np.concatenate(chosen), options.out / "labelled")
-        cut = len(chosen[0])
-        cmu = (judged, np.arange(cut), np.arange(cut, len(judged)))
-        tasks = open_tasks(options.out / "sets")
-        seeds: list[int] = []
-        per_seed: list[dict[str, Any]] = []
-        squeeze: dict[str, list[float | None]] = {method: [] for method in METHODS}
-        for seed in range(options.seeds):
-            runs = train(small, seed, options.epochs, options.epochs // 2, options.out / "runs")
-            per_seed.append(evaluate_all(runs, tasks, cmu))
-            seeds.append(seed)
-            for method, path in runs.items():
-                squeeze[method].append(similarity(path))
-            Console(stderr=True).print(f"seed {seed}: {json.dumps(per_seed[-1])}")
-    except InputError as error:
-        Console(stderr=True).print(str(error))
-        return 2
-    sets = list(per_seed[0]["MoCo"])
-    accuracies = {
-        method: {one: {name: [run[method][one][name] for run in per_seed] for name in PROBES} for one in sets}
-        for method in METHODS
-    }
-    differences = {
-        method: {
-            one: {
-                name: interval(accuracies[method][one][name], accuracies["MoCo"][one][name], len(sets))
-                for name in PROBES
-            }
-            for one in sets
+        benchmark = open_benchmark(source, options.out)
+        found: dict[str, Any] = {
+            "command": f"python -m benchmarks.halp_gain STORE --seeds {options.seeds}",
+            "versions": versions(),
+            "baselines": baselines(benchmark, options.seeds),
+            "cells": {},
         }
-        for method in list(METHODS)[1:]
-    }
-    found = {"command": command, "versions": versions(), "seeds": seeds, "similarity_key_queue": squeeze}
-    found |= {"accuracies": accuracies, "differences": differences}
-    text = markdown(found, sets, command)
+        for name in options.cells:
+            found["cells"][name] = measure(CELLS[name], source, benchmark, options.seeds, options.out)
+            console.print(f"{name}: {json.dumps(found['cells'][name]['differences'])}")
+    except InputError as error:
+        console.print(str(error))
+        return 2
+    text = markdown(found)
     print(text)
-    (RESULTS / "halp_gain.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (RESULTS / "halp_gain.md").write_text(text, encoding="utf-8")
+    if set(options.cells) == set(CELLS):
+        (RESULTS / "halp_gain.json").write_text(
+            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        (RESULTS / "halp_gain.md").write_text(text, encoding="utf-8")
+        (RESULTS / "halp_gain.svg").write_text(similarity_figure(found["cells"]["base"]), encoding="utf-8")
     return 0
 
 
