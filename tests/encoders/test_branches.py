@@ -234,3 +234,13 @@ def test_recipes_train_resume_exactly_and_load_again(
     assert load_encoder(whole.path)(torch.randn(2, 12, store.persons, 25, 3)).shape == (2, 80)
     with pytest.raises(InputError, match=r"views\.frames and encoder\.frames"):
         pretrain(load_recipe(recipe, (*common, *TINY, "views.frames=10")), store, tmp_path / "x", progress=False)
+
+
+def test_lower_precision_trains_to_about_the_same_loss(tmp_path: Path, store: Store) -> None:
+    small = ("epochs=1", "batch_size=48", "views.frames=12", "contrast.queue=32", "contrast.dimension=16")
+    settings = load_recipe("cpu-branches", (*small, *TINY))
+    whole, half = (
+        pretrain(settings, store, tmp_path / precision, progress=False, accelerator="cpu", precision=precision)
+        for precision in ("32-true", "bf16-mixed")
+    )
+    assert half.metrics()[0]["loss"] == pytest.approx(whole.metrics()[0]["loss"], rel=0.05)
