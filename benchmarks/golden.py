@@ -58,6 +58,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
     "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),
     "hiclr": ("small-hiclr", [QUEUE, "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"]),
+    "branches": (
+        "small-branches",
+        [QUEUE, "encoder.width=16", "encoder.frames=16", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
     "masked": ("small-masked", ["encoder.width=16", "encoder.frames=16"]),
     "predict-cluster": ("small-predict-cluster", ["encoder.hidden=12"]),
     "ms2l": ("small-ms2l", ["encoder.hidden=12", "ms2l.head=16"]),

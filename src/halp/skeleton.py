@@ -99,6 +99,24 @@ def chain(joints: Sequence[str], bones: dict[str, str]) -> tuple[int, ...]:
     return tuple(position[bones.get(joint, joint)] for joint in joints)
 
 
+def parents_by_name(joints: Sequence[str]) -> tuple[int, ...]:
+    """Parents by index in the tree of the vocabulary, whatever the layout: the nearest ancestor that is there, else a root.
+
+    >>> parents_by_name(["wrist_left", "hip_center", "shoulder_left", "tail"])
+    (2, 1, 1, 3)
+    """
+
+    def ancestor(joint: str) -> str:
+        seen = {joint}
+        parent = _VOCABULARY.get(joint, joint)
+        while parent not in joints and parent in _VOCABULARY and parent not in seen:
+            seen.add(parent)
+            parent = _VOCABULARY[parent]
+        return parent if parent in joints else joint
+
+    return chain(joints, {joint: ancestor(joint) for joint in joints})
+
+
 _TOPOLOGIES: dict[str, Topology] = {}
 
 
@@ -246,21 +264,13 @@ def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom"
     if not names or len(set(names)) != len(names):
         raise InputError(f"topology '{name}' needs joints with different names, not: {', '.join(names) or 'none'}")
 
-    def ancestor(joint: str) -> str:
-        seen = {joint}
-        parent = _VOCABULARY.get(joint, joint)
-        while parent not in names and parent in _VOCABULARY and parent not in seen:
-            seen.add(parent)
-            parent = _VOCABULARY[parent]
-        return parent if parent in names else joint
-
     def first(*pairs: tuple[str, str]) -> tuple[str, str] | None:
         return next((pair for pair in pairs if set(pair) <= set(names)), None)
 
     return Topology(
         name,
         names,
-        chain(names, {joint: ancestor(joint) for joint in names}),
+        parents_by_name(names),
         centre=next(
             (joint for joint in ("hip_center", "spine", "shoulder_center", "hip_left") if joint in names), names[0]
         ),

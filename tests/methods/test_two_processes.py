@@ -63,8 +63,13 @@ def ascal():
     contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
     return MocoMethod(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
 
+def branches():
+    encoder = EncoderSettings("branches", width=8, feed=8, frames=6)
+    return MocoMethod(KINECT_V1, 1, terms=("infonce",), encoder=encoder, contrast=ContrastSettings(dimension=4, queue=19))
+
 METHODS = {
     "ascal": ascal,
+    "branches": branches,
     "cmd": lambda: moco("infonce", "cmd", "halp", streams=three),
     "mining": lambda: moco("mining", streams=three),
     "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),

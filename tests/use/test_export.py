@@ -121,8 +121,9 @@ def test_shipped_encoders_load_by_name(name: str) -> None:
         {"stream": "bone", "direction": "bidirectional", "pooling": "last", "layers": 2},
         {"stream": "motion", "direction": "causal", "pooling": "mean"},
         {"stream": "joint", "name": "stgcn", "output": 32, "stages": 2},
+        {"stream": "joint", "name": "branches", "width": 16, "frames": 32},
     ],
-    ids=["bidirectional", "causal", "stgcn"],
+    ids=["bidirectional", "causal", "stgcn", "branches"],
 )
 def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path, settings: dict[str, object]) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

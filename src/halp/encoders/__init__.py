@@ -108,6 +108,7 @@ def has_setting(encoder: str, name: str) -> bool:
 
 
 from halp.encoders import (  # noqa: E402, F401  (they register their encoders)
+    branches,
     fusion,
     global_local,
     gru,

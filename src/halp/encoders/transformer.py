@@ -41,34 +41,36 @@ class TransformerSettings:
             )
 
 
-def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None) -> Tensor:
+def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Tensor | None = None) -> Tensor:
     """Attention among tokens, from queries, keys and values side by side: `(N, tokens, 3·width)` → `(N, tokens, width)`.
 
-    `dropout`, where given, is applied to the weights.
+    `dropout`, where given, is applied to the weights; a `mask` `(N, tokens)`, without dropout, says which tokens are attended to.
     """
     number, tokens, triple = mixed.shape
     size = triple // 3 // heads
     query, key, value = mixed.view(number, tokens, 3, heads, size).permute(2, 0, 3, 1, 4)
     if dropout is None:
-        attended = F.scaled_dot_product_attention(query, key, value)
+        visible = None if mask is None else mask[:, None, None]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
     else:
         attended = dropout(torch.softmax(query @ key.transpose(2, 3) * size**-0.5, dim=3)) @ value
     return attended.transpose(1, 2).reshape(number, tokens, triple // 3)
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm attention and feed-forward: `(N, tokens, width)` → the same."""
+    """Pre-norm attention and feed-forward, four times as wide unless `feed` says how wide: `(N, tokens, width)` → the same."""
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, feed: int | None = None) -> None:
         super().__init__()
+        inner = 4 * width if feed is None else feed
         self.heads = heads
         self.attention_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.feed = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.dropout(self.out(attend(self.mix(self.attention_norm(x)), self.heads)))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = x + self.dropout(self.out(attend(self.mix(self.attention_norm(x)), self.heads, mask=mask)))
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
 
