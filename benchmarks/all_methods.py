@@ -57,6 +57,7 @@ class Entry:
     on: str = ""
 
 
+READ_OUT = ("thirds-max", "mean")  # the pooling of the small recipes, and the one that this table has in its place
 METHODS: dict[str, Entry] = {
     "MoCo": Entry("small", ('terms=["infonce"]',)),
     "HaLP": Entry("small", on="MoCo"),
@@ -94,6 +95,8 @@ def budgeted(name: str, epochs: int, seed: int) -> Recipe:
     own = load_recipe(entry.recipe, entry.settings)
     common = [f"batch_size={BATCH}", f"seed={seed}", f"split={SPLIT}"]
     common += [f"saving.every={max(1, epochs // 4)}", "saving.watch=20"]
+    if own.encoder.name == "gru" and own.encoder.pooling == READ_OUT[0]:
+        common.append(f"encoder.pooling={READ_OUT[1]}")
     moments = [f"{key}={json.dumps(shortened(value, epochs / own.epochs))}" for key, value in timed(own.flat())]
     return load_recipe(entry.recipe, [*entry.settings, *common, *moments])
 

@@ -23,21 +23,40 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).parents[1]
 TINY = ["epochs=3", "batch_size=16", "seed=3", "split=xsub", "saving.every=1", "views.frames=16"]
 QUEUE = "contrast.queue=32"
+READ_OUT = "encoder.pooling=mean"  # the read-out of the CPU recipes is not what is compared
 # family → recipe, and what makes its special part begin within three epochs of three steps
 FAMILIES: dict[str, tuple[str, list[str]]] = {
-    "moco": ("cpu-moco", [QUEUE, "encoder.hidden=12"]),
-    "halp": ("small", [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
+    "moco": ("cpu-moco", [QUEUE, READ_OUT, "encoder.hidden=12"]),
+    "halp": (
+        "small",
+        [QUEUE, READ_OUT, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
     "halp-queue-free": (
         "small",
-        ["encoder.hidden=12", "contrast.queue=0", "halp.start_epoch=1", "halp.source=batch", "halp.prototypes=4"],
+        [
+            READ_OUT,
+            "encoder.hidden=12",
+            "contrast.queue=0",
+            "halp.start_epoch=1",
+            "halp.source=batch",
+            "halp.prototypes=4",
+        ],
     ),
-    "cmd": ("small-cmd", [QUEUE, "encoder.hidden=12"]),
+    "cmd": ("small-cmd", [QUEUE, READ_OUT, "encoder.hidden=12"]),
     "halp-cmd": (
         "small-halp-cmd",
-        [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5", "halp.guide=cross"],
+        [
+            QUEUE,
+            READ_OUT,
+            "encoder.hidden=12",
+            "halp.start_epoch=1",
+            "halp.recent=24",
+            "halp.prototypes=5",
+            "halp.guide=cross",
+        ],
     ),
-    "crosclr-b": ("small-crosclr-b", [QUEUE, "encoder.hidden=12", "mining.start_epoch=1"]),
-    "isc": ("small-isc", [QUEUE, "encoder.hidden=12"]),
+    "crosclr-b": ("small-crosclr-b", [QUEUE, READ_OUT, "encoder.hidden=12", "mining.start_epoch=1"]),
+    "isc": ("small-isc", [QUEUE, READ_OUT, "encoder.hidden=12"]),
     "aimclr": (
         "small-aimclr-halp",
         [
@@ -53,7 +72,15 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
     "paper": ("ntu60-halp", [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"]),
     "mochi-halp": (
         "small-mochi-halp",
-        [QUEUE, "encoder.hidden=12", "mochi.hardest=8", "mochi.start_epoch=1", "halp.start_epoch=1", "halp.recent=24"],
+        [
+            QUEUE,
+            READ_OUT,
+            "encoder.hidden=12",
+            "mochi.hardest=8",
+            "mochi.start_epoch=1",
+            "halp.start_epoch=1",
+            "halp.recent=24",
+        ],
     ),
     "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),

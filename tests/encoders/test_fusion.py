@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from halp.skeleton import get_topology
 BODY = get_topology("body-16")
 
 
-def made(name: str = "fusion", **settings: int) -> FusionEncoder:
+def made(name: str = "fusion", **settings: Any) -> FusionEncoder:
     torch.manual_seed(0)
     encoder = build_encoder(EncoderSettings(name, hidden=5, **settings), BODY, 2)
     encoder.train()
@@ -146,3 +148,62 @@ def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(InputError, match="hidden = 0"):
         EncoderSettings("fusion", hidden=0)
     assert isinstance(build_encoder(EncoderSettings("fusion"), BODY, 1), nn.Module)
+
+
+@torch.no_grad()
+def test_geometry_is_distances_and_cosines_written_out_and_no_rotation_changes_it() -> None:
+    encoder, body = made(gains=(1.0, 1.0, 1.0, 0.5, 2.0)), clips(1, frames=4, seed=6)[:, :, 0]
+    streams, known = encoder.streams(body)
+    width = 3 * 16 * 3
+    expected = []
+    for frame in body[0]:
+        bones = [frame[v] - frame[p] for v, p in enumerate(BODY.parents) if v != p]
+        distances = [
+            (frame[i] - frame[j]).norm()
+            for j in range(16)
+            for i in range(j)
+            if i != BODY.parents[j] and BODY.parents[i] != j
+        ]
+        cosines = [
+            (bones[i] @ bones[j]) / (bones[i].norm() * bones[j].norm())
+            for i in range(len(bones))
+            for j in range(i + 1, len(bones))
+        ]
+        expected.append(torch.stack(distances + cosines))
+    assert torch.allclose(streams[0, :, width:], torch.stack(expected), atol=1e-5)
+    assert known.all()
+    assert streams.shape[2] == sum(encoder.widths) == width + 105 + 105
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))[0]
+    turned, _ = encoder.streams(body @ turn)
+    assert torch.allclose(turned[:, :, width:], streams[:, :, width:], atol=1e-5)
+    inputs = encoder.inputs(body)
+    plain = (streams - encoder.input_norm.running_mean) / (encoder.input_norm.running_var + 1e-5).sqrt()
+    assert torch.allclose(inputs[:, :, width : width + 105], 0.5 * plain[:, :, width : width + 105], atol=1e-4)
+    assert torch.allclose(inputs[:, :, width + 105 :], 2 * plain[:, :, width + 105 :], atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_missing_joint_takes_its_distances_and_angles_with_it_and_nothing_else() -> None:
+    encoder, body = made(gains=(1.0, 1.0, 1.0, 1.0, 1.0)), clips(2, frames=4, seed=7)[:, :, 0]
+    missing = body.clone()
+    elbow = BODY.index("elbow_left")
+    missing[:, :, elbow] = 0
+    width = 3 * 16 * 3
+    before, after = encoder.inputs(body)[:, :, width:], encoder.inputs(missing)[:, :, width:]
+    pairs, angles, bones = encoder.geometry.pairs, encoder.geometry.angles, encoder.geometry.bones
+    gone = (pairs == elbow).any(0)
+    ends = torch.tensor([joint == elbow or BODY.parents[joint] == elbow for joint in bones.tolist()])
+    gone = torch.cat([gone, ends[angles].any(0)])
+    assert 0 < gone.sum() < len(gone)
+    assert not after[:, :, gone].any()
+    assert torch.allclose(after[:, :, ~gone], before[:, :, ~gone], atol=1e-5)
+
+
+def test_gradients_through_geometry_are_finite_where_joints_coincide() -> None:
+    encoder = made(gains=(1.0, 1.0, 1.0, 1.0, 1.0))
+    body = clips(2, frames=4, seed=8)
+    body[:, :, :, 5] = body[:, :, :, 4]  # a bone of length 0
+    body[:, :, :, 6] = body[:, :, :, 9]  # hands that touch
+    body.requires_grad_(True)
+    encoder(body).sum().backward()
+    assert torch.isfinite(body.grad).all()

@@ -74,7 +74,7 @@ def test_the_gru_reads_every_second_frame_and_features_are_standardised() -> Non
     encoder, batch = made(), clips(6, frames=12, seed=4)
     fusion = super(KernelFusionEncoder, encoder).describe(batch[:, ::2, 0])
     maxima = torch.cat([fusion[:, 30:60], fusion[:, 90:120]], 1)
-    plain = torch.cat([maxima, encoder.kernels(encoder.centred(batch[:, :, 0]))], 1)
+    plain = torch.cat([maxima, encoder.kernels(encoder.centred(batch[:, :, 0])[0])], 1)
     assert torch.allclose(encoder(batch), (plain - encoder.shift) / encoder.spread, atol=1e-4)
     fitted = encoder(clips(32, frames=12))
     assert fitted.shape == (32, encoder.output_size)
@@ -86,7 +86,7 @@ def test_missing_joints_and_absent_persons_are_defined() -> None:
     encoder, batch = made(), clips(3, frames=12, seed=3)
     elbow = BODY.index("elbow_left")
     batch[:, :, :, elbow] = 0
-    centred = encoder.centred(batch[:, :, 0]).view(3, 12, 3, 16, 3)
+    centred = encoder.centred(batch[:, :, 0])[0].view(3, 12, 3, 16, 3)
     assert not centred[:, :, :, elbow].any()  # the mean, not a joint that lies in the hips
     assert not centred[:, :, 1, BODY.index("wrist_left")].any()  # its bone would start there
     assert centred[:, :, 0, BODY.index("wrist_left")].any()
@@ -112,3 +112,28 @@ def test_settings_are_checked() -> None:
         EncoderSettings("kernel-fusion", gains=[1.0])
     with pytest.raises(InputError, match="hidden"):
         EncoderSettings("kernel-fusion", hidden=0)
+
+
+@torch.no_grad()
+def test_with_five_gains_two_more_banks_read_distances_and_angles() -> None:
+    encoder = fusion.made("kernel-fusion", gains=(0.3, 0.3, 1.5, 0.0, 0.0))
+    assert isinstance(encoder, KernelFusionEncoder)
+    encoder.fit(clips(32, frames=12))
+    batch = clips(3, frames=12, seed=4)
+    series = encoder.centred(batch[:, :, 0])
+    assert [one.shape[2] for one in series] == [144, 105, 105]
+    banks = [encoder.kernels, *encoder.geometry_kernels]
+    plain = torch.cat([bank(one) for bank, one in zip(banks, series)], 1)
+    size = plain.shape[1]
+    expected = (plain - encoder.shift[-size:]) / encoder.spread[-size:]
+    assert torch.allclose(encoder(batch)[:, -size:], expected, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_feature_that_hardly_varies_in_training_data_cannot_drown_the_others() -> None:
+    encoder = fusion.made("kernel-fusion", gains=(0.3, 0.3, 1.5, 0.0, 0.0))
+    assert isinstance(encoder, KernelFusionEncoder)
+    stiff = clips(32, frames=12)
+    stiff[:, :, :, 5] = stiff[:, :, :, 4] + 1.0  # joints 4 and 5 move as one
+    encoder.fit(stiff)
+    assert float(encoder.spread.min()) >= 0.99 * 0.2 * float(encoder.spread.median()) / 2

@@ -1,6 +1,8 @@
 """The fusion encoder: joints, bones and motion read together by a GRU, pooled at every layer, for any body skeleton.
 
-Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead of three).
+Joint, bone and motion streams go side by side into one bidirectional GRU ("early fusion": one encoder instead of three);
+with five gains also the geometry of the body, which no rotation changes: distances between joints that no bone joins, and
+the cosines of the angles between bones.
 The feature is made of the mean and the maximum over the thirds of a clip, of every layer, so that what training makes a
 deeper layer forget can still be read from the one before. A projection that is fitted afterwards (`fit_projection`) turns it
 into fewer numbers in which the differences between augmentations of one clip are small.
@@ -25,6 +27,7 @@ from halp.skeleton import Topology
 
 THIRDS = 3
 STREAMS = 3  # joints, bones, motion
+GEOMETRY = 2  # distances, angles
 POOLINGS = 2  # mean and maximum
 
 
@@ -35,7 +38,7 @@ class FusionSettings:
     hidden: int = 96  # units of each GRU
     layers: int = 2
     outputs: int = 0
-    gains: tuple[float, ...] = (1.0, 1.0, 1.0)  # factors of standardised joints, bones and motion
+    gains: tuple[float, ...] = (1.0, 1.0, 1.0)  # factors of standardised joints, bones, motion (and distances, angles)
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.layers) < 1 or self.outputs < 0:
@@ -43,8 +46,11 @@ class FusionSettings:
                 f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1, "
                 f"outputs = {self.outputs} not negative"
             )
-        if len(self.gains) != STREAMS or min(self.gains) < 0 or not any(self.gains):
-            raise InputError(f"encoder: gains = {list(self.gains)} have to be three numbers, none negative, not all 0")
+        if len(self.gains) not in (STREAMS, STREAMS + GEOMETRY) or min(self.gains) < 0 or not any(self.gains):
+            raise InputError(
+                f"encoder: gains = {list(self.gains)} have to be three numbers (joints, bones, motion) or five (and distances, "
+                "angles), none negative, not all 0"
+            )
 
 
 class FusionEncoder(nn.Module):
@@ -60,7 +66,9 @@ class FusionEncoder(nn.Module):
         super().__init__()
         self.parents = list(topology.parents)
         self.centre = topology.index(topology.centre) if topology.centre else None
-        width = STREAMS * len(topology) * topology.dimensions
+        self.geometry = Geometry(self.parents) if len(settings.gains) > STREAMS else None
+        self.widths = [len(topology) * topology.dimensions] * STREAMS + (self.geometry.widths if self.geometry else [])
+        width = sum(self.widths)
         self.input_norm = nn.BatchNorm1d(width, affine=False)
         self.gains = settings.gains
         widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
@@ -102,14 +110,14 @@ class FusionEncoder(nn.Module):
         return maps
 
     def inputs(self, bodies: Tensor) -> Tensor:
-        """Standardised joints, bones and motion `(B, T, 3·V·C)`; 0, the mean, for what is missing."""
+        """Standardised streams `(B, T, channels)`; 0, the mean, for what is missing."""
         x, known = self.streams(bodies)
         normed = self.input_norm(x.flatten(0, 1)).view_as(x)
         gains = torch.tensor(self.gains, dtype=x.dtype, device=x.device)
-        return normed * known * gains.repeat_interleave(x.shape[2] // STREAMS)
+        return normed * known * gains.repeat_interleave(torch.tensor(self.widths, device=x.device))
 
     def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
-        """Joints, bones and motion `(B, T, 3·V·C)`, and which of them are known `(B, 1, 3·V·C)`."""
+        """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1, channels)`."""
         seen = (bodies != 0).any(3).any(1)
         if self.centre is not None:
             centre = torch.arange(len(self.parents), device=bodies.device) == self.centre
@@ -117,8 +125,12 @@ class FusionEncoder(nn.Module):
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
-        known = torch.cat([seen, seen & seen[:, self.parents], seen], dim=1).to(x.dtype)
-        return x, known.repeat_interleave(bodies.shape[3], dim=1)[:, None]
+        joined = seen & seen[:, self.parents]
+        known = torch.cat([seen, joined, seen], dim=1).repeat_interleave(bodies.shape[3], dim=1)
+        if self.geometry is not None:
+            x = torch.cat([x, self.geometry(bodies, bones)], dim=2)
+            known = torch.cat([known, self.geometry.known(seen, joined)], dim=1)
+        return x, known[:, None].to(x.dtype)
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
@@ -129,6 +141,37 @@ class FusionEncoder(nn.Module):
             thirds = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
             columns += [part.mean(1) for part in thirds] + [part.amax(1) for part in thirds]
         return torch.cat(columns, dim=1)
+
+
+class Geometry(nn.Module):
+    """Distances between joints that no bone joins, and cosines between bones: numbers that no rotation changes."""
+
+    pairs: Tensor
+    bones: Tensor
+    angles: Tensor
+
+    def __init__(self, parents: Sequence[int]) -> None:
+        super().__init__()
+        apart = [(i, j) for j in range(len(parents)) for i in range(j) if parents[j] != i and parents[i] != j]
+        bones = [joint for joint, parent in enumerate(parents) if joint != parent]
+        self.register_buffer("pairs", torch.tensor(apart).view(-1, 2).T, persistent=False)
+        self.register_buffer("bones", torch.tensor(bones, dtype=torch.long), persistent=False)
+        self.register_buffer("angles", torch.triu_indices(len(bones), len(bones), 1), persistent=False)
+        self.widths = [len(apart), self.angles.shape[1]]
+
+    def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
+        """Distances and cosines `(B, T, pairs + angles)` of bodies and bones `(B, T, V, C)`; a bone of length 0 has cosine 0."""
+        apart = bodies[:, :, self.pairs[0]] - bodies[:, :, self.pairs[1]]
+        ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
+        cosines = (ends @ ends.transpose(2, 3))[:, :, self.angles[0], self.angles[1]]
+        return torch.cat([apart.square().sum(3).clamp_min(1e-12).sqrt(), cosines], dim=2)
+
+    def known(self, seen: Tensor, joined: Tensor) -> Tensor:
+        """Which of them are known `(B, pairs + angles)`, from the joints that are seen and bones with both ends seen `(B, V)`."""
+        ends = joined[:, self.bones]
+        return torch.cat(
+            [seen[:, self.pairs[0]] & seen[:, self.pairs[1]], ends[:, self.angles[0]] & ends[:, self.angles[1]]], dim=1
+        )
 
 
 class Projection(nn.Module):

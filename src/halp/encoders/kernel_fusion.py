@@ -5,12 +5,15 @@ their description: 84 kernels of nine places, weight 2 at three of them and −1
 on the sum of a few random channels. A kernel gives two numbers: the share of frames in which its response exceeds a
 bias, and by how much it does so there. A response near the bias counts in part, so that rounding (another batch size, another
 engine) never moves a feature by a whole frame. Biases are quantiles of responses to training data (`fit`): no label, no gradient.
+One bank of kernels reads joints, bones and motion; where the encoder has five gains, two more read distances and angles.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +29,13 @@ PLACES = list(combinations(range(LENGTH), 3))
 DILATIONS = (1, 2, 3, 4, 6, 7)  # the longest kernel spans 57 of the 64 frames that the encoder reads
 MOST_CHANNELS = 9
 GOLDEN = (5**0.5 - 1) / 2
+LEAST_SPREAD = 0.2  # of the median spread of a feature
 BLUR = 0.1  # of a response's standard deviation: around the bias, within which a frame counts in part
 
 
 @dataclass(frozen=True)
 class KernelFusionSettings:
-    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of standardised joints, bones and motion."""
+    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five."""
 
     hidden: int = 96
     layers: int = 2
@@ -107,8 +111,11 @@ class KernelFusionEncoder(FusionEncoder):
     def __init__(self, topology: Topology, settings: KernelFusionSettings) -> None:
         super().__init__(topology, settings.fusion())
         self.step = settings.step
-        self.kernels = KernelShares(STREAMS * len(topology) * topology.dimensions)
-        self.pooled_size = self.output_size = self.pooled_size // POOLINGS + self.kernels.output_size
+        self.banks = [sum(self.widths[:STREAMS]), *self.widths[STREAMS:]]
+        self.kernels = KernelShares(self.banks[0])
+        self.geometry_kernels = nn.ModuleList(KernelShares(width) for width in self.banks[1:])
+        sizes = [self.kernels.output_size] * len(self.banks)
+        self.pooled_size = self.output_size = self.pooled_size // POOLINGS + sum(sizes)
         self.register_buffer("shift", torch.zeros(self.output_size))
         self.register_buffer("spread", torch.ones(self.output_size))
 
@@ -118,22 +125,29 @@ class KernelFusionEncoder(FusionEncoder):
     def describe(self, bodies: Tensor) -> Tensor:
         maps = self.sequences(bodies[:, :: self.step])
         thirds = [self.pool([one])[:, THIRDS * one.shape[2] :] for one in maps]  # the maxima follow the means
-        return torch.cat([*thirds, self.kernels(self.centred(bodies))], dim=1)
+        shares = [bank(series) for bank, series in zip(self._all_kernels(), self.centred(bodies))]
+        return torch.cat([*thirds, *shares], dim=1)
 
-    def centred(self, bodies: Tensor) -> Tensor:
-        """Joints, bones and motion less their mean in the training data `(B, T, 3·V·C)`; 0 for what is missing."""
+    def centred(self, bodies: Tensor) -> Sequence[Tensor]:
+        """What every bank reads `(B, T, channels)`: streams less their mean in the training data; 0 for what is missing."""
         x, known = self.streams(bodies)
         mean = self.input_norm.running_mean
-        return (x if mean is None else x - mean.to(x.dtype)) * known
+        return ((x if mean is None else x - mean.to(x.dtype)) * known).split(self.banks, dim=2)
+
+    def _all_kernels(self) -> list[KernelShares]:
+        return [self.kernels, *cast(Iterable[KernelShares], self.geometry_kernels)]
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
         """Set biases, shift and spread by clips `(B, T, P, V, C)` of training data; the GRU stays as it is."""
         self.eval()
-        self.kernels.fit(self.centred(clips.transpose(1, 2).flatten(0, 1)))
+        for bank, series in zip(self._all_kernels(), self.centred(clips.transpose(1, 2).flatten(0, 1))):
+            bank.fit(series)
         features = super().forward(clips)
+        spread = features.std(0)
         self.shift.copy_(features.mean(0))
-        self.spread.copy_(features.std(0).clamp(min=1e-3))
+        # what hardly varies in the training data would drown everything else where it does
+        self.spread.copy_(spread.clamp(min=max(1e-3, LEAST_SPREAD * float(spread.median()))))
 
 
 @register_encoder("kernel-fusion", KernelFusionSettings)
