@@ -68,6 +68,8 @@ METHODS: dict[str, Entry] = {
     "HaLP without queue and momentum": Entry("small-queue-free-no-momentum-halp", on="MoCo without queue and momentum"),
     "SkeletonBT": Entry("small-skeletonbt"),
     "HaLP + SkeletonBT": Entry("small-skeletonbt-halp", on="SkeletonBT"),
+    "VICReg": Entry("small-vicreg"),
+    "HaLP + VICReg": Entry("small-vicreg-halp", on="VICReg"),
     "AS-CAL": Entry("small-ascal"),
     "CMD": Entry("small-cmd"),
     "HaLP + CMD": Entry("small-halp-cmd", on="CMD"),

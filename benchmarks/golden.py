@@ -56,6 +56,7 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
         [QUEUE, "encoder.hidden=12", "mochi.hardest=8", "mochi.start_epoch=1", "halp.start_epoch=1", "halp.recent=24"],
     ),
     "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
+    "vicreg-halp": ("small-vicreg-halp", ["encoder.hidden=12", "vicreg.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),
     "hiclr": ("small-hiclr", [QUEUE, "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"]),
     "masked": ("small-masked", ["encoder.width=16", "encoder.frames=16"]),

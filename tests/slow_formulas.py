@@ -240,3 +240,22 @@ def kmeans(
         if furthest < tolerance:
             break
     return np.stack(centres)
+
+
+def vicreg(first: Matrix, second: Matrix, invariance: float, variance: float, covariance: float) -> float:
+    """VICReg with the reductions of UmURL: MSE over all entries, and for each view the hinge on √(var + 1e-4) and cov² / D."""
+    rows, columns = first.shape
+    loss = 0.0
+    for b in range(rows):
+        for d in range(columns):
+            loss += invariance * (first[b, d] - second[b, d]) ** 2 / (rows * columns)
+    for view in (first, second):
+        means = [sum(view[b, d] for b in range(rows)) / rows for d in range(columns)]
+        for i in range(columns):
+            for j in range(columns):
+                cov = sum((view[b, i] - means[i]) * (view[b, j] - means[j]) for b in range(rows)) / (rows - 1)
+                if i == j:
+                    loss += variance * max(0.0, 1 - math.sqrt(cov + 1e-4)) / columns
+                else:
+                    loss += covariance * cov**2 / columns
+    return float(loss)

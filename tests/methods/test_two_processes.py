@@ -25,9 +25,9 @@ from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings, build_encoder
 from halp.methods import AimClrSettings
-from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
+from halp.methods import BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
 from halp.methods import MiningSettings, MochiSettings, MocoMethod
-from halp.methods import StepContext
+from halp.methods import StepContext, TwoViewMethod, VicregSettings
 from halp.skeleton import KINECT_V1
 
 torch.set_num_threads(1)
@@ -54,10 +54,10 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
         generator=torch.Generator().manual_seed(1),
     )
 
-def barlow():
+def two_views(settings):
     encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
     halp = HalpSettings(0.5, 0, 3, 5, source="batch")
-    return BarlowMethod(encoders, BarlowSettings(width=6, off_diagonal=0.1), KINECT_V1, {"halp": halp})
+    return TwoViewMethod(encoders, settings, KINECT_V1, {"halp": halp})
 
 def ascal():
     contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
@@ -72,7 +72,8 @@ METHODS = {
     "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
     "hiclr": lambda: moco("hiclr", streams=("joint@stgcn",)),
     "queue-free": lambda: moco("infonce", "halp", queue=0),
-    "barlow": barlow,
+    "barlow": lambda: two_views(BarlowSettings(width=6, off_diagonal=0.1)),
+    "vicreg": lambda: two_views(VicregSettings(width=6)),
 }
 for name, build in METHODS.items():
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ from halp.losses.infonce import info_nce, info_nce_in_batch, nt_xent_of_pairs
 from halp.losses.mined_positives import mining_loss
 from halp.losses.nearest_positives import nearest_positives_loss
 from halp.losses.reconstruction import frame_distance, squared_error
+from halp.losses.vicreg import vicreg
 
 __all__ = [
     "discriminator_loss",
@@ -20,4 +21,5 @@ __all__ = [
     "nearest_positives_loss",
     "nt_xent_of_pairs",
     "squared_error",
+    "vicreg",
 ]

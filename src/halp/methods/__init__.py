@@ -18,9 +18,10 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     motion_direction,
     ms2l,
     predict_cluster,
+    vicreg,
 )
 from halp.methods.aimclr import AimClrSettings
-from halp.methods.barlow import BarlowMethod, BarlowSettings
+from halp.methods.barlow import BarlowSettings
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings
@@ -30,12 +31,13 @@ from halp.methods.masked import MaskedSettings
 from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
 from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
+from halp.methods.two_views import TwoViewMethod
+from halp.methods.vicreg import VicregSettings
 
 __all__ = [
     "METHODS",
     "TERMS",
     "AimClrSettings",
-    "BarlowMethod",
     "BarlowSettings",
     "BuildContext",
     "CmdSettings",
@@ -50,6 +52,8 @@ __all__ = [
     "StepContext",
     "StepOutput",
     "StreamBatch",
+    "TwoViewMethod",
+    "VicregSettings",
     "check_terms",
     "list_methods",
     "list_terms",
