@@ -62,6 +62,8 @@ METHODS: dict[str, Entry] = {
     "HaLP": Entry("small", on="MoCo"),
     "MoCHi": Entry("small-mochi"),
     "HaLP + MoCHi": Entry("small-mochi-halp", on="MoCHi"),
+    "PCM3's mix and distillation": Entry("small-pcm3"),
+    "HaLP + PCM3's mix and distillation": Entry("small-pcm3-halp", on="PCM3's mix and distillation"),
     "MoCo without queue": Entry("small-queue-free"),
     "HaLP without queue": Entry("small-queue-free-halp", on="MoCo without queue"),
     "MoCo without queue and momentum": Entry("small-queue-free-no-momentum"),

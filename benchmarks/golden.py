@@ -55,6 +55,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
         "small-mochi-halp",
         [QUEUE, "encoder.hidden=12", "mochi.hardest=8", "mochi.start_epoch=1", "halp.start_epoch=1", "halp.recent=24"],
     ),
+    "pcm3-halp": (
+        "small-pcm3-halp",
+        [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
     "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
     "vicreg-halp": ("small-vicreg-halp", ["encoder.hidden=12", "vicreg.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),

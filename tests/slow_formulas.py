@@ -259,3 +259,21 @@ def vicreg(first: Matrix, second: Matrix, invariance: float, variance: float, co
                 else:
                     loss += covariance * cov**2 / columns
     return float(loss)
+
+
+def mixed_key(keys: Matrix, shift: int, share: float) -> Matrix:
+    """PCM3: unit((1 − w) k + w k_other), with k_other the key of the clip that stands `shift` rows further in the batch."""
+    mixed = []
+    for b, key in enumerate(keys):
+        mixed.append(normalise((1 - share) * key + share * keys[(b + shift) % len(keys)]))
+    return np.stack(mixed)
+
+
+def self_distillation(queries: Matrix, keys: Matrix, queue: Matrix, teacher: float, student: float) -> float:
+    """PCM3: KL( softmax(k·Q / teacher) ‖ softmax(q·Q / student) ) over the whole queue, averaged over the batch."""
+    losses = []
+    for query, key in zip(queries, keys):
+        p = [math.exp(float(np.dot(key, row)) / teacher) for row in queue]
+        q = [math.exp(float(np.dot(query, row)) / student) for row in queue]
+        losses.append(sum(a / sum(p) * math.log((a / sum(p)) / (b / sum(q))) for a, b in zip(p, q)))
+    return sum(losses) / len(losses)

@@ -71,6 +71,7 @@ METHODS = {
     "mochi": lambda: moco("mochi", "halp"),
     "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
     "hiclr": lambda: moco("hiclr", streams=("joint@stgcn",)),
+    "pcm3": lambda: moco("infonce", "mix", "self-distillation", "halp", streams=("joint", "motion", "joint@stgcn")),
     "queue-free": lambda: moco("infonce", "halp", queue=0),
     "barlow": lambda: two_views(BarlowSettings(width=6, off_diagonal=0.1)),
     "vicreg": lambda: two_views(VicregSettings(width=6)),

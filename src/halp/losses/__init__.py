@@ -1,7 +1,7 @@
 """Losses: pure functions from tensors to a scalar. The loss of the paper itself is `halp.hallucinate.halp_loss`."""
 
 from halp.losses.adversarial import discriminator_loss, fooling_loss
-from halp.losses.distillation import distillation_loss
+from halp.losses.distillation import distillation_loss, self_distillation
 from halp.losses.distribution_match import distribution_match
 from halp.losses.infonce import info_nce, info_nce_in_batch, nt_xent_of_pairs
 from halp.losses.mined_positives import mining_loss
@@ -20,6 +20,7 @@ __all__ = [
     "mining_loss",
     "nearest_positives_loss",
     "nt_xent_of_pairs",
+    "self_distillation",
     "squared_error",
     "vicreg",
 ]

@@ -13,11 +13,13 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     isc,
     longt_gan,
     masked,
+    mix,
     mochi,
     moco,
     motion_direction,
     ms2l,
     predict_cluster,
+    self_distillation,
     vicreg,
 )
 from halp.methods.aimclr import AimClrSettings
@@ -28,8 +30,10 @@ from halp.methods.crossclr import MiningSettings
 from halp.methods.halp import HalpSettings
 from halp.methods.hiclr import HiClrSettings
 from halp.methods.masked import MaskedSettings
+from halp.methods.mix import MixSettings
 from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
+from halp.methods.self_distillation import SelfDistillationSettings
 from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
 from halp.methods.two_views import TwoViewMethod
 from halp.methods.vicreg import VicregSettings
@@ -47,8 +51,10 @@ __all__ = [
     "MaskedSettings",
     "Method",
     "MiningSettings",
+    "MixSettings",
     "MochiSettings",
     "MocoMethod",
+    "SelfDistillationSettings",
     "StepContext",
     "StepOutput",
     "StreamBatch",
