@@ -277,3 +277,16 @@ def self_distillation(queries: Matrix, keys: Matrix, queue: Matrix, teacher: flo
         q = [math.exp(float(np.dot(query, row)) / student) for row in queue]
         losses.append(sum(a / sum(p) * math.log((a / sum(p)) / (b / sum(q))) for a, b in zip(p, q)))
     return sum(losses) / len(losses)
+
+
+def positives_in_batch(
+    predictions: Matrix, positives: Sequence[Sequence[Vector]], kept: Sequence[Sequence[bool]], temperature: float
+) -> float:
+    """NNCLR with several positives: − log of the share of the own prediction among those of the batch, for each kept one."""
+    losses = []
+    for b, own in enumerate(positives):
+        for positive, counts in zip(own, kept[b]):
+            if counts:
+                terms = [math.exp(float(np.dot(positive, prediction)) / temperature) for prediction in predictions]
+                losses.append(-math.log(terms[b] / sum(terms)))
+    return sum(losses) / len(losses) if losses else 0.0

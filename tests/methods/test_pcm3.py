@@ -136,3 +136,4 @@ def test_halp_forks_from_a_run_without_it(tmp_path: Path, store: Store) -> None:
 def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes(tmp_path: Path, store: Store) -> None:
     settings = (*TINY, *HALP, "saving.steps=2", "optimiser.learning_rate=0.01")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-pcm3-halp", settings)
+    jobs.assert_whole_and_two_are_close(tmp_path, 5e-3)

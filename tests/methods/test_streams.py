@@ -46,6 +46,7 @@ METHODS = {
     "skeletonbt-halp": ("small-skeletonbt-halp", "barlow.width=16"),
     "pcm3": ("small-pcm3", 'streams=["joint", "motion"]'),
     "pcm3-halp": ("small-pcm3-halp",),
+    "tune": ("small-tune", "tune.width=8", "tune.memory=37", 'streams=["joint", "motion"]'),
     "vicreg": ("small-vicreg", "vicreg.width=16", 'streams=["joint", "bone"]'),
     "vicreg-halp": ("small-vicreg-halp", "vicreg.width=16"),
     "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),

@@ -20,6 +20,7 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     ms2l,
     predict_cluster,
     self_distillation,
+    tune,
     vicreg,
 )
 from halp.methods.aimclr import AimClrSettings
@@ -35,6 +36,7 @@ from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
 from halp.methods.self_distillation import SelfDistillationSettings
 from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
+from halp.methods.tune import TuneMethod, TuneSettings
 from halp.methods.two_views import TwoViewMethod
 from halp.methods.vicreg import VicregSettings
 
@@ -58,6 +60,8 @@ __all__ = [
     "StepContext",
     "StepOutput",
     "StreamBatch",
+    "TuneMethod",
+    "TuneSettings",
     "TwoViewMethod",
     "VicregSettings",
     "check_terms",

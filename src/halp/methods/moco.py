@@ -19,7 +19,7 @@ from halp.distributed import gather
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
 from halp.errors import InputError, choose
 from halp.losses.infonce import info_nce, mixed_key
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
 from halp.methods.momentum import HEADS, Encoding, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
@@ -116,9 +116,11 @@ class MocoMethod(Method):
     def rewind(self) -> None:
         for pair in self._pairs().values():
             pair.momentum = 1.0  # the key encoder had made its step already
-        for name, buffer in self.named_buffers():
-            if name.endswith(".calls"):
-                buffer.sub_(1).clamp_min_(0)
+        uncount_calls(self)
+
+    def encoders_replaced(self) -> None:
+        for pair in self._pairs().values():
+            pair.key.load_state_dict(pair.query.state_dict())
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
