@@ -89,7 +89,7 @@ def encoder_step(model: MocoMethod) -> Callable[[], None]:
 
     def action() -> None:
         begin_step(modules, 0, 0, 0, slice(0, PART), PART)
-        batch = model._encode(views, PART)["joint"]
+        batch = model._encode(views, StepContext(0, torch.Generator()))["joint"]
         optimiser.zero_grad(set_to_none=True)
         torch.stack([batch.query, *batch.extra.values()]).mul(batch.key).sum().backward()
         optimiser.step()

@@ -82,12 +82,28 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
             "halp.recent=24",
         ],
     ),
+    "pcm3-halp": (
+        "small-pcm3-halp",
+        [QUEUE, "encoder.hidden=12", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
     "skeletonbt-halp": ("small-skeletonbt-halp", ["encoder.hidden=12", "barlow.width=16", "halp.start_epoch=1"]),
+    "vicreg-halp": ("small-vicreg-halp", ["encoder.hidden=12", "vicreg.width=16", "halp.start_epoch=1"]),
     "ascal": ("small-ascal", [QUEUE, "encoder.hidden=16", "contrast.dimension=16"]),
     "hiclr": ("small-hiclr", [QUEUE, "encoder.output=16", "encoder.stages=1", "hiclr.mining_epoch=1"]),
     "branches": (
         "small-branches",
         [QUEUE, "encoder.width=16", "encoder.frames=16", "halp.start_epoch=1", "halp.recent=24", "halp.prototypes=5"],
+    ),
+    "tune": (
+        "small-tune",
+        [
+            "encoder.hidden=12",
+            "tune.width=16",
+            "tune.memory=32",
+            "tune.recent=24",
+            "tune.prototypes=5",
+            "tune.positives=both",
+        ],
     ),
     "masked": ("small-masked", ["encoder.width=16", "encoder.frames=16"]),
     "predict-cluster": ("small-predict-cluster", ["encoder.hidden=12"]),

@@ -9,6 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+
 from halp.clips.store import Store
 from halp.training.checkpoint import list_checkpoints
 from halp.training.run import read_lines
@@ -106,3 +109,12 @@ def compare_whole_killed_and_two_processes(folder: Path, store: Store, recipe: s
     assert start(folder, store, "killed", settings, resume=True, program=program).wait(timeout=300) == 0
     assert final_files(folder / "whole") == final_files(folder / "killed")
     assert start(folder, store, "two", settings, ranks=2, program=program).wait(timeout=300) == 0
+
+
+def assert_whole_and_two_are_close(folder: Path, tolerance: float) -> None:
+    """The weights that the same training ended with on one process and on two."""
+    newest = [list_checkpoints(folder / run / "checkpoints")[-1] for run in ("whole", "two")]
+    one, two = (load_file(path / "model.safetensors") for path in newest)
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], atol=tolerance, rtol=tolerance, msg=name)

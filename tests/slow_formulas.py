@@ -240,3 +240,53 @@ def kmeans(
         if furthest < tolerance:
             break
     return np.stack(centres)
+
+
+def vicreg(first: Matrix, second: Matrix, invariance: float, variance: float, covariance: float) -> float:
+    """VICReg with the reductions of UmURL: MSE over all entries, and for each view the hinge on √(var + 1e-4) and cov² / D."""
+    rows, columns = first.shape
+    loss = 0.0
+    for b in range(rows):
+        for d in range(columns):
+            loss += invariance * (first[b, d] - second[b, d]) ** 2 / (rows * columns)
+    for view in (first, second):
+        means = [sum(view[b, d] for b in range(rows)) / rows for d in range(columns)]
+        for i in range(columns):
+            for j in range(columns):
+                cov = sum((view[b, i] - means[i]) * (view[b, j] - means[j]) for b in range(rows)) / (rows - 1)
+                if i == j:
+                    loss += variance * max(0.0, 1 - math.sqrt(cov + 1e-4)) / columns
+                else:
+                    loss += covariance * cov**2 / columns
+    return float(loss)
+
+
+def mixed_key(keys: Matrix, shift: int, share: float) -> Matrix:
+    """PCM3: unit((1 − w) k + w k_other), with k_other the key of the clip that stands `shift` rows further in the batch."""
+    mixed = []
+    for b, key in enumerate(keys):
+        mixed.append(normalise((1 - share) * key + share * keys[(b + shift) % len(keys)]))
+    return np.stack(mixed)
+
+
+def self_distillation(queries: Matrix, keys: Matrix, queue: Matrix, teacher: float, student: float) -> float:
+    """PCM3: KL( softmax(k·Q / teacher) ‖ softmax(q·Q / student) ) over the whole queue, averaged over the batch."""
+    losses = []
+    for query, key in zip(queries, keys):
+        p = [math.exp(float(np.dot(key, row)) / teacher) for row in queue]
+        q = [math.exp(float(np.dot(query, row)) / student) for row in queue]
+        losses.append(sum(a / sum(p) * math.log((a / sum(p)) / (b / sum(q))) for a, b in zip(p, q)))
+    return sum(losses) / len(losses)
+
+
+def positives_in_batch(
+    predictions: Matrix, positives: Sequence[Sequence[Vector]], kept: Sequence[Sequence[bool]], temperature: float
+) -> float:
+    """NNCLR with several positives: − log of the share of the own prediction among those of the batch, for each kept one."""
+    losses = []
+    for b, own in enumerate(positives):
+        for positive, counts in zip(own, kept[b]):
+            if counts:
+                terms = [math.exp(float(np.dot(positive, prediction)) / temperature) for prediction in predictions]
+                losses.append(-math.log(terms[b] / sum(terms)))
+    return sum(losses) / len(losses) if losses else 0.0

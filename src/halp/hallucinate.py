@@ -328,6 +328,18 @@ class HallucinatedPositives(nn.Module):
         prototypes: Tensor | None = None,
     ) -> Tensor:
         """The loss of one step; `prototypes` `(N, D)`, where given, take the place of clustering."""
+        made = self.plan(query, key, recent_keys, generator, prototypes)
+        return positive_alignment_loss(query, made, self.temperature, self.reduction)
+
+    def plan(
+        self,
+        query: Tensor,
+        key: Tensor,
+        recent_keys: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        prototypes: Tensor | None = None,
+    ) -> PositivePlan:
+        """The positives of one step, from prototypes that are refitted when it is time."""
         key = key.detach()
         if prototypes is not None:
             self.centres = prototypes.detach()
@@ -339,7 +351,7 @@ class HallucinatedPositives(nn.Module):
             self.fit(recent_keys, generator)
         self.calls += 1
         self.last = plan_positives(key, self.centres, query=query, generator=generator, **self.settings)
-        return positive_alignment_loss(query, self.last, self.temperature, self.reduction)
+        return self.last
 
     @property
     def needs_recent_keys(self) -> bool:

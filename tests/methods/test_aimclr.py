@@ -20,7 +20,7 @@ from halp.losses.nearest_positives import nearest_positives_loss, union_of_neare
 from halp.methods import AimClrSettings, ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.methods.energy_drop import energy_drop
 from halp.skeleton import KINECT_V1
-from halp.training import Recipe, Run, load_recipe, open_run, pretrain
+from halp.training import Recipe, Run, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints
 
 STGCN = EncoderSettings("stgcn", output=16, stages=2, dropout=0.5)
@@ -256,6 +256,4 @@ def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes
     # a cell of EADM on the threshold falls to either side by rounding: small steps keep such differences small
     settings = (*TINY, *HALP, "saving.steps=2", "optimiser.learning_rate=0.001")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-aimclr-halp", settings)
-    one, two = (newest(open_run(tmp_path / run)) for run in ("whole", "two"))
-    for name, value in one.items():
-        torch.testing.assert_close(value, two[name], atol=5e-3, rtol=5e-3, msg=name)
+    jobs.assert_whole_and_two_are_close(tmp_path, 5e-3)

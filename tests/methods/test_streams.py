@@ -44,6 +44,11 @@ METHODS = {
     "queue-free-no-momentum": ("small-queue-free-no-momentum-halp", "contrast.queue=0"),
     "skeletonbt": ("small-skeletonbt", "barlow.width=16", 'streams=["joint", "motion"]'),
     "skeletonbt-halp": ("small-skeletonbt-halp", "barlow.width=16"),
+    "pcm3": ("small-pcm3", 'streams=["joint", "motion"]'),
+    "pcm3-halp": ("small-pcm3-halp",),
+    "tune": ("small-tune", "tune.width=8", "tune.memory=37", 'streams=["joint", "motion"]'),
+    "vicreg": ("small-vicreg", "vicreg.width=16", 'streams=["joint", "bone"]'),
+    "vicreg-halp": ("small-vicreg-halp", "vicreg.width=16"),
     "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),
     "hiclr": ("small-hiclr", "encoder.output=8", "encoder.stages=1", "views.frames=6", "hiclr.mining_epoch=1"),
     "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
@@ -102,7 +107,9 @@ def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[
         assert ("cmd" in chosen.terms) == (f"{stream}/loss_distillation" in last)
         assert ("mining" in chosen.terms) == (f"{stream}/loss_mining" in last)
         assert ("mochi" in chosen.terms) == (f"{stream}/loss_mochi" in last)
+        assert ("mix" in chosen.terms) == (f"{stream}/loss_mix" in last)
         assert (chosen.method == "barlow") == (f"{stream}/loss_barlow" in last)
+        assert (chosen.method == "vicreg") == (f"{stream}/loss_vicreg" in last)
         assert halp.load_encoder(whole.path, stream)(torch.zeros(2, 12, 1, 25, 3)).isfinite().all()
 
 
@@ -170,6 +177,7 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
         (THREE, ("mining",)),
         (THREE, ("mining", "cmd", "halp")),
         (THREE, ("mochi", "cmd", "halp")),
+        (("joint", "joint@stgcn"), ("infonce", "mix", "self-distillation", "halp")),
         (("joint", "joint@stgcn"), ("cross",)),
         (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "cross", "cmd", "halp")),
     ],

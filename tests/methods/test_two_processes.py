@@ -25,9 +25,9 @@ from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings, build_encoder
 from halp.methods import AimClrSettings
-from halp.methods import BarlowMethod, BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
+from halp.methods import BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
 from halp.methods import MiningSettings, MochiSettings, MocoMethod
-from halp.methods import StepContext
+from halp.methods import StepContext, TuneMethod, TuneSettings, TwoViewMethod, VicregSettings
 from halp.skeleton import KINECT_V1
 
 torch.set_num_threads(1)
@@ -54,10 +54,15 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
         generator=torch.Generator().manual_seed(1),
     )
 
-def barlow():
+def two_views(settings):
     encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
     halp = HalpSettings(0.5, 0, 3, 5, source="batch")
-    return BarlowMethod(encoders, BarlowSettings(width=6, off_diagonal=0.1), KINECT_V1, {"halp": halp})
+    return TwoViewMethod(encoders, settings, KINECT_V1, {"halp": halp})
+
+def tune():
+    encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
+    chosen = TuneSettings("both", width=6, memory=19, prototypes=3, count=5, recent=16)
+    return TuneMethod(encoders, chosen, KINECT_V1, torch.Generator().manual_seed(1))
 
 def ascal():
     contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
@@ -76,8 +81,11 @@ METHODS = {
     "mochi": lambda: moco("mochi", "halp"),
     "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
     "hiclr": lambda: moco("hiclr", streams=("joint@stgcn",)),
+    "pcm3": lambda: moco("infonce", "mix", "self-distillation", "halp", streams=("joint", "motion", "joint@stgcn")),
     "queue-free": lambda: moco("infonce", "halp", queue=0),
-    "barlow": barlow,
+    "barlow": lambda: two_views(BarlowSettings(width=6, off_diagonal=0.1)),
+    "tune": tune,
+    "vicreg": lambda: two_views(VicregSettings(width=6)),
 }
 for name, build in METHODS.items():
     torch.manual_seed(0)
@@ -86,7 +94,7 @@ for name, build in METHODS.items():
         g = torch.Generator().manual_seed(step)
         clips = torch.randn(len(model.views), 8, 6, 1, 20, 3, generator=g)
         views = {view: part[rank_rows(8)] for view, part in zip(model.views, clips)}
-        loss, *_ = model(views, StepContext(0, g, False, 8))
+        loss, *_ = model(views, StepContext(0, g, False, 8, torch.arange(8) + 3 * step))
         found[f"{name}/loss/{step}"] = loss.detach()
     loss.backward()
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

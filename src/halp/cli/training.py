@@ -21,6 +21,7 @@ def pretrain(
     set: Settings = (),
     resume: bool = False,
     fork: Path | None = None,
+    init: Path | None = None,
     accelerator: str = "auto",
     devices: int = 1,
     nodes: int = 1,
@@ -39,6 +40,7 @@ def pretrain(
         halp pretrain recipes/ntu60-halp.toml --data stores/ntu60 --set seed=1 halp.hardness=0.6
         halp pretrain small --data stores/mine --resume
         halp pretrain small --data stores/mine --devices 2
+        halp pretrain small-tune --data stores/mine --init runs/small-seed0
 
     Args:
         recipe: a TOML file, or the name of a recipe that comes with halp (see `halp recipes`).
@@ -47,6 +49,7 @@ def pretrain(
         set: override settings as key=value.
         resume: go on with the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
+        init: take the weights of the encoders alone from another run, a package or an encoder that comes with halp.
         accelerator: cpu, cuda, mps or auto.
         devices: processes on this machine that share the batch; under torchrun its own number counts.
         nodes: machines.
@@ -74,6 +77,7 @@ def pretrain(
         run or Path("runs") / f"{chosen.name}-seed{chosen.seed}",
         resume=resume,
         fork=fork,
+        init=init,
         accelerator=accelerator,
         devices=devices,
         nodes=nodes,

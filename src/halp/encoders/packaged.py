@@ -124,7 +124,8 @@ def describe(encoder: PackagedEncoder) -> dict[str, Any]:
 
 def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
     """Where an encoder comes from, without the folders of the machine it was trained on."""
-    return {key: Path(value).name if key == "run" else value for key, value in origin.items()}
+    shown = {key: Path(value).name if key == "run" else value for key, value in origin.items()}
+    return shown | ({"initialised": _public(origin["initialised"])} if "initialised" in origin else {})
 
 
 def load_package(path: str | os.PathLike[str], stream: str | None = None) -> PackagedEncoder:

@@ -25,12 +25,15 @@ def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np
     It is not known for encoders that do not say, and for other data than the pre-training's: two stores may share
     recordings.
     """
-    if "members" in origin:
-        parts = [pretraining_clips(member, store) for member in origin["members"].values()]
-        known = [part for part in parts if part is not None]
-        return np.unique(np.concatenate(known)) if len(known) == len(parts) else None
     if origin.get("raw") or origin.get("trained") is False:
         return np.zeros(0, dtype=np.int64)
+    origins = list(origin.get("members", {}).values())
+    if "initialised" in origin:  # its encoder had learned from other clips before
+        origins = [origin["initialised"], {key: value for key, value in origin.items() if key != "initialised"}]
+    if origins:
+        parts = [pretraining_clips(one, store) for one in origins]
+        known = [part for part in parts if part is not None]
+        return np.unique(np.concatenate(known)) if len(known) == len(parts) else None
     split = origin.get("split")
     if split is None or origin.get("data") != store.hash:
         return None

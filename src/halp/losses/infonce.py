@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from halp.sphere import unit
+
 
 def logits(query: Tensor, queue: Tensor, temperature: float) -> Tensor:
     """Similarities of queries `(B, D)` to a queue `(L, D)` over the temperature: `(B, L)`; no gradient to the queue.
@@ -26,14 +28,19 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float =
     """
     positive = (query * key.detach()).sum(1) / temperature
     # not by `log_partition`: with the positive computed twice the gradient would be summed in another order
-    against = _LogSumExp.apply(query, negatives.detach(), temperature)
+    against = log_sum_exp(query, negatives, temperature)
     return (torch.logaddexp(positive, against) - positive).mean()
 
 
 def log_partition(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
     """The denominator of InfoNCE, log Σ exp(q·[key, negatives] / T), for every query `(B,)`; gradient through the query."""
     positive = (query * key.detach()).sum(1) / temperature
-    return torch.logaddexp(positive, _LogSumExp.apply(query, negatives.detach(), temperature))
+    return torch.logaddexp(positive, log_sum_exp(query, negatives, temperature))
+
+
+def log_sum_exp(query: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+    """log Σ exp(q·n / T) over the negatives `(L, D)`, for every query `(B,)`; gradient through the query."""
+    return _LogSumExp.apply(query, negatives.detach(), temperature)
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -81,6 +88,15 @@ def nt_xent_of_pairs(first: Tensor, second: Tensor, temperature: float, *, own: 
     similarity = (x @ x.T).masked_fill(itself, own) / temperature
     partner = torch.arange(2 * count, device=x.device).roll(count)
     return F.cross_entropy(similarity, partner)
+
+
+def mixed_key(key: Tensor, partner: Tensor, share: float) -> Tensor:
+    """Keys `(B, D)` mixed with those of their partners `(B,)`, unit((1 − share)·k + share·k_partner).
+
+    >>> mixed_key(torch.eye(2), torch.tensor([1, 0]), 0.0).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return unit(torch.lerp(key, key[partner.to(key.device)], share))
 
 
 @torch.no_grad()

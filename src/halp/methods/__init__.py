@@ -13,29 +13,37 @@ from halp.methods import (  # noqa: F401  (they register themselves)
     isc,
     longt_gan,
     masked,
+    mix,
     mochi,
     moco,
     motion_direction,
     ms2l,
     predict_cluster,
+    self_distillation,
+    tune,
+    vicreg,
 )
 from halp.methods.aimclr import AimClrSettings
-from halp.methods.barlow import BarlowMethod, BarlowSettings
+from halp.methods.barlow import BarlowSettings
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import MiningSettings
 from halp.methods.halp import HalpSettings
 from halp.methods.hiclr import HiClrSettings
 from halp.methods.masked import MaskedSettings
+from halp.methods.mix import MixSettings
 from halp.methods.mochi import MochiSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
+from halp.methods.self_distillation import SelfDistillationSettings
 from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
+from halp.methods.tune import TuneMethod, TuneSettings
+from halp.methods.two_views import TwoViewMethod
+from halp.methods.vicreg import VicregSettings
 
 __all__ = [
     "METHODS",
     "TERMS",
     "AimClrSettings",
-    "BarlowMethod",
     "BarlowSettings",
     "BuildContext",
     "CmdSettings",
@@ -45,11 +53,17 @@ __all__ = [
     "MaskedSettings",
     "Method",
     "MiningSettings",
+    "MixSettings",
     "MochiSettings",
     "MocoMethod",
+    "SelfDistillationSettings",
     "StepContext",
     "StepOutput",
     "StreamBatch",
+    "TuneMethod",
+    "TuneSettings",
+    "TwoViewMethod",
+    "VicregSettings",
     "check_terms",
     "list_methods",
     "list_terms",

@@ -1,128 +1,29 @@
-"""Barlow Twins for skeletons (SkeletonBT): two views through one encoder, whose embeddings correlate column by column.
-
-No queue, no momentum twin, no negatives. Further terms, such as HaLP with prototypes from the batch, join by name: for them
-the first view is the query and the second the key, both of unit length.
-"""
+"""Barlow Twins for skeletons (SkeletonBT): two views through one encoder, whose embeddings correlate column by column."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.profiler import record_function
+from torch import Tensor
 
-from halp.distributed import gather
 from halp.errors import InputError
 from halp.losses.barlow import barlow_twins
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
-from halp.methods.moco import VIEWS
-from halp.methods.predictive import refuse_pieces
-from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, add_terms, build_terms, check_recipe_terms
-from halp.skeleton import Topology
-from halp.sphere import unit
-from halp.streams import derive
+from halp.methods.two_views import TwoViewSettings, register_two_views
 
 
+@register_two_views
 @dataclass(frozen=True)
-class BarlowSettings:
+class BarlowSettings(TwoViewSettings):
     """The projection head and the loss. The defaults are those of SkeletonBT."""
 
-    width: int = 6144  # of every layer of the head
-    layers: int = 3
+    section: ClassVar[str] = "barlow"
     off_diagonal: float = 2e-4  # weight of the correlations between different columns
-    temperature: float = 0.07  # of further terms; the loss itself has none
 
     def __post_init__(self) -> None:
-        if self.width < 2 or self.layers < 1:
-            raise InputError(f"barlow: width = {self.width} has to be at least 2 and layers = {self.layers} at least 1")
-        if self.off_diagonal < 0 or self.temperature <= 0:
-            raise InputError(
-                f"barlow: off_diagonal = {self.off_diagonal} cannot be negative and temperature = {self.temperature} "
-                "has to be above 0"
-            )
+        super().__post_init__()
+        if self.off_diagonal < 0:
+            raise InputError(f"barlow: off_diagonal = {self.off_diagonal} cannot be negative")
 
-
-def projection_head(inputs: int, width: int, layers: int) -> nn.Sequential:
-    """Linear maps without bias, BatchNorm and ReLU between them: `(B, inputs)` → `(B, width)`."""
-    modules: list[nn.Module] = []
-    for before, after in pairwise([inputs] + [width] * layers):
-        if modules:
-            modules += [nn.BatchNorm1d(before), nn.ReLU()]
-        modules.append(nn.Linear(before, after, bias=False))
-    return nn.Sequential(*modules)
-
-
-class BarlowMethod(Method):
-    """One encoder and head per stream; both views pass through them, each with statistics of its own in BatchNorm."""
-
-    views = VIEWS
-    fork_optional = ("terms.",)
-
-    def __init__(
-        self,
-        encoders: Mapping[str, Any],
-        settings: BarlowSettings,
-        topology: Topology,
-        terms: Mapping[str, Any] | None = None,
-    ) -> None:
-        """`terms` are the settings of further loss terms, by name."""
-        super().__init__()
-        self.settings, self.topology = settings, topology
-        self.backbones = nn.ModuleDict(encoders)
-        self.heads = nn.ModuleDict(
-            {
-                stream: projection_head(encoder.output_size, settings.width, settings.layers)
-                for stream, encoder in encoders.items()
-            }
-        )
-        self.terms = build_terms(terms or {}, list(encoders), settings.temperature)
-        self.queue = KeyQueue(list(encoders), 0, settings.width)
-
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
-    def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
-        total = context.batch_size(len(views["query"]))
-        with record_function("halp: both views forward"):
-            pairs = {
-                stream: [gather(self._project(stream, views[view]), total) for view in VIEWS]
-                for stream in self.backbones
-            }
-        # half precision would blur correlations and angles: the loss is computed in full
-        with torch.autocast(views["query"].device.type, enabled=False):
-            loss, metrics = self._loss(pairs, context)
-        return StepOutput(loss, metrics, {stream: first.detach() for stream, (first, _) in pairs.items()})
-
-    def _project(self, stream: str, clips: Tensor) -> Tensor:
-        return self.heads[stream](self.backbones[stream](derive(clips, stream, self.topology))).float()
-
-    def _loss(self, pairs: Mapping[str, list[Tensor]], context: StepContext) -> tuple[Tensor, Metrics]:
-        losses, metrics, batches = [], {}, {}
-        for stream, (first, second) in pairs.items():
-            losses.append(barlow_twins(first, second, self.settings.off_diagonal))
-            batches[stream] = StreamBatch(unit(first), unit(second.detach()))
-            if context.log_metrics:
-                metrics[f"{stream}/loss_barlow"] = losses[-1].detach()
-                similarity = (batches[stream].query.detach() * batches[stream].key).sum(1).mean()
-                metrics[f"{stream}/similarity_key_query"] = similarity
-        loss, seen = add_terms(torch.stack(losses).sum(), self.terms, batches, self.queue, context)
-        if context.log_metrics:
-            metrics |= seen | {"loss": loss.detach()}
-        return loss, metrics
-
-
-def _check(settings: BarlowSettings, recipe: Any) -> None:
-    refuse_pieces(recipe)
-    check_recipe_terms(recipe, queue=0)
-
-
-@register_method("barlow", BarlowSettings, views=VIEWS, default_terms=(), check=_check)
-def build_barlow(settings: BarlowSettings, context: BuildContext) -> BarlowMethod:
-    """Barlow Twins in every stream of the recipe, with the recipe's further terms."""
-    encoders = {stream: context.build_encoder(stream) for stream in context.encoder_settings}
-    return BarlowMethod(encoders, settings, context.topology, context.terms)
+    def loss(self, first: Tensor, second: Tensor) -> Tensor:
+        return barlow_twins(first, second, self.off_diagonal)

@@ -29,13 +29,15 @@ Metrics = dict[str, Tensor]
 class StepContext:
     """When a step happens and with which random numbers; metrics are wanted on some steps only.
 
-    `batch` is the number of clips in the batch of all processes together, where there are several.
+    `batch` is the number of clips in the batch of all processes together, where there are several; `clips` `(B,)` says which
+    clips of the store these are, where training does.
     """
 
     epoch: int
     generator: torch.Generator
     log_metrics: bool = True
     batch: int | None = None
+    clips: Tensor | None = None
 
     def batch_size(self, local: int) -> int:
         """Clips of the batch of all processes together."""
@@ -67,6 +69,8 @@ class Method(nn.Module, abc.ABC):
     #: keys of past clips that are kept; 0 for none
     queue_size: int = 0
     has_momentum_twin: bool = False
+    #: whether it is meant for encoders that are trained already
+    tunes: bool = False
 
     @abc.abstractmethod
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
@@ -78,6 +82,9 @@ class Method(nn.Module, abc.ABC):
 
     def rewind(self) -> None:
         """Prepare to compute the loss of a dumped step again: undo what the step had changed before it failed."""
+
+    def encoders_replaced(self) -> None:
+        """Take note that the encoders have other weights than those they were built with, before the first step."""
 
     def forward(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         return self.training_step(views, context)
@@ -135,6 +142,13 @@ def register_method(
 def list_methods() -> list[str]:
     """Names of all methods."""
     return list(METHODS)
+
+
+def uncount_calls(method: nn.Module) -> None:
+    """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
+    for name, buffer in method.named_buffers():
+        if name.endswith(".calls"):
+            buffer.sub_(1).clamp_min_(0)
 
 
 @torch.no_grad()

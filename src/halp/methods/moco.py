@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.augment import Policy
+from halp.augment import DrawnMix, Policy
 from halp.distributed import gather
 from halp.encoders import EncoderSettings, build_encoder, encoder_of
 from halp.errors import InputError, choose
-from halp.losses.infonce import info_nce
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
+from halp.losses.infonce import info_nce, mixed_key
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
 from halp.methods.momentum import HEADS, Encoding, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
@@ -29,6 +30,7 @@ from halp.methods.term import (
     check_recipe_terms,
     check_terms,
     contrast_terms,
+    term_mixes,
     term_twins,
     term_views,
 )
@@ -100,6 +102,7 @@ class MocoMethod(Method):
         self.queue_size = contrast.queue
         self.terms = build_terms(settings, streams, contrast.temperature)
         self.extra_views, self.twins = term_views(settings), term_twins(settings)
+        self.mixes = term_mixes(settings, topology)
         self.views = {**VIEWS, **self.extra_views}
         if self.twins and (lacking := [s for s, made in self.encoders().items() if not hasattr(made, "sequence")]):
             raise InputError(
@@ -113,16 +116,18 @@ class MocoMethod(Method):
     def rewind(self) -> None:
         for pair in self._pairs().values():
             pair.momentum = 1.0  # the key encoder had made its step already
-        for name, buffer in self.named_buffers():
-            if name.endswith(".calls"):
-                buffer.sub_(1).clamp_min_(0)
+        uncount_calls(self)
+
+    def encoders_replaced(self) -> None:
+        for pair in self._pairs().values():
+            pair.key.load_state_dict(pair.query.state_dict())
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
         with record_function("halp: momentum"):
             for pair in self._pairs().values():
                 pair.update_momentum()
-        batches = self._encode(views, context.batch_size(len(views["query"])))
+        batches = self._encode(views, context)
         # half precision would blur angles and logits: the loss is computed in full
         with torch.autocast(views["query"].device.type, enabled=False):
             loss, metrics = self.loss(batches, context)
@@ -131,27 +136,44 @@ class MocoMethod(Method):
                 self.queue.push({stream: batch.key for stream, batch in batches.items()})
         return StepOutput(loss, metrics, {stream: batch.query for stream, batch in batches.items()})
 
-    def _encode(self, views: Mapping[str, Tensor], total: int) -> dict[str, StreamBatch]:
+    def _encode(self, views: Mapping[str, Tensor], context: StepContext) -> dict[str, StreamBatch]:
         """Queries, keys and the embeddings of further views, of the whole batch, by stream."""
-        pairs = list(self._pairs().values())
+        pairs, total = list(self._pairs().values()), context.batch_size(len(views["query"]))
+        drawn = {view: mix.draw(total, views["query"].shape[1], context.generator) for view, mix in self.mixes.items()}
         with record_function("halp: query and key forward"):
-            work = [Encoding(pair.query, x) for pair, x in zip(pairs, self._streams(views["query"]))]
+            queries = self._streams(views["query"])
+            work = [Encoding(pair.query, x) for pair, x in zip(pairs, queries)]
             work += [Encoding(pair.key, x) for pair, x in zip(pairs, self._streams(views["key"]))]
             for view in self.extra_views:
                 changes = tuple(change for of, change in self.twins.values() if of == view)
                 work += [Encoding(pair.query, x, changes) for pair, x in zip(pairs, self._streams(views[view]))]
+            for view, mix in drawn.items():
+                partners = self._streams(self._partners(views["query"], mix, context))
+                mixed = map(partial(self.mixes[view].apply, drawn=mix), queries, partners)
+                work += [Encoding(pair.query, x) for pair, x in zip(pairs, mixed)]
             vectors = [gather(vector, total) for vector in encode_all(work, self.parts)]
         number = len(pairs)
         query, key, *extra = [vectors[start : start + number] for start in range(0, len(vectors), number)]
         return {
-            stream: StreamBatch(query[i], key[i], self._extra([vectors[i] for vectors in extra]))
+            stream: StreamBatch(
+                query[i],
+                key[i],
+                self._extra([vectors[i] for vectors in extra]),
+                {view: mixed_key(key[i], mix.partner, mix.share) for view, mix in drawn.items()},
+            )
             for i, stream in enumerate(self.pairs)
         }
+
+    @staticmethod
+    def _partners(clips: Tensor, drawn: DrawnMix, context: StepContext) -> Tensor:
+        """The clips that those of this process are mixed with, wherever they are."""
+        whole = gather(clips.flatten(1), context.batch_size(len(clips))).unflatten(1, clips.shape[1:])
+        return whole[drawn.partner[context.rows(len(clips))].to(clips.device)]
 
     def _extra(self, vectors: Sequence[Tensor]) -> dict[str, Tensor]:
         """Embeddings of further views and their twins by name, from what the branches gave side by side."""
         found: dict[str, Tensor] = {}
-        for view, vector in zip(self.extra_views, vectors):
+        for view, vector in zip([*self.extra_views, *self.mixes], vectors):
             names = [view, *(twin for twin, (of, _) in self.twins.items() if of == view)]
             found |= dict(zip(names, vector.chunk(len(names), dim=1)))
         return found

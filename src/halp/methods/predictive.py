@@ -142,8 +142,14 @@ def require_encoder(recipe: Any, needed: Sequence[str], why: str) -> None:
                 f"method '{recipe.method}' {why}, which encoder '{chosen.name}' does not have; "
                 f"set encoder.name to {' or '.join(map(repr, needed))}"
             )
+    check_frames(recipe)
+    refuse_pieces(recipe)
+
+
+def check_frames(recipe: Any) -> None:
+    """Refuse views of another length than an encoder with learned positions expects."""
+    for chosen in map(recipe.encoder_of, recipe.streams):
         if has_setting(chosen.name, "frames") and recipe.views.frames != chosen.frames:
             raise InputError(
                 f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
             )
-    refuse_pieces(recipe)

@@ -45,16 +45,19 @@ class KeyQueue(nn.Module):
         """Whether every key in it is a real one."""
         return int(self.filled) >= self.size
 
+    def next_rows(self, batch: int) -> Tensor:
+        """Where a batch of this size is going to be written; of one larger than the queue only the end survives."""
+        kept = min(batch, self.size)
+        return (self.pointer + torch.arange(batch - kept, batch, device=self.pointer.device)) % self.size
+
     @torch.no_grad()
     def push(self, keys: Mapping[str, Tensor]) -> None:
         """Append a batch `{stream: (B, D)}`; the oldest keys make room."""
         if self.size == 0:
             return
         batch = len(next(iter(keys.values())))
-        # of a batch larger than the queue only the end would survive
-        kept = min(batch, self.size)
-        rows = (self.pointer + torch.arange(batch - kept, batch, device=self.pointer.device)) % self.size
+        rows = self.next_rows(batch)
         for stream, new in keys.items():
-            self.keys(stream).index_copy_(0, rows, new[batch - kept :].to(self.keys(stream).dtype))
+            self.keys(stream).index_copy_(0, rows, new[batch - len(rows) :].to(self.keys(stream).dtype))
         self.pointer.copy_((self.pointer + batch) % self.size)
         self.filled.copy_((self.filled + batch).clamp_max(self.size))

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.augment import Policy
+from halp.augment import ClipMix, Policy
 from halp.errors import InputError
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
 from halp.registry import Registry
+from halp.skeleton import Topology
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class StreamBatch:
     """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient.
 
     `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view, and those
-    of changed feature maps, by the name of the twin.
+    of changed feature maps, by the name of the twin. A view mixed of two clips is among them; the key mixed of theirs stands in
+    `mixed_keys` under the same name.
     """
 
     query: Tensor
     key: Tensor
     extra: Mapping[str, Tensor] = field(default_factory=dict)
+    mixed_keys: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Term(Protocol):
@@ -45,6 +48,7 @@ Views = Mapping[str, Policy | None]
 #: a change of the feature map before pooling: (B, …) → (B, …)
 MapChange = Callable[[Tensor], Tensor]
 Twins = Mapping[str, tuple[str, MapChange]]
+Mixes = Mapping[str, ClipMix]
 
 TERMS: Registry[Callable[..., Any]] = Registry("term")
 
@@ -55,18 +59,20 @@ def register_term(
     *,
     views: Views | Callable[[Any], Views] | None = None,
     twins: Callable[[Any], Twins] | None = None,
+    mixes: Callable[[Any, Topology], Mixes] | None = None,
     check: Callable[[Any, Sequence[str], int], None] | None = None,
     contrast: bool = False,
 ) -> Callable[[Any], Any]:
     """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
 
     `views` are further views that the query encoder sees, with their policies, or a function of the settings that says
-    which. `twins(settings)` are further embeddings of such a view, by name: (view, change of its feature map). `check(settings,
-    streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as `loss_contrast`; a
-    recipe names one such.
+    which. `twins(settings)` are further embeddings of such a view, by name: (view, change of its feature map).
+    `mixes(settings, topology)` are further views made of the query views of two clips of the batch, by name.
+    `check(settings, streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as
+    `loss_contrast`; a recipe names one such.
     """
     known = views if callable(views) else dict(views or {})
-    return TERMS.register(name, settings, views=known, twins=twins, contrast=contrast, check=check)
+    return TERMS.register(name, settings, views=known, twins=twins, mixes=mixes, contrast=contrast, check=check)
 
 
 def term_views(terms: Mapping[str, Any]) -> dict[str, Policy | None]:
@@ -84,6 +90,15 @@ def term_twins(terms: Mapping[str, Any]) -> dict[str, tuple[str, MapChange]]:
     for name, settings in terms.items():
         if TERMS[name].facts["twins"] is not None:
             found |= TERMS[name].facts["twins"](settings)
+    return found
+
+
+def term_mixes(terms: Mapping[str, Any], topology: Topology) -> dict[str, ClipMix]:
+    """The views made of two clips that terms, given with their settings, ask for."""
+    found: dict[str, ClipMix] = {}
+    for name, settings in terms.items():
+        if TERMS[name].facts["mixes"] is not None:
+            found |= TERMS[name].facts["mixes"](settings, topology)
     return found
 
 

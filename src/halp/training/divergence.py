@@ -20,14 +20,22 @@ from halp.training.run import Run, build_method, open_run
 
 
 def dump_step(
-    run: Run, method: Method, views: Mapping[str, Tensor], names: Sequence[str], epoch: int, index: int
+    run: Run,
+    method: Method,
+    views: Mapping[str, Tensor],
+    clips: Tensor,
+    names: Sequence[str],
+    epoch: int,
+    index: int,
 ) -> Path:
-    """Save the method's state, the views and the names of the clips of one step."""
+    """Save the method's state, the views and the clips of one step, by index and by name."""
     tensors = {f"model/{name}": value for name, value in method.state_dict().items()}
     tensors |= {f"views/{name}": view for name, view in views.items()}
     with atomic_path(run.diverged / "step.safetensors") as partial:
         save_tensors(tensors, partial)
-    write_json(run.diverged / "step.json", {"epoch": epoch, "index": index, "clips": list(names)})
+    write_json(
+        run.diverged / "step.json", {"epoch": epoch, "index": index, "clips": list(names), "rows": clips.tolist()}
+    )
     return run.diverged
 
 
@@ -52,7 +60,10 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     count = len(next(iter(views.values())))
     begin_step(list(dropouts(method)), run.recipe.seed, facts["epoch"], facts["index"], slice(0, count), count)
     context = StepContext(
-        facts["epoch"], generator(run.recipe.seed, "terms", facts["epoch"], facts["index"]), log_metrics=False
+        facts["epoch"],
+        generator(run.recipe.seed, "terms", facts["epoch"], facts["index"]),
+        log_metrics=False,
+        clips=torch.tensor(facts["rows"]) if "rows" in facts else None,
     )
     with torch.no_grad():
         return method.train()(views, context).loss

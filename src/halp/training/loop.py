@@ -43,6 +43,7 @@ from halp.training.checkpoint import (
 from halp.training.devices import launch, make_pool, reuse_memory
 from halp.training.divergence import dump_step
 from halp.training.elastic import restarted
+from halp.training.initial_weights import initialise_encoders
 from halp.training.profiling import StepProfile
 from halp.training.recipe import Recipe
 from halp.training.records import RunRecords, truncate_records, writing
@@ -68,6 +69,7 @@ def pretrain(
     *,
     resume: bool = False,
     fork: str | os.PathLike[str] | None = None,
+    init: str | os.PathLike[str] | None = None,
     until: int | None = None,
     compile: bool = False,
     loggers: Sequence[str] = (),
@@ -80,6 +82,7 @@ def pretrain(
 
     `resume` continues from the newest whole checkpoint and ends in the same bits as a run that never stopped. `fork`
     starts from another run's checkpoint (its weights, queue, optimiser and epoch), as HaLP starts from a MoCo warm-up.
+    `init` takes the encoders' weights alone, of a run of any method, a package or a shipped encoder, and starts at epoch 0.
     `until` stops after that epoch. `on_epoch(run, epochs done, method)` is called on rank 0 after every epoch; metrics that
     it returns go to `online.jsonl`. `devices` are the arguments of `halp.training.devices.launch`: accelerator, devices,
     nodes, strategy, precision. On several devices the batch is split and the result is that of one.
@@ -89,10 +92,27 @@ def pretrain(
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
     with locked_run(Path(path), trainer.first_rank), explain_lost_process():
-        trainer.open(resume or restarted(Path(path), trainer.fabric), fork)
+        trainer.open(resume or restarted(Path(path), trainer.fabric), Start(fork, init))
         trainer.set_up(compile)
         trainer.train(min(recipe.epochs, until or recipe.epochs))
     return trainer.run
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from scratch."""
+
+    fork: str | os.PathLike[str] | None = None
+    init: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fork is not None and self.init is not None:
+            raise InputError("fork takes the whole state of a run and init its encoders alone; give one of the two")
+
+    @classmethod
+    def recorded(cls, info: Mapping[str, Any]) -> Start:
+        """What a run says that it began with."""
+        return cls(*((info.get(entry) or {}).get("from") for entry in ("forked", "initialised")))
 
 
 @dataclass
@@ -127,7 +147,7 @@ class Trainer:
         if remark and self.first_rank:
             console.print(f"[yellow]note:[/] {remark}")
 
-    def open(self, resume: bool, fork: str | os.PathLike[str] | None) -> None:
+    def open(self, resume: bool, start: Start) -> None:
         """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
         self.made_folder = not resume
         if resume:
@@ -136,19 +156,21 @@ class Trainer:
             if list_checkpoints(self.run.checkpoints):
                 self.step = self._restore(find_checkpoint(self.path), strict=True)
             else:  # it was killed before it had saved anything
-                self._start_from((self.run.info.get("forked") or {}).get("from"))
+                self._begin(Start.recorded(self.run.info))
             if self.first_rank:
                 self._say_threads()
                 with writing(self.run):
                     truncate_records(self.run.path, self.step)
             return
-        self._start_from(
-            fork
-        )  # before the folder is made: a fork that fails must not leave one that blocks the next try
+        # before the folder is made: a start that fails must not leave one that blocks the next try
+        begun = self._begin(start)
         if self.first_rank:
             self._warn_about_queue()
-            forked = {} if fork is None else {"forked": {"from": str(fork), "step": self.step}}
-            create_run(self.path, self.recipe, self.store, **forked)
+            if self.method.tunes and not begun:
+                console.print(
+                    "[yellow]note:[/] an untrained encoder is tuned; start from a trained one with --init RUN"
+                )
+            create_run(self.path, self.recipe, self.store, **begun)
         self.fabric.barrier()
         self.run = open_run(self.path)
 
@@ -161,12 +183,18 @@ class Trainer:
                 f"{torch.get_num_threads()}: results agree up to rounding, not to the bit (set OMP_NUM_THREADS={before})"
             )
 
-    def _start_from(self, fork: str | os.PathLike[str] | None) -> None:
-        if fork is not None:
-            warm = find_checkpoint(fork)
+    def _begin(self, start: Start) -> dict[str, Any]:
+        """Load what the run begins with; returns what its folder records about that."""
+        if start.fork is not None:
+            warm = find_checkpoint(start.fork)
             self.step = self._restore(warm, strict=False)
             if warm.state.get("converted"):  # the authors count epochs only
                 self.step = int(warm.state["epoch"]) * self.steps
+            return {"forked": {"from": str(start.fork), "step": self.step}}
+        if start.init is not None:
+            origins = initialise_encoders(self.method, self.recipe, self.store, start.init)
+            return {"initialised": {"from": str(start.init), "origin": origins[0]}}
+        return {}
 
     def _restore(self, checkpoint: Checkpoint, *, strict: bool) -> int:
         return restore(checkpoint, self.method, self.optimiser, self.fabric.strategy.precision, strict=strict)
@@ -255,7 +283,7 @@ class Trainer:
             rows = rank_rows(len(clips))
             views = self.views.make(clips, epoch, index, rows)
         begin_step(self.dropouts, self.recipe.seed, epoch, index, rows, len(clips))
-        context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips))
+        context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips), clips)
         before = self._seed_global_generator(epoch, index)
         output: StepOutput = self.wrapped(views, context)
         self._refuse_global_draws(before)
@@ -331,7 +359,7 @@ class Trainer:
         """The loss is not finite: say which clips it was and leave what reproduces it."""
         names = [str(self.store.names[clip]) for clip in clips.tolist()]
         if self.first_rank:
-            dump_step(self.run, self.method, self.views.make(clips, epoch, index), names, epoch, index)
+            dump_step(self.run, self.method, self.views.make(clips, epoch, index), clips, names, epoch, index)
         self.fabric.barrier()
         saved = list_checkpoints(self.run.checkpoints)
         remedy = "the last checkpoint is intact" if saved else "no checkpoint had been written yet"

@@ -96,6 +96,7 @@ class Run(RunFolder):
                 "recipe": self.recipe.name,
                 "split": self.recipe.split,
                 "data": data["hash"],
+                **({"initialised": self.info["initialised"]["origin"]} if "initialised" in self.info else {}),
                 **origin,
             },
         ).eval()

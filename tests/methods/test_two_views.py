@@ -1,4 +1,4 @@
-"""SkeletonBT: the loss of its step, HaLP on top of it without a queue, and what it refuses."""
+"""SkeletonBT and VICReg: the loss of a step of two views, HaLP on top of it without a queue, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,20 +14,29 @@ from halp.errors import InputError
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.hallucinate import halp_loss
 from halp.losses.barlow import barlow_twins
-from halp.methods import BarlowMethod, BarlowSettings, HalpSettings, StepContext
-from halp.methods.barlow import projection_head
+from halp.losses.vicreg import vicreg
+from halp.methods import BarlowSettings, HalpSettings, StepContext, TwoViewMethod, VicregSettings
+from halp.methods.two_views import projection_head
 from halp.skeleton import KINECT_V1
 from halp.sphere import kmeans, unit
 from halp.streams import derive
 from halp.training import load_recipe, pretrain
 
-SETTINGS = BarlowSettings(width=6, layers=2, off_diagonal=0.05, temperature=0.2)
+HEAD = {"width": 6, "layers": 2, "temperature": 0.2}
+SETTINGS = {
+    "barlow": BarlowSettings(**HEAD, off_diagonal=0.05),  # type: ignore[arg-type]
+    "vicreg": VicregSettings(**HEAD, invariance=2.0, variance=3.0, covariance=0.5),  # type: ignore[arg-type]
+}
+LOSSES = {
+    "barlow": lambda first, second: barlow_twins(first, second, 0.05),
+    "vicreg": lambda first, second: vicreg(first, second, 2.0, 3.0, 0.5),
+}
 
 
-def method(streams: tuple[str, ...] = ("joint",), **terms: object) -> BarlowMethod:
+def method(loss: str, streams: tuple[str, ...] = ("joint",), **terms: object) -> TwoViewMethod:
     torch.manual_seed(0)
     encoders = {stream: build_encoder(EncoderSettings(hidden=4, layers=1), KINECT_V1, 1) for stream in streams}
-    return BarlowMethod(encoders, SETTINGS, KINECT_V1, terms)
+    return TwoViewMethod(encoders, SETTINGS[loss], KINECT_V1, terms)
 
 
 def views() -> dict[str, Tensor]:
@@ -39,34 +48,37 @@ def context(epoch: int = 0) -> StepContext:
     return StepContext(epoch, torch.Generator().manual_seed(5))
 
 
-def embeddings(made: BarlowMethod, stream: str) -> list[Tensor]:
+def embeddings(made: TwoViewMethod, stream: str) -> list[Tensor]:
     return [made.heads[stream](made.backbones[stream](derive(x, stream, KINECT_V1))) for x in views().values()]
 
 
-def test_step_is_the_sum_of_the_losses_of_the_streams_and_trains_everything() -> None:
-    made = method(("joint", "motion"))
+@pytest.mark.parametrize("name", LOSSES)
+def test_step_is_the_sum_of_the_losses_of_the_streams_and_trains_everything(name: str) -> None:
+    made = method(name, ("joint", "motion"))
     loss, metrics, found = made(views(), context())
-    expected = sum(barlow_twins(*embeddings(made, stream), 0.05) for stream in ("joint", "motion"))
+    expected = sum(LOSSES[name](*embeddings(made, stream)) for stream in ("joint", "motion"))
     torch.testing.assert_close(loss, expected)
-    assert float(metrics["loss"]) == pytest.approx(float(metrics["joint/loss_barlow"] + metrics["motion/loss_barlow"]))
+    parts = [metrics[f"{stream}/loss_{name}"] for stream in ("joint", "motion")]
+    assert float(metrics["loss"]) == pytest.approx(float(sum(parts)))
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in made.parameters())
     assert found["motion"].shape == (8, 6)
     assert not found["motion"].requires_grad
 
 
-def test_halp_takes_prototypes_from_the_second_view_and_pulls_the_first_alone() -> None:
-    made = method(halp=HalpSettings(weight=0.3, start_epoch=2, prototypes=3, count=5, source="batch"))
-    plain = method()
+@pytest.mark.parametrize("name", LOSSES)
+def test_halp_takes_prototypes_from_the_second_view_and_pulls_the_first_alone(name: str) -> None:
+    made = method(name, halp=HalpSettings(weight=0.3, start_epoch=2, prototypes=3, count=5, source="batch"))
+    plain = method(name)
     assert torch.equal(made(views(), context(1)).loss, plain(views(), context(1)).loss), "before its epoch"
     loss, metrics, _ = made(views(), context(2))
     loss.backward()
-    reference, draws = method(), torch.Generator().manual_seed(5)
+    reference, draws = method(name), torch.Generator().manual_seed(5)
     first, second = embeddings(reference, "joint")
     key = unit(second.detach())
     prototypes = kmeans(key, 3, generator=draws)
     pull = halp_loss(unit(first), key, prototypes, count=5, temperature=0.2, generator=draws)
-    expected = barlow_twins(first, second, 0.05) + 0.3 * pull
+    expected = LOSSES[name](first, second) + 0.3 * pull
     expected.backward()
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert "joint/kept" in metrics
@@ -87,6 +99,12 @@ def test_head_has_no_biases_and_normalises_between_its_layers() -> None:
     [
         ("small-skeletonbt", "barlow.width=1", "width = 1 has to be at least 2"),
         ("small-skeletonbt", "barlow.off_diagonal=-1", "off_diagonal = -1.0 cannot be negative"),
+        ("small-skeletonbt", "barlow.temperature=0", "barlow: temperature = 0.0 has to be above 0"),
+        ("small-vicreg", "vicreg.layers=0", "vicreg: width = 512 has to be at least 2 and layers = 0 at least 1"),
+        ("small-vicreg", "vicreg.covariance=-1", "covariance = -1.0 cannot be negative"),
+        ("small-vicreg", "barlow.width=8", "section [barlow] would be ignored by method 'vicreg'"),
+        ("small-vicreg", "vicreg.off_diagonal=1", "unknown setting 'vicreg.off_diagonal'"),
+        ("small-vicreg-halp", "batch_size=8", "halp.prototypes = 10 is more than batch_size = 8"),
         ("small-skeletonbt", "optimiser.accumulate=2", "method 'barlow' encodes a batch at once"),
         ("small-skeletonbt", "contrast.queue=8", "section [contrast] would be ignored by method 'barlow'"),
         ("small-skeletonbt", 'terms=["cmd"]', "'cmd' distils between streams"),
@@ -102,10 +120,13 @@ def test_wrong_settings_get_one_sentence(name: str, override: str, words: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_halp_forks_from_a_warm_up_without_it_and_the_run_is_evaluated(tmp_path: Path, store: Store) -> None:
-    tiny = ("epochs=2", "batch_size=16", "views.frames=8", "encoder.hidden=4", "encoder.layers=1", "barlow.width=8")
-    warm = pretrain(load_recipe("small-skeletonbt", tiny), store, tmp_path / "warm", until=1, progress=False)
-    halp = load_recipe("small-skeletonbt-halp", (*tiny, "halp.start_epoch=1", "halp.prototypes=4"))
+@pytest.mark.parametrize(("name", "section"), [("small-skeletonbt", "barlow"), ("small-vicreg", "vicreg")])
+def test_halp_forks_from_a_warm_up_without_it_and_the_run_is_evaluated(
+    name: str, section: str, tmp_path: Path, store: Store
+) -> None:
+    tiny = ("epochs=2", "batch_size=16", "views.frames=8", "encoder.hidden=4", "encoder.layers=1", f"{section}.width=8")
+    warm = pretrain(load_recipe(name, tiny), store, tmp_path / "warm", until=1, progress=False)
+    halp = load_recipe(f"{name}-halp", (*tiny, "halp.start_epoch=1", "halp.prototypes=4"))
     forked = pretrain(halp, store, tmp_path / "forked", fork=warm.path, progress=False)
     straight = pretrain(halp, store, tmp_path / "straight", progress=False)
     for ours, theirs in zip(forked.encoder().state_dict().values(), straight.encoder().state_dict().values()):
