@@ -2,8 +2,8 @@
 
 Every candidate is trained on the four Kinect sets together for the same number of epochs and tried with the learning rate of
 its recipe and with a third of it, one seed each; the mean ridge accuracy on validation splits of the training
-parts (view 1 → 2; subjects 1, 5 → 3, 7; 1, 5, 9 → 3, 7) decides. `--test` trains the chosen setting on all
-training parts with three seeds and reads the test accuracies once, beside the same encoder without training. Learning
+parts (view 1 → 2; subjects 1, 5 → 3, 7; 1, 5, 9 → 3, 7) decides. `--test NAME …` trains these candidates with the rate that
+was chosen on all training parts with three seeds and reads the test accuracies once, beside the untrained encoders. Learning
 curves: validation accuracy at every tenth epoch of the trials, and MoCo on a quarter and on half of the clips. Finished
 runs are found again. Writes `results/selection.json` and `.md`. Data is looked for in `HALP_SHARED/data`.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,10 +168,10 @@ def untrained(run: Run) -> PackagedEncoder:
     return encoder.eval()
 
 
-def remembered(path: Path, encoders: Any) -> dict[str, Any]:
-    """What was measured before, from its file; else what `encoders()` gives."""
+def remembered(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured before, from its file; else as `measure` gives it."""
     if not path.exists():
-        path.write_text(json.dumps(encoders()), encoding="utf-8")
+        path.write_text(json.dumps(measure()), encoding="utf-8")
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -226,8 +226,8 @@ def fewer_clips(epochs: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def tested(trials: dict[str, Any], epochs: int, seeds: int, folder: Path, console: Console) -> dict[str, Any]:
-    """The better trial of every candidate on the test splits, with several seeds."""
+def tested(trials: Mapping[str, Any], epochs: int, seeds: int, folder: Path, console: Console) -> dict[str, Any]:
+    """The better trial of some candidates on the test splits, with several seeds."""
     store, on = pooled_store(folder / "stores"), tasks(folder / "stores", validation=False)
     found: dict[str, Any] = {}
     for name, by_rate in trials.items():
@@ -295,20 +295,19 @@ def markdown(found: dict[str, Any]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Try, choose, test, write."""
     parser = argparse.ArgumentParser(description="Encoders and methods for small sets at an equal budget for tuning.")
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=3, help="of the test")
-    parser.add_argument(
-        "--test", action="store_true", help="train the chosen settings on all training parts and test them"
-    )
+    parser.add_argument("--test", nargs="+", default=[], choices=list(CANDIDATES), metavar="NAME")
     parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES), metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("runs/selection"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     console = Console(stderr=True, width=200)
+    tests = " --test " + " ".join(f'"{name}"' for name in options.test) if options.test else ""
     try:
         trials = tried(options.candidates, options.epochs, options.out, console)
         found: dict[str, Any] = {
-            "command": f"python -m benchmarks.selection --epochs {options.epochs}{' --test' * options.test}",
+            "command": f"python -m benchmarks.selection --epochs {options.epochs}{tests}",
             "versions": versions(),
             "epochs": options.epochs,
             "seeds": options.seeds,
@@ -316,7 +315,8 @@ def main(arguments: Sequence[str]) -> int:
             "fewer clips": fewer_clips(options.epochs, options.out),
         }
         if options.test:
-            found["test"] = tested(trials, options.epochs, options.seeds, options.out, console)
+            chosen = {name: trials[name] for name in options.test}
+            found["test"] = tested(chosen, options.epochs, options.seeds, options.out, console)
     except InputError as error:
         console.print(str(error))
         return 2
