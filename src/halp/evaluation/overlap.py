@@ -42,6 +42,13 @@ def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np
     return store.split(split)[0] if split in store.splits else None
 
 
+def pretraining_splits(origin: Mapping[str, Any]) -> list[str | None]:
+    """The split of the pre-training, and before it those of the encoders that it started from."""
+    before = pretraining_splits(origin["initialised"]) if "initialised" in origin else []
+    own = origin.get("split")
+    return before if own in before else [*before, own]
+
+
 def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.int64]) -> int | None:
     """How many of these test clips an encoder was pre-trained on; None where it is not known."""
     clips = pretraining_clips(origin, store)
@@ -55,9 +62,10 @@ def overlap_warning(origin: Mapping[str, Any], store: Store, split: str, *, allo
     if not shared:
         return None
     seen = f"{shared} of the {len(test)} test clips of split '{split}' were in the pre-training"
-    if allowed or origin.get("split") == ALL:
+    splits = pretraining_splits(origin)
+    if allowed or ALL in splits:
         return f"{seen}; the results are marked and do not compare with those on clips that were not trained on"
     raise InputError(
-        f"{seen} on split '{origin.get('split')}'; evaluate on that split, pre-train on '{split}', "
+        f"{seen} on split {' and '.join(map(repr, splits))}; evaluate on that split, pre-train on '{split}', "
         "or add --allow-overlap, which marks the results"
     )
