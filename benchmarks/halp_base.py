@@ -39,9 +39,10 @@ CARD_TEXT = """# {name}
 
 A frozen encoder of human movement: joints of a clip in, {features} numbers out. `halp.load_encoder("{name}")`, no network.
 
-- **Architecture**: `kernel-fusion`: joints, bones and motion of 16 joints read together by a bidirectional GRU ({layers} layers
-  of 2 × {hidden} units, maximum over the thirds of a clip, of every layer), and beside it how often and by how much 504 fixed
-  dilated kernels (those of MiniRocket) exceed a bias. {parameters:,} trained parameters.
+- **Architecture**: `kernel-fusion`: joints, bones, motion and geometry (distances between joints, angles between bones) of 16
+  joints read together by a bidirectional GRU ({layers} layers of 2 × {hidden} units, maximum over the thirds of a clip, of
+  every layer), and beside it how often and by how much fixed dilated kernels (those of MiniRocket) exceed a bias: 504 on
+  joints, bones and motion, 504 on distances, 504 on angles. {parameters:,} trained parameters.
 - **Input**: any body skeleton whose joints can be mapped by name onto `body-16` (13, 15, 17, 20, 25, 33 joints, BVH); joints
   that are zero all the time count as missing and have the mean of the training data; up to two persons; any unit, up-axis
   and frame rate: a clip is centred on the hips, turned by its mean axes, divided by the size of the body and resized to
@@ -49,7 +50,8 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
 - **Training data**: windows of 64 frames at 30 per second of the CMU motion capture database (mocap.cs.cmu.edu; free for
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Recipe**: `{recipe}`, {epochs} epochs, seed {seed}, halp {version}. The recipe was chosen by the mean
-  ridge accuracy on validation splits of the four sets below, among some hundred trials (`benchmarks/results/corpus_trials.json`).
+  ridge accuracy on validation splits of the four sets below, among some two hundred trials
+  (`benchmarks/results/corpus_trials.json`).
 - **Made by**:
 
 ```

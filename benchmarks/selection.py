@@ -107,10 +107,11 @@ def recipe_of(name: str, rate: float, epochs: int, split: str, seed: int) -> tup
         "saving.keep=99",
     ]
     share = length / own.epochs
-    if own.optimiser.milestones:
-        settings.append(f"optimiser.milestones={[round(share * one) for one in own.optimiser.milestones]}")
-    if own.optimiser.warmup:
-        settings.append(f"optimiser.warmup={own.optimiser.warmup * share:.4g}")
+    moments = own.flat()
+    if milestones := moments.get("optimiser.milestones"):
+        settings.append(f"optimiser.milestones={[round(share * one) for one in milestones]}")
+    if warmup := moments.get("optimiser.warmup"):
+        settings.append(f"optimiser.warmup={warmup * share:.4g}")
     if "halp" in own.term_settings:
         settings.append(f"halp.start_epoch={round(share * own.term_settings['halp'].start_epoch)}")
     if candidate.start.startswith("masked"):

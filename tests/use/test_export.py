@@ -142,6 +142,14 @@ def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path,
         check_onnx(encoder, session)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list_shipped())
+def test_shipped_encoders_can_be_exported_to_onnx(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = export(halp.load_encoder(name), tmp_path / "package", onnx=True)
+    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 1e-5
+
+
 def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     made = export(package, tmp_path / "package", onnx=True)

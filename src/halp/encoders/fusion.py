@@ -112,9 +112,16 @@ class FusionEncoder(nn.Module):
     def inputs(self, bodies: Tensor) -> Tensor:
         """Standardised streams `(B, T, channels)`; 0, the mean, for what is missing."""
         x, known = self.streams(bodies)
-        normed = self.input_norm(x.flatten(0, 1)).view_as(x)
+        normed = self._standardised(x)
         gains = torch.tensor(self.gains, dtype=x.dtype, device=x.device)
         return normed * known * gains.repeat_interleave(torch.tensor(self.widths, device=x.device))
+
+    def _standardised(self, x: Tensor) -> Tensor:
+        norm = self.input_norm
+        if self.training or norm.running_mean is None or norm.running_var is None:
+            return norm(x.flatten(0, 1)).view_as(x)
+        # written out: a BatchNorm without weights has no counterpart in ONNX
+        return (x - norm.running_mean) * (norm.running_var + norm.eps).rsqrt()
 
     def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
         """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1, channels)`."""
@@ -136,7 +143,7 @@ class FusionEncoder(nn.Module):
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
         columns = []
         for x in maps:
-            frames = x.shape[1]
+            frames = int(x.shape[1])
             # thirds share a frame where three does not divide their number, as in adaptive pooling
             thirds = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
             columns += [part.mean(1) for part in thirds] + [part.amax(1) for part in thirds]
