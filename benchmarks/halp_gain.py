@@ -89,7 +89,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "queue": (512, 2048, 16384),
     "weight": (0.3, 1, 3),
     "clips": (1024, 4096, 16384),
-    "epochs": (5, 10, 20),
+    "epochs": (10, 20),
     "hardness": (0.2, 0.8, 1),
 }
 CELLS: dict[str, Cell] = {"base": Cell(), "cmd": Cell(cmd=True)}
