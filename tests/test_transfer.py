@@ -35,6 +35,6 @@ def test_the_table_has_differences_with_their_intervals() -> None:
     cell = {"ridge": {"mean": 50.0, "std": None}}
     sets = ("nw-ucla", "utd-mhad", "msr-action3d", "utkinect")
     found = {"raw": dict.fromkeys(sets, cell)}
-    text = markdown(found, ["ridge"], "command", {"raw": dict.fromkeys(sets, [1.0, -0.5, 2.5])})
+    text = markdown(found, ["ridge"], "command", {"raw": {name: [1.0, -0.5, 2.5] for name in sets}})
     assert "| raw | 50.0 | 50.0 | 50.0 | 50.0 |" in text
     assert "+1.0 (−0.5 to +2.5)" in text
