@@ -39,10 +39,11 @@ CARD_TEXT = """# {name}
 
 A frozen encoder of human movement: joints of a clip in, {features} numbers out. `halp.load_encoder("{name}")`, no network.
 
-- **Architecture**: `kernel-fusion`: joints, bones, motion and geometry (distances between joints, angles between bones) of 16
-  joints read together by a bidirectional GRU ({layers} layers of 2 × {hidden} units, maximum over the thirds of a clip, of
-  every layer), and beside it how often and by how much fixed dilated kernels (those of MiniRocket) exceed a bias: 504 on
-  joints, bones and motion, 504 on distances, 504 on angles. {parameters:,} trained parameters.
+- **Architecture**: `kernel-fusion`: joints, bones and motion of 16 joints read together by a bidirectional GRU ({layers} layers
+  of 2 × {hidden} units, maximum over the thirds of a clip, of every layer), and beside it how often and by how much fixed
+  dilated kernels (those of MiniRocket) exceed a bias: 504 on joints, bones and motion, 504 on distances between joints,
+  504 on angles between bones. {parameters:,} parameters of the GRU, a third of them for distances and angles, which
+  have gain 0 there.
 - **Input**: any body skeleton whose joints can be mapped by name onto `body-16` (13, 15, 17, 20, 25, 33 joints, BVH); joints
   that are zero all the time count as missing and have the mean of the training data; up to two persons; any unit, up-axis
   and frame rate: a clip is centred on the hips, turned by its mean axes, divided by the size of the body and resized to
@@ -67,8 +68,9 @@ Top-1 in per cent on sets that it never saw, frozen, ridge probe (`docs/results.
 
 {metrics}
 
-On every set it is level with the best baseline, within noise, and no other row is so on all four. Most of that is the
-architecture: **the same encoder without training** is level with it on all but NW-UCLA. Read the table before you choose.
+On every set it is above raw coordinates, MiniRocket and the untrained GRUs. Most of that is the architecture: **the same encoder
+without training** is level with it once all labels are used; training adds where labels are few. Read the tables of
+`docs/results.md` before you choose.
 
 ## Limits
 
