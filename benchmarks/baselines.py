@@ -35,6 +35,7 @@ from halp.errors import InputError
 from halp.skeleton import KINECT_V1
 
 RESULTS = Path(__file__).parent / "results"
+
 DATA = Path(os.environ.get("HALP_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "data"
 FRAMES, DTW_FRAMES, DTW_BAND = 32, 24, 6
 TOLERANCE = 1.0
@@ -204,6 +205,14 @@ def rows(dtw: bool) -> list[Measurement]:
     return found
 
 
+def save_results(name: str, data: object, page: str = "") -> None:
+    """Write `results/NAME.json` and, where there is a page, `results/NAME.md`."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if page:
+        (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the table, write `results/baselines.json`; exit code 1 where a baseline is missed by more than a point."""
     parser = argparse.ArgumentParser(description="Raw-coordinate baselines of the four public Kinect sets.")
@@ -221,9 +230,7 @@ def main(arguments: Sequence[str]) -> int:
         ]
         table.add_row(row.data, row.protocol, *figures, "yes" if row.met else "NO")
     Console(width=120).print(table)
-    RESULTS.mkdir(exist_ok=True)
-    data = [asdict(row) | {"within_one_point": row.met} for row in found]
-    (RESULTS / "baselines.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_results("baselines", [asdict(row) | {"within_one_point": row.met} for row in found])
     return 0 if all(row.met for row in found) else 1
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from benchmarks.baselines import RESULTS
+from benchmarks.baselines import RESULTS, save_results
 from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
 from benchmarks.transfer import FOLDS, Task, open_tasks
 from halp.analysis.prototype_quality import prototype_quality
@@ -314,10 +314,7 @@ def main(arguments: Sequence[str]) -> int:
     text = markdown(found)
     print(text)
     if set(options.cells) == set(CELLS):
-        (RESULTS / "halp_gain.json").write_text(
-            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        (RESULTS / "halp_gain.md").write_text(text, encoding="utf-8")
+        save_results("halp_gain", found, text)
         (RESULTS / "halp_gain.svg").write_text(similarity_figure(found["cells"]["base"]), encoding="utf-8")
     return 0
 

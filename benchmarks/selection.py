@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from benchmarks.baselines import RESULTS
+from benchmarks.baselines import save_results
 from benchmarks.halp_gain import Array, Parts, probe
 from benchmarks.real_data import POOLED, SETS, pooled_store, prepared_store
 from halp.augment import ClipPool, centre_views
@@ -324,10 +324,7 @@ def main(arguments: Sequence[str]) -> int:
     text = markdown(found)
     print(text)
     if set(options.candidates) == set(CANDIDATES):
-        (RESULTS / "selection.json").write_text(
-            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        (RESULTS / "selection.md").write_text(text, encoding="utf-8")
+        save_results("selection", found, text)
     return 0
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from benchmarks.baselines import DATA, RESULTS
+from benchmarks.baselines import DATA, save_results
 from benchmarks.minirocket import MiniRocket
 from halp.augment import ClipPool, centre_views
 from halp.clips.ingest.prepare import prepare
@@ -385,10 +385,8 @@ def main(arguments: Sequence[str]) -> int:
     paired = paired_differences(options.encoder, tasks, found) if options.encoder else {}
     text = markdown(found, measures, command, paired)
     print(text)
-    RESULTS.mkdir(exist_ok=True)
     data = {"command": command, "versions": versions(), "methods": found, "paired": paired}
-    (RESULTS / "transfer.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (RESULTS / "transfer.md").write_text(text, encoding="utf-8")
+    save_results("transfer", data, text)
     return 0
 
 
