@@ -90,7 +90,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "weight": (0.3, 1, 3),
     "clips": (1024, 4096, 16384),
     "epochs": (10, 20),
-    "hardness": (0.2, 0.8, 1),
+    "hardness": (0.2, 0.8),
 }
 CELLS: dict[str, Cell] = {"base": Cell(), "cmd": Cell(cmd=True)}
 CELLS |= {
