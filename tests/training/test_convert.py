@@ -88,7 +88,15 @@ def test_training_goes_on_from_the_authors_warm_up(tmp_path: Path, store: Store,
     out = convert(save(tmp_path / "warm.pth.tar", state), tmp_path / "warm")
     chosen = load_recipe(
         "small",
-        (*tiny, "epochs=8", "encoder.direction=causal", "encoder.hidden=6", "encoder.layers=2", "contrast.dimension=8"),
+        (
+            *tiny,
+            "epochs=8",
+            "encoder.pooling=last",
+            "encoder.direction=causal",
+            "encoder.hidden=6",
+            "encoder.layers=2",
+            "contrast.dimension=8",
+        ),
     )
     run = pretrain(chosen, store, tmp_path / "run", fork=out, progress=False)
     steps = len(store.split("xsub")[0]) // 16

@@ -52,7 +52,7 @@ def test_run_folder_explains_itself(tmp_path: Path, store: Store, tiny: tuple[st
     encoder = halp.load_encoder(run.path)
     assert not encoder.training
     assert (encoder.topology, encoder.stream, encoder.frames) == (store.topology, "joint", 12)
-    assert encoder(torch.randn(2, 12, 1, 25, 3)).shape == (2, 16)
+    assert encoder(torch.randn(2, 12, 1, 25, 3)).shape == (2, 3 * 16)
 
 
 @pytest.mark.parametrize(

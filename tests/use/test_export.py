@@ -119,7 +119,7 @@ def test_shipped_encoders_load_by_name(name: str) -> None:
     "settings",
     [
         {"stream": "bone", "direction": "bidirectional", "pooling": "last", "layers": 2},
-        {"stream": "motion", "direction": "causal", "pooling": "mean"},
+        {"stream": "motion", "direction": "causal", "pooling": "thirds-max"},
         {"stream": "joint", "name": "stgcn", "output": 32, "stages": 2},
         {"stream": "joint", "name": "branches", "width": 16, "frames": 32},
     ],

@@ -105,10 +105,13 @@ class GRUEncoder(nn.Module):
             return x.amax(1)
         if self.pooling == "mean+max":
             return torch.cat([x.mean(1), x.amax(1)], dim=1)
-        if self.pooling == "thirds-max":
-            return nn.functional.adaptive_max_pool1d(x.transpose(1, 2), THIRDS).transpose(1, 2).flatten(1)
-        if self.pooling == "thirds":
-            return nn.functional.adaptive_avg_pool1d(x.transpose(1, 2), THIRDS).transpose(1, 2).flatten(1)
+        if self.pooling in ("thirds", "thirds-max"):
+            # thirds share a frame where three does not divide their number, as in adaptive pooling, which ONNX lacks
+            frames = int(x.shape[1])
+            parts = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
+            return torch.cat(
+                [part.mean(1) if self.pooling == "thirds" else part.max(1).values for part in parts], dim=1
+            )
         if self.direction == "causal":
             return x[:, -1]
         half = x.shape[2] // 2
