@@ -250,3 +250,13 @@ def test_run_ends_in_the_same_bits_after_a_kill_and_is_the_same_on_two_processes
     settings = (*TINY, "tune.positives=both", "saving.steps=2", "optimiser.learning_rate=1e-4")
     jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-tune", settings)
     jobs.assert_whole_and_two_are_close(tmp_path, 5e-3)
+
+
+def test_the_hint_for_another_encoder_can_be_typed_where_settings_are_lists(store: Store, tmp_path: Path) -> None:
+    fused = ("encoder.name=fusion", "encoder.hidden=4", "encoder.layers=1", "encoder.gains=[0.5,1,1]")
+    settings = ("epochs=1", "batch_size=16", "views.frames=12", "contrast.queue=32", 'terms=["infonce"]')
+    source = pretrain(load_recipe("small", (*settings, *fused)), store, tmp_path / "source", progress=False)
+    with pytest.raises(InputError) as caught:
+        pretrain(load_recipe("small-tune", TINY), store, tmp_path / "tuned", init=source.path, progress=False)
+    typed = shlex.split(str(caught.value).partition("--set ")[2])
+    assert "encoder.gains=[0.5, 1.0, 1.0]" in typed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from shlex import quote
 from typing import Any
 
 from halp.clips.store import Store
@@ -58,7 +59,8 @@ def _refuse_other_encoder(found: PackagedEncoder, recipe: Recipe, stream: str, s
     wanted = {f"{section}.{key}": value for key, value in theirs.to_plain().items() if same_kind.get(key) != value}
     if has_setting(theirs.name, "frames"):
         wanted["views.frames"] = found.frames
-    shown = " ".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in wanted.items())
+    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wanted.items()}
+    shown = " ".join(quote(f"{key}={value}") for key, value in plain.items())
     raise InputError(
         f"the encoder of '{source}' is another one than the recipe's of stream '{stream}'; to start from it, add --set {shown}"
     )
