@@ -6,13 +6,17 @@ READY := $(VENV)/.ready
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick lint types unit graph bench golden faults attacks fuzz soak lock sbom clean help
+.PHONY: demo test quick lint types unit graph docs wheel coverage mutants bench golden faults attacks fuzz soak lock sbom page pictures clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
 	@echo "make test     lint, types, doctests, fast and slow tests"
-	@echo "make quick    lint, types and the fast tests"
+	@echo "make quick    lint, types and the fast tests without trainings and processes"
 	@echo "make graph    which package imports from which"
+	@echo "make docs     the documentation as a site in site/; warnings are errors"
+	@echo "make wheel    build source distribution and wheel, look into them, try the wheel in an empty environment"
+	@echo "make coverage branches that the tests reach"
+	@echo "make mutants  one change at a time in the core modules: which no test notices"
 	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
 	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
 	@echo "make attacks  hostile files of the tests: how many were tried, and the most memory per byte"
@@ -20,27 +24,40 @@ help:
 	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
 	@echo "make lock     WHEELS=FOLDER: requirements.lock from this installation, with the hashes of the package index"
 	@echo "make sbom     packages, licences and fingerprints of this installation"
+	@echo "make page     the explorer's page from its source in page/ (needs node)"
+	@echo "make pictures screenshots and the moving picture of the explorer (needs Chromium)"
 	@echo "make lint | types | unit | bench | clean"
 
-$(READY): pyproject.toml constraints.txt
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "halp needs Python 3.10 or newer; say 'make PYTHON=python3.11 …'"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing halp and what it needs into $(VENV) (once) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@echo "installing halp and what $(2) into $(VENV) (once) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
 	@touch $(READY)
+endef
 
-$(DEV): $(READY)
-	@echo "installing what the tests need into $(VENV) (once) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(READY): pyproject.toml constraints.txt
+	$(call install,explore,it needs)
+
+$(DEV): pyproject.toml constraints.txt
+	$(call install,dev,the tests need)
 	@touch $(DEV)
+
+# what the tests that build the explorer's page need
+PAGE := page/node_modules/.package-lock.json
+
+$(PAGE): page/package-lock.json
+	@if ! command -v npm >/dev/null; then echo "there is no npm: tests that build the explorer's page are skipped"; \
+	else cd page && npm ci --no-audit --no-fund --loglevel=error || echo "npm ci failed: tests that build the explorer's page are skipped"; fi
 
 demo: $(READY)
 	@$(BIN)/halp demo
 
-test: lint types unit
+test: lint  # types beside the tests: neither keeps two cores busy throughout
+	@$(MAKE) --no-print-directory -j 2 types unit
 
-quick: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n 2
+quick: lint types $(PAGE)
+	OMP_NUM_THREADS=1 HALP_FUZZ_CASES=10 $(BIN)/python -m pytest -q -m "not slow and not heavy" -n 2 --dist worksteal
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -49,14 +66,37 @@ lint: $(DEV)
 types: $(DEV)
 	$(BIN)/mypy
 
-unit: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+unit: $(DEV) $(PAGE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 graph: $(READY)
 	@$(BIN)/python tests/import_graph.py
 
 golden: $(DEV)
 	$(BIN)/python -m benchmarks.golden --against $(AGAINST)
+
+DOCS := $(VENV)/.ready-docs
+
+$(DOCS): $(DEV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $(DOCS)
+
+docs: $(DOCS)
+	$(BIN)/python tools/result_figures.py
+	$(BIN)/python tools/method_figures.py
+	$(BIN)/mkdocs build --strict
+
+wheel: $(DOCS)
+	$(BIN)/python tools/try_wheel.py
+
+coverage: $(DEV) $(PAGE)
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage report
+
+mutants: $(DEV)
+	$(BIN)/python tools/mutants.py --json benchmarks/results/mutants.json
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
@@ -82,5 +122,11 @@ lock: $(DEV)
 sbom: $(READY)
 	$(BIN)/python tools/sbom.py --json sbom.json --licences licences.md --hashes hashes.txt
 
+page: $(PAGE)
+	cd page && npm run build
+
+pictures: $(DEV)
+	$(BIN)/python -m benchmarks.explore_pictures
+
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site demo .mypy_cache .ruff_cache .pytest_cache

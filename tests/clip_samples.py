@@ -12,8 +12,7 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.splits import Rule, Split
 from halp.clips.store import Store, StoreWriter, open_store
-from halp.clips.store_check import header_hash
-from halp.clips.verified import content_hash
+from halp.clips.store_check import content_hash, header_hash
 from halp.skeleton import KINECT_V1, Topology
 
 NAME = "S001C002P003R002A013"
@@ -123,6 +122,9 @@ def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:
     rest = draw.uniform(0.2, 0.4, (1, persons, 20, 3))
     rest[..., KINECT_V1.index("hip_center"), :] = [0.3, 1.0, 0.3]
     rest[..., KINECT_V1.index("shoulder_center"), :] = [0.3, 1.5, 0.3]
+    for side, x in (("left", 0.4), ("right", 0.2)):  # facing z, the left side has the larger x
+        for joint, place in {"hip": [x, 0.9, 0.3], "ankle": [x, 0.1, 0.3], "foot": [x, 0.05, 0.55]}.items():
+            rest[..., KINECT_V1.index(f"{joint}_{side}"), :] = place
     rest = rest + 3 * np.arange(persons)[None, :, None, None] * [1, 0, 0]
     time = np.arange(frames)[:, None, None, None]
     return (rest + 0.05 * np.sin(time / 6 + draw.uniform(0, 6, (1, persons, 20, 1)))).astype(np.float32)

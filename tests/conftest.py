@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
 
 # idle threads that spin would slow everything else on a small machine; this has to be said before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -43,8 +47,8 @@ TINY = (
     "halp.prototypes=4",
     "halp.count=6",
     "halp.recent=32",
-    "saving.every=1",
-    "saving.watch=1",
+    "saving.checkpoint_epochs=1",
+    "saving.log_every=1",
 )
 
 
@@ -52,3 +56,59 @@ TINY = (
 def tiny() -> tuple[str, ...]:
     """Overrides that make any recipe run in a moment."""
     return TINY
+
+
+def chromium() -> str | None:
+    return next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="tests in a browser need `pip install playwright`")
+    path = chromium()
+    if path is None:
+        pytest.skip("tests in a browser need Chromium on the PATH")
+    options = [
+        "--no-sandbox",
+        "--use-angle=swiftshader",
+        "--enable-unsafe-swiftshader",
+        "--disable-background-networking",
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+    ]
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=options)
+        yield opened
+        opened.close()
+
+
+HEAVY = {"pretrain", "reproduce_table", "subprocess", "forked"}
+
+
+def _is_heavy(function: object, seen: set[object]) -> bool:
+    """Whether a function, or one of its module that it calls, names a training or processes, also in a command."""
+    function = getattr(function, "__wrapped__", function)
+    if not isinstance(function, FunctionType) or function in seen:
+        return False
+    seen.add(function)
+    codes = [function.__code__]
+    for code in codes:
+        constants = [part for item in code.co_consts for part in (item if isinstance(item, tuple) else (item,))]
+        codes += [part for part in constants if isinstance(part, CodeType)]
+        if HEAVY & {*code.co_names, *(part for part in constants if isinstance(part, str))}:
+            return True
+        called = [function.__globals__.get(name) for name in code.co_names]
+        if any(_is_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
+            return True
+    return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo", None)
+        definitions = [one.func for known in fixtures.name2fixturedefs.values() for one in known] if fixtures else []
+        if any(_is_heavy(function, set()) for function in (getattr(item, "function", None), *definitions)):
+            item.add_marker("heavy")

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halp.graphs import GIN, GraphBatch, GraphSet
-from halp.graphs.readers import assemble
+from halp.reproduce.graphs import assemble
+from halp.zoo.graphcl import GIN, GraphBatch, GraphSet
 
 
 def random_graphs(count: int, *, seed: int = 0, largest: int = 30, density: float = 0.2, labels: int = 4) -> GraphSet:
@@ -56,8 +56,8 @@ def gin_by_loops(encoder: GIN, batch: GraphBatch) -> Tensor:
     return torch.cat(rows, 1)
 
 
-def nt_xent_by_loops(query: Tensor, key: Tensor, temperature: float, include_positive: bool) -> float:
-    """−mean log(exp s_ii / Σ exp s_ij), with or without j = i below."""
+def nt_xent_by_loops(query: Tensor, key: Tensor, temperature: float) -> float:
+    """−mean log(exp s_ii / Σ exp s_ij), over j ≠ i below."""
     total, rows = 0.0, len(query)
     for i in range(rows):
         below = 0.0
@@ -65,7 +65,7 @@ def nt_xent_by_loops(query: Tensor, key: Tensor, temperature: float, include_pos
             cosine = float(query[i] @ key[j]) / (float(query[i].norm()) * float(key[j].norm()))
             if j == i:
                 own = cosine / temperature
-            if j != i or include_positive:
+            if j != i:
                 below += math.exp(cosine / temperature)
         total -= math.log(math.exp(own) / below)
     return total / rows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked as subprocess
 import torch
 from safetensors.torch import load_file
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-COMMON = ("epochs=3", "batch_size=16", "views.frames=12", "saving.every=1", "saving.watch=1", "split=xsub")
+COMMON = (
+    "epochs=3",
+    "batch_size=16",
+    "views.frames=12",
+    "saving.checkpoint_epochs=1",
+    "saving.log_every=1",
+    "split=xsub",
+)
 TRANSFORMER = ("encoder.frames=12", "encoder.layers=1", "encoder.heads=2")
 GRU = ("encoder.hidden=4", "encoder.layers=1")
 # recipe → settings that make it small, and settings of a fork, whose decoder is another one

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
+from clip_samples import skeleton_text
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, get_reader, with_options
 from halp.clips.readers.interchange import write_interchange
-from halp.clips.readers.msraction3d import JOINTS as MSR_JOINTS
-from halp.clips.readers.utdmhad import JOINTS as UTD_JOINTS
+from halp.clips.readers.kinect_sets import MSR_JOINTS, UTD_JOINTS
 from halp.skeleton import KINECT_V1, get_topology
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -294,6 +294,26 @@ def write_azure(folder: Path, people: int = 1) -> Path:
     return path
 
 
+def write_rokoko(folder: Path) -> Path:
+    names = ["hip", "spine", "head", "leftUpperArm", "leftLowerArm", "leftHand"]
+    frames = [
+        {"fps": 60, "scene": {"timestamp": t / 60, "actors": [{"name": "anna", "body": {
+            name: {"position": dict(zip("xyz", place)), "rotation": {"x": 0, "y": 0, "z": 0, "w": 1}}
+            for name, place in zip(names, rounded(frame))
+        }}]}}
+        for t, frame in enumerate(body(3, len(names)))
+    ]  # fmt: skip
+    path = folder / "take.json"
+    path.write_text(json.dumps(frames))
+    return path
+
+
+def write_skeleton(folder: Path) -> Path:
+    path = folder / "wave_anna.skeleton"
+    path.write_text(skeleton_text(body(3, 25)[:, None]))
+    return path
+
+
 def write_mvnx(folder: Path) -> Path:
     segments = ["Pelvis", "Head", "RightUpperLeg"]
     frames = "".join(
@@ -446,6 +466,8 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "trc": ("trc", write_trc),
     "azure-kinect": ("azure-kinect", write_azure),
     "mvnx": ("mvnx", write_mvnx),
+    "rokoko": ("rokoko", write_rokoko),
+    "skeleton": ("skeleton", write_skeleton),
     "yolo": ("yolo", write_yolo),
     "csv-wide": ("csv-wide", write_csv_wide),
     "arrays": ("arrays", write_array),

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "halp"
 
 # The way of the data, lower packages first; anything else has its place by what it imports.
 ORDER = "skeleton clips clips.readers clips.ingest augment encoders methods training evaluation evaluation.protocols analysis "
-ORDER += "reports use cli"
+ORDER += "reports use findings cli"
 
 
 def test_imports_run_in_one_direction_between_sub_packages() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import numpy as np
 import pytest
 
+from halp.cli.app import print_json
 from halp.clips.store import Store
 
 pytestmark = pytest.mark.slow  # real processes
@@ -132,12 +133,16 @@ def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
         for number in range(6):
             frames = np.random.default_rng(number).normal(size=(5, 1, 17, topology.dimensions))
             writer.add(Clip(frames.astype(np.float32), f"clip{number}", label=number % 2, subject=number % 3))
-    refused(halp("evaluate", trained, "--data", tmp_path / "flat", "--protocol", "knn", "--no-baselines"), "kinect-v2")
+    refused(
+        halp("evaluate", trained, "--data", tmp_path / "flat", "--protocol", "knn", "--no-baselines"),
+        "coco-17",
+        "halp encoders",
+    )
 
 
 def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store: Store, tmp_path: Path) -> None:
     refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
-    refused(halp("evaluate", tmp_path), "is not a run folder")
+    refused(halp("evaluate", tmp_path), "neither a run folder nor a package")
     refused(halp("report", tmp_path), "is not a run folder")
     refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
 
@@ -179,14 +184,15 @@ def test_missing_arguments_exit_with_two() -> None:
 
 def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
     small = (
-        "epochs=6",
-        "halp.start_epoch=4",
+        "epochs=4",
+        "halp.start_epoch=2",
         "encoder.hidden=16",
-        "contrast.queue=128",
-        "halp.recent=128",
-        "saving.every=2",
+        "contrast.queue=64",
+        "halp.recent=64",
+        "saving.checkpoint_epochs=2",
+        "saving.log_every=1",
     )
-    answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 480, "--json", "--set", *small)
+    answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 240, "--json", "--set", *small)
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
     assert list(rows) == ["raw coordinates", "untrained", "MoCo", "HaLP"]
@@ -196,5 +202,10 @@ def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
         assert title in page
     for title in ("Embedding map", "Confusion matrix", "Nearest neighbours"):
         assert title in page
-    again = halp("demo", "--folder", tmp_path / "demo", "--clips", 240, "--json", "--set", *small)
+    again = halp("demo", "--folder", tmp_path / "demo", "--clips", 120, "--json", "--set", *small)
     assert again.returncode == 0, again.stderr
+
+
+def test_json_of_commands_never_holds_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [float("nan"), 1.5, float("-inf")], "b": (2, {"c": float("inf")})})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, None], "b": [2, {"c": None}]}

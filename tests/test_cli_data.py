@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
         (["--option", "persons=1.5"], ("whole number",)),
         (["--option", "aspect=0"], ("aspect", "above 0")),
         (["--option", "aspect=nan"], ("aspect", "above 0")),
-        (["--option", "min_score=x"], ("a number, not 'x'",)),
+        (["--option", "min_score=x"], ("min_score", "'x'", "a number")),
         (["--option", "persons"], ("name=value",)),
         (["--limit", "-1"], ("limit of -1",)),
         (["--limit", "0"], ("limit of 0",)),
@@ -102,7 +102,7 @@ def test_a_folder_without_splits_is_learned_from_and_evaluated(tmp_path: Path) -
             write_mediapipe(tmp_path / "own" / label, f"take {number}")
     store, run = tmp_path / "my store", tmp_path / "my run"
     assert halp("prepare", "auto", tmp_path / "own", store).returncode == 0
-    settings = ("epochs=1", "batch_size=4", "saving.every=1")
+    settings = ("epochs=1", "batch_size=4", "saving.checkpoint_epochs=1")
     trained = halp("pretrain", "small", "--data", store, "--run", run, "--set", *settings)
     assert trained.returncode == 0, trained.stderr
     assert "has no splits: learning from all 8 clips" in trained.stderr.replace("\n", " ")
@@ -111,5 +111,5 @@ def test_a_folder_without_splits_is_learned_from_and_evaluated(tmp_path: Path) -
     assert answer.returncode == 0, answer.stderr
     assert "4 stratified folds" in answer.stderr.replace("\n", " ")
     (results,) = json.loads(answer.stdout).values()
-    assert [result["split"] for result in results] == ["folds-1", "folds-2", "folds-3", "folds-4"]
-    assert all(result["test_clips_trained_on"] == 2 for result in results)
+    assert [result["split"] for result in results] == ["folds-1", "folds-2", "folds-3", "folds-4", "folds, 4 folds"]
+    assert [result["test_clips_trained_on"] for result in results] == [2, 2, 2, 2, 8]  # of each fold, then of all

@@ -15,7 +15,7 @@ from halp.clips.store import Store
 from halp.encoders import ENCODERS
 from halp.evaluation.protocol import PROTOCOLS
 from halp.methods import METHODS, TERMS
-from halp.plugins import load_plugin
+from halp.registry import load_plugin
 from halp.training import load_recipe, pretrain
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_the_page_has_an_example_for_each_of_the_six_seams() -> None:
 
 @pytest.mark.parametrize("kind", ["terms", "method"])
 def test_the_components_train_together_and_are_evaluated(tmp_path: Path, store: Store, kind: str) -> None:
-    settings = ["epochs=2", "batch_size=16", "encoder.name=mean-pose", "encoder.width=6", "saving.watch=1"]
+    settings = ["epochs=2", "batch_size=16", "encoder.name=mean-pose", "encoder.width=6", "saving.log_every=1"]
     settings += ['views.augmentations=["crop-resize", {name="shift", probability=0.5}]', "views.frames=8"]
     if kind == "terms":
         settings += ['terms=["infonce", "pull"]', "pull.weight=0.2", "contrast.queue=32", "contrast.dimension=8"]

@@ -12,7 +12,7 @@ import torch
 
 from halp.cores import run_in_threads
 from halp.encoders.gru import GRUEncoder
-from halp.methods.momentum import Encoding, ProjectedEncoder, encode_all
+from halp.methods.momentum import EncodeJob, ProjectedEncoder, encode_all
 
 
 @pytest.fixture(params=[1, 2, 8])
@@ -81,7 +81,7 @@ def test_branches_give_the_same_side_by_side_as_one_after_the_other() -> None:
     before, found = torch.get_num_threads(), []
     for cores in (1, 2):
         torch.set_num_threads(cores)
-        vectors = encode_all([Encoding(branch, x) for branch, x in zip(branches, clips)])
+        vectors = encode_all([EncodeJob(branch, x) for branch, x in zip(branches, clips)])
         assert [vector.requires_grad for vector in vectors] == [True, True, False]
         loss = sum((vector[:, 0].sum() for vector in vectors), torch.tensor(0.0))
         found.append([*vectors, *torch.autograd.grad(loss, wanted)])

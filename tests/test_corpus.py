@@ -70,6 +70,7 @@ def test_the_store_has_windows_with_labels_subjects_and_a_split(raw: Path, tmp_p
     assert np.mean(bones) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_training_parts_of_the_kinect_sets_are_added_and_never_tested_on(
     raw: Path, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,11 +61,11 @@ def test_marked_folders_are_replaced_unless_something_else_stands_there(tmp_path
 
 
 def test_list_of_recipes_says_what_the_recipes_say() -> None:
-    from halp.recipe_list import list_recipes, summarise_recipes
+    from halp.recipe_list import summarise_recipes
     from halp.training import load_recipe
 
     for name, summary in summarise_recipes().items():
-        recipe = load_recipe(list_recipes()[name])
+        recipe = load_recipe(name)
         assert (summary.description, summary.epochs) == (recipe.description, recipe.epochs)
         if recipe.method == "moco":
             assert summary.terms == tuple(recipe.terms)

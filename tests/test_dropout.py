@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from halp.clips.store import Store
-from halp.dropout import StepDropout, begin_step, dropouts, replace_dropout
+from halp.dropout import DRAWS, StepDropout, begin_step, dropouts, kept_rows, replace_dropout
 from halp.encoders import ENCODERS
 from halp.errors import InputError
 from halp.registry import NoSettings
+from halp.sampling import generator
 from halp.training import load_recipe, pretrain
 
 
@@ -51,12 +52,41 @@ def test_kept_entries_are_scaled_and_whole_features_drop_together() -> None:
     assert float(z.max()) == pytest.approx(4 / 3)
 
 
+def test_draws_for_the_whole_batch_are_those_of_earlier_versions() -> None:
+    module, x = StepDropout(0.3, False, "encoder.a").train(), torch.randn(4, 5)
+    begin_step([module], 3, 1, 4, slice(1, 3), 4, "batch")
+    mask = torch.rand(8, 5, generator=generator(3, "dropout/encoder.a", 1, 4, 0))[2:6] >= 0.3
+    assert torch.equal(module(x), x * mask / (1 - 0.3))
+
+
+def test_hashed_masks_are_those_of_splitmix64_and_of_the_right_share() -> None:
+    def entry(row: int, column: int, columns: int, key: int) -> int:
+        """16 bits of SplitMix64, with Python's own whole numbers."""
+        counter = row * -(-columns // 4) + column // 4
+        z = (key + counter * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        bits = (z ^ z >> 31) >> 16 * (column % 4) & 0xFFFF
+        return bits - 2**16 if bits >= 2**15 else bits
+
+    kept = kept_rows(3, 9, [7], 0.3, 12345)
+    threshold = round(0.3 * 65536) - 32768
+    assert kept.tolist() == [[entry(row, column, 7, 12345) >= threshold for column in range(7)] for row in range(3, 9)]
+    for probability in (0.0, 0.1, 0.5, 0.9):
+        many = kept_rows(0, 1000, [11, 10], probability, 7).float()
+        assert float(many.mean()) == pytest.approx(1 - probability, abs=0.005)
+        assert many.mean(0).std() < 0.03  # no column stands out
+    pairs = torch.corrcoef(kept_rows(0, 20_000, [8], 0.5, 99).float().T)
+    assert (pairs - torch.eye(8)).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("factor", [1, 2])
-def test_a_process_drops_its_rows_of_the_whole_batch(factor: int) -> None:
+def test_a_process_drops_its_rows_of_the_whole_batch(factor: int, draws: str) -> None:
     module, x = StepDropout(0.5, False, "a").train(), torch.ones(7 * factor, 9)
-    begin_step([module], 3, 1, 4, slice(0, 7), 7)
+    begin_step([module], 3, 1, 4, slice(0, 7), 7, draws)
     whole = module(x)
-    begin_step([module], 3, 1, 4, slice(2, 5), 7)
+    begin_step([module], 3, 1, 4, slice(2, 5), 7, draws)
     assert torch.equal(module(x[2 * factor : 5 * factor]), whole[2 * factor : 5 * factor])
 
 
@@ -82,7 +112,10 @@ def test_a_run_with_dropout_resumes_exactly(tmp_path: Path, store: Store, tiny: 
     assert jobs.final_files(whole.path) == jobs.final_files(tmp_path / "parts")
     with pytest.raises(InputError, match="dropout would make different"):
         pretrain(
-            load_recipe("small", (*STGCN, *settings, "optimiser.accumulate=2")), store, tmp_path / "x", progress=False
+            load_recipe("small", (*STGCN, *settings, "optimiser.encode_chunks=2")),
+            store,
+            tmp_path / "x",
+            progress=False,
         )
 
 

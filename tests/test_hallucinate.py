@@ -16,9 +16,9 @@ from torch import Tensor
 from halp.errors import InputError
 from halp.hallucinate import (
     ANCHORS,
+    AVERAGES,
     DIRECTIONS,
     FILTERS,
-    REDUCTIONS,
     STEPS,
     HallucinatedPositives,
     hallucinate,
@@ -50,7 +50,7 @@ def scene(
     return query.to(dtype), key.to(dtype), sphere_points(prototypes, width, seed=seed + 200, dtype=dtype)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", AVERAGES)
 @pytest.mark.parametrize(("step", "filter", "anchor", "direction"), SETTINGS)
 def test_loss_and_gradient_equal_the_slow_formula(
     step: str, filter: str, anchor: str, direction: str, reduction: str
@@ -67,7 +67,7 @@ def test_loss_and_gradient_equal_the_slow_formula(
         count=count,
         hardness=hardness,
         temperature=temperature,
-        reduction=reduction,
+        average_over=reduction,
         generator=seeded(3),
         **how,
     )
@@ -117,7 +117,7 @@ def test_only_the_query_receives_a_gradient() -> None:
     assert query.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", AVERAGES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_gradient_passes_gradcheck(reduction: str, direction: str) -> None:
     query, key, prototypes = scene(batch=3, width=4)
@@ -137,12 +137,12 @@ def test_loss_of_default_settings_passes_gradcheck() -> None:
     )
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", AVERAGES)
 def test_loss_is_zero_and_has_a_zero_gradient_where_nothing_is_kept(reduction: str) -> None:
     key, prototypes = sphere_points(4, 3), sphere_points(5, 3, seed=1)
     query = key.clone().requires_grad_()  # nothing is closer to the query than the key is
     loss = halp_loss(
-        query, key, prototypes, count=8, step="hardest", filter="variant-1", reduction=reduction, generator=seeded(0)
+        query, key, prototypes, count=8, step="hardest", filter="variant-1", average_over=reduction, generator=seeded(0)
     )
     loss.backward()
     assert query.grad is not None
@@ -155,7 +155,7 @@ def test_reductions_differ_where_anchors_keep_different_numbers() -> None:
     kept = plan_positives(key, prototypes, query=query, count=20, step="hardest", generator=seeded(0)).kept
     assert kept.sum(1).unique().numel() > 1
     by_positives, by_anchors = (
-        halp_loss(query, key, prototypes, count=20, step="hardest", reduction=how, generator=seeded(0))
+        halp_loss(query, key, prototypes, count=20, step="hardest", average_over=how, generator=seeded(0))
         for how in ("positives", "anchors")
     )
     assert float(by_positives) != pytest.approx(float(by_anchors), rel=1e-6)
@@ -312,7 +312,7 @@ def degenerate_scenes(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @settings(max_examples=250, deadline=None)
-@given(degenerate_scenes(), st.sampled_from(SETTINGS), st.sampled_from(REDUCTIONS), st.integers(0, 1000))
+@given(degenerate_scenes(), st.sampled_from(SETTINGS), st.sampled_from(AVERAGES), st.integers(0, 1000))
 @pytest.mark.slow
 def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_finite(
     vectors: tuple[Tensor, Tensor, Tensor], how: tuple[str, str, str, str], reduction: str, seed: int
@@ -327,7 +327,7 @@ def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_fi
         count=6,
         hardness=1.0,
         temperature=1,
-        reduction=reduction,
+        average_over=reduction,
         generator=seeded(seed),
         **named,
     )
@@ -403,7 +403,7 @@ def test_term_needs_recent_keys_only_when_it_refits() -> None:
 
 
 def test_term_equals_kmeans_of_the_newest_keys_followed_by_the_loss() -> None:
-    term = small_term(temperature=0.1, hardness=0.5, reduction="anchors", step="authors")
+    term = small_term(temperature=0.1, hardness=0.5, average_over="anchors", step="authors")
     query, key, _ = scene(dtype=torch.float32)
     keys = keys_for(term, number=100)
     generator = seeded(5)
@@ -417,7 +417,7 @@ def test_term_equals_kmeans_of_the_newest_keys_followed_by_the_loss() -> None:
         count=10,
         hardness=0.5,
         temperature=0.1,
-        reduction="anchors",
+        average_over="anchors",
         step="authors",
         generator=generator,
     )
@@ -530,7 +530,7 @@ def test_half_precision_vectors_are_worked_on_in_single_precision() -> None:
         ({"anchor": "keys"}, "unknown anchor 'keys': did you mean 'key'"),
         ({"direction": "up"}, "unknown direction 'up'"),
         ({"source": "memory"}, "unknown source 'memory'"),
-        ({"reduction": "sum"}, "unknown reduction 'sum'"),
+        ({"average_over": "sum"}, "unknown average_over 'sum'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(f"{k}={v}" for k, v in value.items()),
 )

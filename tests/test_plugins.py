@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 from safetensors.numpy import load_file
 
@@ -48,6 +48,10 @@ def test_a_reader_of_ones_own_has_options_and_labels(walks: Path) -> None:
     text = json.dumps(found)
     assert '"fast": 20' in text
     assert '"slow": 20' in text
+    options = ("--option", "upside_down=true", "classes=fast", "frames=6")
+    succeed("prepare", "paces", "walks", "few", *options, "--plugin", PLUGIN, cwd=walks)
+    assert '"fast": 20' in (few := succeed("inspect", "few", "--json", cwd=walks))
+    assert "slow" not in few
     answer = halp("prepare", "paces", "walks", "again", "--option", "frame=20", "--plugin", PLUGIN, cwd=walks)
     assert answer.returncode == 2
     assert "did you mean 'frames'" in answer.stderr

@@ -33,7 +33,7 @@ def test_every_topology_is_one_tree_with_twins_and_axes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "joints", "dimensions"),
     [("kinect-v1", 20, 3), ("kinect-v2", 25, 3), ("mediapipe-33", 33, 3), ("openpose-25", 25, 2), ("openpose-18", 18, 2),
-     ("coco-17", 17, 2)],
+     ("coco-17", 17, 2), ("halpe-26", 26, 2)],
 )  # fmt: skip
 def test_topologies_have_the_joints_and_coordinates_of_their_format(name: str, joints: int, dimensions: int) -> None:
     topology = get_topology(name)
@@ -51,6 +51,9 @@ def test_published_orders_are_kept() -> None:
     assert [get_topology("openpose-25").index(j) for j in ("hip_center", "ear_left", "toe_big_left", "heel_right")] == [
         8, 18, 19, 24,
     ]  # fmt: skip
+    assert [get_topology("halpe-26").index(j) for j in ("head", "hip_center", "toe_big_right", "heel_left")] == [
+        17, 19, 21, 24,
+    ]  # fmt: skip
     assert [get_topology("openpose-18").index(j) for j in ("wrist_left", "hip_left", "ear_left")] == [7, 11, 17]
     assert [get_topology("mediapipe-33").index(j) for j in ("mouth_left", "wrist_right", "hip_left", "foot_index_right")] == [
         9, 16, 23, 32,
@@ -61,7 +64,7 @@ def test_published_orders_are_kept() -> None:
     ("source", "target"),
     [("mediapipe-33", "kinect-v1"), ("mediapipe-33", "kinect-v2"), ("kinect-v2", "kinect-v1"),
      ("openpose-25", "kinect-v1-2d"), ("openpose-18", "kinect-v1-2d"), ("coco-17", "kinect-v1-2d"),
-     ("openpose-25", "coco-17"), ("mediapipe-33-2d", "coco-17")],
+     ("openpose-25", "coco-17"), ("halpe-26", "body-16-2d"), ("mediapipe-33-2d", "coco-17")],
 )  # fmt: skip
 def test_known_layouts_map_onto_each_other(source: str, target: str) -> None:
     left, right = get_topology(source), get_topology(target)
@@ -109,7 +112,7 @@ def test_an_error_lists_the_joints_that_are_missing() -> None:
 
 def test_two_and_three_dimensions_do_not_mix() -> None:
     with pytest.raises(
-        InputError, match="has 2 coordinates a joint and 'kinect-v1' has 3; choose a target with 2: coco-17"
+        InputError, match="has 2 coordinates a joint and 'kinect-v1' has 3; choose a target with 2: body-16-2d, coco-17"
     ):
         map_joints(np.zeros((1, 1, 17, 2), np.float32), get_topology("coco-17"), KINECT_V1)
     with pytest.raises(InputError, match="frames of shape"):

@@ -8,6 +8,7 @@ import slow_formulas as slow
 import torch
 from torch import Tensor
 
+from halp import sphere
 from halp.errors import InputError
 from halp.sphere import angle, exp_map, hardest_step, inertia, karcher_mean, kmeans, log_map, slerp, unit
 
@@ -319,3 +320,13 @@ def test_kmeans_refuses_impossible_requests_in_one_sentence(
 def test_unit_gives_rows_without_direction_the_first_axis() -> None:
     rows = torch.tensor([[0.0, 0.0, 0.0], [0.0, -2.0, 0.0], [1e-30, 0.0, 0.0]])
     torch.testing.assert_close(unit(rows), torch.tensor([[1.0, 0, 0], [0, -1.0, 0], [1.0, 0, 0]]))
+
+
+def test_maps_take_any_axes_before_the_coordinates() -> None:
+    base, point = (sphere.unit(torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1))
+    tangent = sphere.log_map(base, point)
+    for i in range(2):
+        for j in range(4):
+            torch.testing.assert_close(tangent[i, j], sphere.log_map(base[i, j], point[i, j]))
+    torch.testing.assert_close(sphere.exp_map(base, tangent), point)
+    torch.testing.assert_close(tangent.norm(dim=-1), sphere.angle(base, point))

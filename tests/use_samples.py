@@ -8,17 +8,17 @@ import torch
 
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings
-from halp.encoders.packaged import PackagedEncoder, build_architecture
+from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 
 
-def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PackagedEncoder:
+def fresh_encoder(store: Store, *, stream: str = "joint", frames: int = 16, **settings: Any) -> PretrainedEncoder:
     """A small encoder with random weights for the clips of a store."""
     small = {"hidden": 16, "layers": 1, "pooling": "mean"} if settings.get("name", "gru") == "gru" else {}
     architecture = EncoderSettings(**{**small, **settings}).to_plain()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inner = build_architecture(architecture, store.topology, store.persons)
-    return PackagedEncoder(
+    return PretrainedEncoder(
         inner,
         store.topology,
         stream=stream,

@@ -13,9 +13,6 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from halp.errors import InputError
 
 SETTINGS = TypeVar("SETTINGS")
@@ -113,6 +110,10 @@ def parse_value(text: str) -> Any:
     >>> parse_value("[1, 2]"), parse_value("mlp"), parse_value("true")
     ([1, 2], 'mlp', True)
     """
+    # Loaded here: listing formats and recipes has no use for TOML.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     try:
         return tomlkit.parse(f"x = {text}").unwrap()["x"]
     except (TOMLKitError, ValueError):

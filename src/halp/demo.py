@@ -1,4 +1,4 @@
-"""The demonstration: synthetic people, MoCo and HaLP from the same warm-up, one table and one report, in two minutes."""
+"""The demonstration: synthetic people, MoCo and HaLP from the same warm-up, one table and one report."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from halp.analysis.kept_positives import kept_share
+from halp.analysis.similarities import kept_share
 from halp.clips.store import Store, open_store
 from halp.clips.synthetic import make_synthetic_store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols
@@ -76,7 +76,9 @@ def run_demo(
     runs = {"MoCo": open_run(folder / "moco"), "HaLP": with_positives}
     rows += [_row(name, run.encoder(), store, split, seed, run) for name, run in runs.items()]
 
-    report = Report("HaLP in two minutes", f"{len(store)} clips of synthetic people, {actions} actions, split {split}")
+    report = Report(
+        "HaLP on synthetic people", f"{len(store)} clips of synthetic people, {actions} actions, split {split}"
+    )
     add_accuracies(report, rows)
     add_curves(report, runs)
     add_prototypes(report, runs["HaLP"], store)
@@ -109,7 +111,7 @@ def _resume(recipe: Recipe, store: Path, path: Path) -> None:
     pretrain(recipe, open_store(store), path, resume=True, progress=False)
 
 
-def _row(name: str, encoder: PackagedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
+def _row(name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
     row = evaluate_protocols(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
     console.print(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
     return row

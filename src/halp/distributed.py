@@ -154,11 +154,11 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     @classmethod
     def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> GlobalBatchNorm:
         """The same normalisation, sharing parameters and statistics."""
-        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        made.weight, made.bias = norm.weight, norm.bias
+        shared = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        shared.weight, shared.bias = norm.weight, norm.bias
         for name, buffer in norm.named_buffers():
-            made.register_buffer(name, buffer)
-        return made.train(norm.training)
+            shared.register_buffer(name, buffer)
+        return shared.train(norm.training)
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or world_size() == 1:

@@ -6,35 +6,118 @@
     @register_encoder("tiny", TinySettings)              # my.toml: [encoder] name = "tiny", width = 16
     def tiny(settings, topology, persons): ...           # nn.Module with output_size, (B, T, P, V, C) → (B, output_size)
 
-An installed package announces its module by an entry point of the group `halp.plugins` and needs no `--plugin`.
+An installed package announces its module by an entry point of the group `halp.plugins` and needs no `--plugin`. The systems of
+`halp.zoo` are written against this module alone (and `halp.losses`, `halp.sphere`, `halp.hallucinate`): each is an example.
 """
 
-from halp.augment import Step, ViewShape, register_augmentation
-from halp.clips.readers import register_reader
-from halp.distributed import gather
-from halp.encoders import EncoderSettings, build_encoder, register_encoder
-from halp.errors import InputError
-from halp.evaluation import register_protocol
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
+from halp.augment.base import AugmentationBase, at_frames, check_share
+from halp.augment.paper import rotation_matrices
+from halp.distributed import gather, sum_over_processes
+from halp.encoders import EncoderSettings, build_encoder, centre_joint, check_joints, register_encoder
+from halp.encoders.gru import joints_by_frame
+from halp.encoders.recurrence import GRUStack
+from halp.encoders.transformer import attend, persons_present
+from halp.errors import InputError, choose
+from halp.initialisation import initialise
 from halp.methods import BuildContext, Method, StepContext, StepOutput, StreamBatch, register_method, register_term
-from halp.plugins import load_plugin
+from halp.methods.base import Metrics, uncount_calls
+from halp.methods.halp import SharedPositives
+from halp.methods.infonce import ContrastTerm, LateTerm
+from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch, check_frames, refuse_chunks
+from halp.methods.queue import KeyQueue
+from halp.methods.term import MapVariants, Mixes, Views, require_queue, require_streams
+from halp.methods.two_views import TwoViewMethod, TwoViewSettings
+from halp.registry import load_plugin
+from halp.sampling import generator
+from halp.skeleton import Topology, get_topology, register_topology
+from halp.streams import derive
+
+if TYPE_CHECKING:
+    from halp.clips.clip import Clip
+    from halp.clips.readers import Info, Item, register_reader
+    from halp.evaluation import register_protocol
+
+# what only readers and protocols need is loaded when asked for
+_LATER = {
+    "Clip": "halp.clips.clip",
+    "Info": "halp.clips.readers",
+    "Item": "halp.clips.readers",
+    "register_protocol": "halp.evaluation",
+    "register_reader": "halp.clips.readers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'halp.extend' has no attribute '{name}'")
+
 
 __all__ = [
+    "AugmentationBase",
     "BuildContext",
+    "Clip",
+    "ContrastTerm",
     "EncoderSettings",
+    "GRUStack",
+    "Info",
     "InputError",
+    "Item",
+    "KeyQueue",
+    "LateTerm",
+    "MapVariants",
     "Method",
+    "Metrics",
+    "Mixes",
+    "Policy",
+    "Predicted",
+    "PredictiveMethod",
+    "SharedPositives",
     "Step",
     "StepContext",
     "StepOutput",
     "StreamBatch",
+    "Topology",
+    "TwoViewMethod",
+    "TwoViewSettings",
+    "ViewSettings",
     "ViewShape",
+    "Views",
+    "WholeBatch",
+    "at_frames",
+    "attend",
     "build_encoder",
+    "build_policy",
+    "centre_joint",
+    "check_frames",
+    "check_joints",
+    "check_share",
+    "choose",
+    "derive",
     "gather",
+    "generator",
+    "get_topology",
+    "initialise",
+    "joints_by_frame",
     "load_plugin",
+    "persons_present",
+    "refuse_chunks",
     "register_augmentation",
     "register_encoder",
     "register_method",
     "register_protocol",
     "register_reader",
     "register_term",
+    "register_topology",
+    "require_queue",
+    "require_streams",
+    "rotation_matrices",
+    "sum_over_processes",
+    "uncount_calls",
 ]

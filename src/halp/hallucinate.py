@@ -22,7 +22,7 @@ STEPS = ("paper", "authors", "hardest", "ranked")
 FILTERS = ("rank", "variant-1", "variant-2", "none")
 ANCHORS = ("key", "query")
 DIRECTIONS = ("prototype", "query")
-REDUCTIONS = ("positives", "anchors")
+AVERAGES = ("positives", "anchors")
 SOURCES = ("queue", "batch", "keys")
 
 
@@ -97,50 +97,55 @@ def plan_positives(
         choose(kind, name, known)
     if len(prototypes) < 2:
         raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
+    if query is None and "query" in (anchor, direction):
+        raise InputError("anchor 'query' and direction 'query' need the query; pass query=")
+    if query is None and filter == "variant-1":
+        raise InputError("filter 'variant-1' needs the query; pass query=")
     key = precise(key.detach())
     prototypes = prototypes.detach().to(key)
-    if query is not None:
-        query = query.detach().to(key)
-    elif anchor == "query" or direction == "query" or filter == "variant-1":
-        raise InputError("anchor 'query', direction 'query' and filter 'variant-1' need the query; pass query=")
-    start, other = (query, key) if anchor == "query" and query is not None else (key, query)
-
+    query = key if query is None else query.detach().to(key)
+    start, other = (query, key) if anchor == "query" else (key, query)
     # angles do not survive the half-precision products of autocast
     with torch.autocast(key.device.type, enabled=False):
         course = _course(start, prototypes, other if direction == "query" else None)
-        if filter == "variant-1" and query is not None:
-            own = (query * start).sum(1, keepdim=True)
-            to_targets = (
-                (query * course.targets[:, 0]).sum(1, keepdim=True) if direction == "query" else query @ prototypes.T
-            )
-            tilt = (to_targets - own * course.cosine) / course.sine  # (B, N): query · the direction of the walk
+        if direction == "query":
+            target = course.closest.new_zeros(len(key), count)
+        else:
+            target = _draw_others(course.closest, len(prototypes), count, generator)
+        theta = _draw_step(course, target, step, hardness, generator)
+        kept = _passes(course, target, theta, filter, start, key, query)
+    return PositivePlan(start, course.targets, course.cosine, course.sine, target, theta, kept)
 
-    if direction == "query":
-        target = course.closest.new_zeros(len(key), count)
-    else:
-        target = _draw_others(course.closest, len(prototypes), count, generator)
+
+def _draw_step(
+    course: _Course, target: Tensor, step: str, hardness: float, generator: torch.Generator | None
+) -> Tensor:
+    """How far `(B, G)` each positive walks towards its target, as an angle."""
     limit = course.limit.gather(1, target)
-    ranked = course.ranked.gather(1, target) if filter == "rank" or step == "ranked" else limit
-    if step == "paper":
-        theta = limit * (_uniform(target, key, generator) * hardness)
-    elif step == "authors":
-        theta = limit * (1 - _uniform(target, key, generator) * hardness)
-    elif step == "ranked":
-        theta = torch.minimum(limit, ranked) * (_uniform(target, key, generator) * hardness)
-    else:
-        theta = limit
+    if step == "hardest":
+        return limit
+    if step == "ranked":
+        limit = torch.minimum(limit, course.ranked.gather(1, target))
+    share = _uniform(target, limit, generator) * hardness
+    return limit * (1 - share if step == "authors" else share)
 
+
+def _passes(
+    course: _Course, target: Tensor, theta: Tensor, filter: str, start: Tensor, key: Tensor, query: Tensor
+) -> Tensor:
+    """Which positives `(B, G)` are kept."""
     if filter == "rank":
-        kept = theta <= ranked
-    elif filter == "variant-1" and query is not None:
+        return theta <= course.ranked.gather(1, target)
+    if filter == "variant-1":
+        own = (query * start).sum(1, keepdim=True)
+        ends = (query[:, None] * course.targets).sum(2) if course.targets.ndim == 3 else query @ course.targets.T
+        tilt = (ends - own * course.cosine) / course.sine  # (B, N): query · the direction of the walk
         # a positive that is the key itself is as close as the key, rounding aside
         least = (query * key).sum(1, keepdim=True) - 8 * torch.finfo(key.dtype).eps
-        kept = theta.cos() * own + theta.sin() * tilt.gather(1, target) >= least
-    elif filter == "variant-2":
-        kept = theta <= torch.atan2(course.sine, course.cosine).gather(1, target)
-    else:
-        kept = torch.ones_like(theta, dtype=torch.bool)
-    return PositivePlan(start, course.targets, course.cosine, course.sine, target, theta, kept)
+        return theta.cos() * own + theta.sin() * tilt.gather(1, target) >= least
+    if filter == "variant-2":
+        return theta <= torch.atan2(course.sine, course.cosine).gather(1, target)
+    return torch.ones_like(theta, dtype=torch.bool)
 
 
 class _Course(NamedTuple):
@@ -212,8 +217,8 @@ def hallucinate(
     >>> positives.shape, bool(kept.all())
     (torch.Size([2, 5, 8]), True)
     """
-    made = plan_positives(key, prototypes, count=count, hardness=hardness, generator=generator, **settings)
-    return made.positives(), made.kept
+    plan = plan_positives(key, prototypes, count=count, hardness=hardness, generator=generator, **settings)
+    return plan.positives(), plan.kept
 
 
 def halp_loss(
@@ -224,38 +229,84 @@ def halp_loss(
     count: int = 100,
     hardness: float = 0.8,
     temperature: float = 0.07,
-    reduction: str = "positives",
+    average_over: str = "positives",
     generator: torch.Generator | None = None,
     **settings: Any,
 ) -> Tensor:
     """L_HaLP of Eq. 8: minus the mean similarity of the query to its kept positives, over the temperature.
 
-    The mean is taken over all kept `positives` of the batch, or over the `anchors` of each anchor's own mean. Only the
-    query receives a gradient. The same generator state draws the same positives as `hallucinate`.
+    Parameters
+    ----------
+    query, key : tensor (B, D)
+        Unit rows; only the query receives a gradient.
+    prototypes : tensor (K, D)
+        Unit rows, cluster centres of recent keys.
+    count : int
+        Positives per key.
+    hardness : float
+        Share of the hardest step t* (Eq. 7), in (0, 1].
+    temperature : float
+        Divides the similarities.
+    average_over : str
+        All kept `positives` of the batch, or the `anchors` of each anchor's own mean.
+    generator : torch.Generator, optional
+        The same state draws the same positives as `hallucinate`.
+    **settings
+        step, filter, anchor, direction: see `HallucinatedPositives`.
+
+    Returns
+    -------
+    tensor ()
+        The loss; zero where no positive is kept.
+
+    Examples
+    --------
+    >>> rows = nn.functional.normalize(torch.randn(12, 8), dim=1)
+    >>> halp_loss(rows[:4], rows[4:8], rows[8:], count=5).shape
+    torch.Size([])
     """
-    made = plan_positives(key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings)
-    return positive_alignment_loss(query, made, temperature, reduction)
+    plan = plan_positives(key, prototypes, query=query, count=count, hardness=hardness, generator=generator, **settings)
+    return positive_alignment_loss(query, plan, temperature, average_over)
 
 
 def positive_alignment_loss(
-    query: Tensor, made: PositivePlan, temperature: float, reduction: str = "positives"
+    query: Tensor, plan: PositivePlan, temperature: float, average_over: str = "positives"
 ) -> Tensor:
     """The loss for positives that are planned already; zero where none is kept."""
-    if choose("reduction", reduction, REDUCTIONS) == "anchors":
-        total = made.kept_sum(made.kept.sum(1, keepdim=True).clamp_min(1).to(made.theta.dtype).reciprocal())
-        number = made.kept.any(1).sum()
+    if choose("average_over", average_over, AVERAGES) == "anchors":
+        total = plan.kept_sum(plan.kept.sum(1, keepdim=True).clamp_min(1).to(plan.theta.dtype).reciprocal())
+        number = plan.kept.any(1).sum()
     else:
-        total, number = made.kept_sum(), made.kept.sum()
+        total, number = plan.kept_sum(), plan.kept.sum()
     return (query * (total / number.clamp_min(1) / -temperature)).sum()
 
 
 class HallucinatedPositives(nn.Module):
     """HaLP as a loss term: keeps the prototypes, refits them every `refresh` calls, returns L_HaLP.
 
-    `term(query, key, recent_keys)` takes unit rows `(B, D)` and the newest keys, newest last, of which the last `recent`
-    are clustered. `source`: prototypes from those recent keys (`queue`), from clustering the batch's keys (`batch`), or
-    the batch's keys as they are (`keys`); the latter two need no memory. Prototypes and the call counter are state.
+    `term(query, key, recent_keys)` takes unit rows `(B, D)` and the newest keys, newest last. Prototypes and the call counter are
+    state.
 
+    Parameters
+    ----------
+    prototypes, count, hardness : int, int, float
+        Cluster centres, positives per key, and the share of the hardest step t* (Eq. 7).
+    refresh, recent : int
+        Prototypes are refitted every so many calls to so many of the newest keys.
+    temperature : float
+        Divides the similarities.
+    step, filter, anchor, direction : str
+        How steps are drawn, which positives are kept, where they start and where they go; the defaults are the paper's.
+    source : str
+        Prototypes from the recent keys (`queue`), from clustering the batch's keys (`batch`), or the batch's keys as they are
+        (`keys`); the latter two need no memory.
+    average_over : str
+        See `halp_loss`.
+    warm_start : bool
+        Refit from the centres of the last time.
+
+    Examples
+    --------
     >>> term = HallucinatedPositives(prototypes=4, count=10, recent=32)
     >>> keys = nn.functional.normalize(torch.randn(32, 8), dim=1)
     >>> loss = term(keys[:2], keys[2:4], keys)
@@ -280,7 +331,7 @@ class HallucinatedPositives(nn.Module):
         anchor: str = "key",
         direction: str = "prototype",
         source: str = "queue",
-        reduction: str = "positives",
+        average_over: str = "positives",
         warm_start: bool = False,
     ) -> None:
         super().__init__()
@@ -305,7 +356,7 @@ class HallucinatedPositives(nn.Module):
             raise InputError(f"temperature = {temperature} has to be positive")
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
         self.source = choose("source", source, SOURCES)
-        self.temperature, self.reduction = temperature, choose("reduction", reduction, REDUCTIONS)
+        self.temperature, self.average_over = temperature, choose("average_over", average_over, AVERAGES)
         self.warm_start = warm_start
         self.settings: dict[str, Any] = {
             "count": count,
@@ -328,8 +379,8 @@ class HallucinatedPositives(nn.Module):
         prototypes: Tensor | None = None,
     ) -> Tensor:
         """The loss of one step; `prototypes` `(N, D)`, where given, take the place of clustering."""
-        made = self.plan(query, key, recent_keys, generator, prototypes)
-        return positive_alignment_loss(query, made, self.temperature, self.reduction)
+        plan = self.plan(query, key, recent_keys, generator, prototypes)
+        return positive_alignment_loss(query, plan, self.temperature, self.average_over)
 
     def plan(
         self,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 console = Console(stderr=True)
+
+#: Called with every bar that starts or advances: how a display other than the terminal learns of progress.
+watchers: list[Callable[[Bar], None]] = []
 
 
 class Bar:
@@ -18,6 +22,7 @@ class Bar:
         self.title, self.total, self.done, self.shown = title, total, done, shown
         self._first, self._started, self._said = done, time.monotonic(), time.monotonic()
         self._rich: Progress | None = None
+        self._tell()
         if shown and console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._rich = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, transient=True)
@@ -28,9 +33,14 @@ class Bar:
             self._task = self._rich.add_task(self.title, total=self.total, completed=self.done, note="")
         return self
 
+    def _tell(self) -> None:
+        for watcher in watchers:
+            watcher(self)
+
     def advance(self, steps: int = 1, note: str | None = None) -> None:
         """Count `steps` more; `note` stands behind the bar."""
         self.done += steps
+        self._tell()
         if self._rich is not None:
             fields = {} if note is None else {"note": note}
             self._rich.update(self._task, advance=steps, **fields)  # type: ignore[arg-type]
@@ -39,6 +49,12 @@ class Bar:
             rate = (self.done - self._first) / (self._said - self._started)
             left = (self.total - self.done) / rate if rate else float("inf")
             console.print(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left{', ' + note if note else ''}")
+
+    def expect(self, total: int) -> None:
+        """Correct how many there are altogether."""
+        self.total = total
+        if self._rich is not None:
+            self._rich.update(self._task, total=total)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

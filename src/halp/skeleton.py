@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError, choose
-from halp.topologies import BONE_NAMES, DERIVED, LAYOUTS, SYNONYMS
+from halp.files import read_toml
+
+# the layouts that halp knows, how missing joints derive, and other words for joints
+_KNOWN = read_toml(Path(__file__).with_name("topologies.toml"))
+DERIVED = {joint: tuple(tuple(way.split()) for way in ways) for joint, ways in _KNOWN["derived"].items()}
 
 # joints of which there are a left and a right one, by the limb they belong to
 LIMBS = {
@@ -130,6 +136,18 @@ def register_topology(topology: Topology) -> Topology:
 def get_topology(name: str) -> Topology:
     """The topology of that name.
 
+    Parameters
+    ----------
+    name : str
+        One of `list_topologies`.
+
+    Returns
+    -------
+    Topology
+        Joints, parents, centre and axes.
+
+    Examples
+    --------
     >>> len(get_topology("kinect-v2")), get_topology("kinect-v1").joints[3]
     (25, 'head')
     """
@@ -166,7 +184,7 @@ def map_joints(
 ) -> npt.NDArray[np.float32]:
     """Frames `(…, V, C)` of `source` as frames `(…, W, C)` of `target`, by joint name.
 
-    A joint that `source` lacks is the mean of others where `halp.topologies.DERIVED` knows how (the centre of the hips, of
+    A joint that `source` lacks is the mean of others where `topologies.toml` knows how (the centre of the hips, of
     the shoulders, the spine, …); it is missing (zero) wherever one of those is. `origin` is the joint that the frames were
     centred on, which lies at zero and is there all the same.
 
@@ -225,6 +243,14 @@ def _refuse_missing(source: Topology, target: Topology, missing: Sequence[str]) 
         )
 
 
+def _pairs(words: str) -> dict[str, str]:
+    """A table from pairs `one:other` of words."""
+    return dict(pair.split(":") for pair in words.split())
+
+
+_SYNONYMS, _BONE_NAMES = _pairs(_KNOWN["words"]["synonyms"]), _pairs(_KNOWN["words"]["bones"])
+
+
 def canonical_joints(names: Sequence[str]) -> list[str]:
     """Joint names in the vocabulary of the topologies, whatever their spelling; unknown words only change their form.
 
@@ -240,9 +266,9 @@ def canonical_joints(names: Sequence[str]) -> list[str]:
         words = [word for word in re.split(r"[\W_]+", split.lower()) if word]
         side = [sides[word] for word in words if word in sides]
         form = "_".join([word for word in words if word not in sides] + side[:1])
-        result.append(SYNONYMS.get(form, form) or name)
-    if any(BONE_NAMES.get(form, "").startswith(("shoulder_", "hip_")) for form in result):
-        result = [BONE_NAMES.get(form, form) for form in result]
+        result.append(_SYNONYMS.get(form, form) or name)
+    if any(_BONE_NAMES.get(form, "").startswith(("shoulder_", "hip_")) for form in result):
+        result = [_BONE_NAMES.get(form, form) for form in result]
     # Two spellings that fall together would be one joint; then the file's own names are safer.
     return result if len(set(result)) == len(set(names)) else list(names)
 
@@ -280,23 +306,24 @@ def topology_for(joints: Sequence[str], dimensions: int, *, name: str = "custom"
     )
 
 
-for _layout in LAYOUTS:
+def _describe(name: str, layout: Mapping[str, Any]) -> dict[str, str]:
+    """Register a layout of `topologies.toml`; returns its bones, {child: parent}."""
+    layout = {**_KNOWN["layouts"].get(layout.get("like"), {}), **layout}
+    joints, bones, up = tuple(layout["joints"].split()), _pairs(layout["bones"]), layout.get("up", "").split()
+    axes = {"up": (up[0], up[1]) if up else None, "across": ("shoulder_left", "shoulder_right")}
+    dimensions = layout.get("dimensions", 3)
     register_topology(
-        Topology(
-            _layout.name,
-            _layout.joints,
-            chain(_layout.joints, _layout.bones),
-            centre=_layout.centre,
-            up=_layout.up,
-            across=_layout.across,
-            dimensions=_layout.dimensions,
-        )
+        Topology(name, joints, chain(joints, bones), centre=layout["centre"], dimensions=dimensions, **axes)
     )
+    return bones
+
+
+_BONES = {name: _describe(name, layout) for name, layout in _KNOWN["layouts"].items()}
 KINECT_V2 = get_topology("kinect-v2")
 KINECT_V1 = get_topology("kinect-v1")
 # Bones of the vocabulary for layouts nobody has described; the Kinect tree wins because its root is the hips.
 _VOCABULARY: dict[str, str] = {}
-for _layout in sorted(LAYOUTS, key=lambda layout: layout.name != "kinect-v1"):
-    for _child, _parent in _layout.bones.items():
+for _name in sorted(_BONES, key=lambda name: name != "kinect-v1"):
+    for _child, _parent in _BONES[_name].items():
         if _child != "hip_center":
             _VOCABULARY.setdefault(_child, _parent)

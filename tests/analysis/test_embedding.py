@@ -9,8 +9,10 @@ from halp.analysis.embedding import embedding_map
 from halp.errors import InputError
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
+@pytest.mark.parametrize("method", ["pca", "tsne", pytest.param("umap", marks=pytest.mark.slow)])
 def test_clusters_stay_apart_on_the_map(method: str) -> None:
+    if method == "umap":
+        pytest.importorskip("umap", reason="this map needs the extra halp[umap]")
     g = np.random.default_rng(0)
     vectors = np.concatenate([g.normal(0, 0.1, (20, 8)), g.normal(3, 0.1, (20, 8))])
     places = embedding_map(vectors, method=method)

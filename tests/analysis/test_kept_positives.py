@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halp.analysis.kept_positives import kept_curve, kept_share, trailing_mean
+from halp.analysis.similarities import kept_curve, kept_share, trailing_mean
 from halp.clips.store import Store
 from halp.reports.run_report import report_runs
 from halp.training import Run, load_recipe, pretrain

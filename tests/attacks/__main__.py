@@ -24,7 +24,7 @@ from attacks import test_archives, test_checkpoints, test_pickles
 from clips import test_unpickle
 
 from halp.clips.readers.archives import load_npz
-from halp.clips.unpickle import load_pickle
+from halp.clips.sandbox import load_pickle
 from halp.errors import InputError
 from halp.training import convert
 

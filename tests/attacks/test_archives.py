@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
 
+import forked as subprocess
 import numpy as np
 import pytest
 from reader_samples import body, write_npz, write_nwucla

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked as subprocess
 import numpy as np
 import pytest
 import torch
@@ -21,9 +21,8 @@ from halp.clips.store import Store
 from halp.errors import InputError
 from halp.locks import InUse
 from halp.training import load_recipe, pretrain
-from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
+from halp.training.checkpoint import MANIFEST, PARTS, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.convert import convert
-from halp.training.manifest import MANIFEST, PARTS
 
 Change = Callable[[Path], None]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from clip_samples import make_store, reseal
 
-from halp.clips import verified
+from halp.clips import store_check
 from halp.clips.inspect import inspect
 from halp.clips.splits import FewLabels, Fold, Split, Within
 from halp.clips.store import add_split, open_store
@@ -176,7 +176,7 @@ def test_a_settled_store_is_read_once_and_again_when_it_changed(
     for name in ("frames.npy", "index.json"):
         os.utime(path / name, (past, past))
     # the time of the last change of the inode cannot be set back, so "settled" is
-    monkeypatch.setattr(verified, "_SETTLED", -1.0)
+    monkeypatch.setattr(store_check, "_SETTLED", -1.0)
     open_store(path)
     record = next((tmp_path / "cache" / "verified").iterdir())
     before = (path / "frames.npy").read_bytes()
@@ -185,22 +185,22 @@ def test_a_settled_store_is_read_once_and_again_when_it_changed(
     with pytest.raises(InputError, match="fingerprint differs"):
         open_store(path)
     record.write_text("no record")
-    verified._known.clear()
+    store_check._known.clear()
     (path / "frames.npy").write_bytes(before)
     assert open_store(path).hash
 
 
 def test_the_record_saves_reading_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verified, "_SETTLED", -1.0)
+    monkeypatch.setattr(store_check, "_SETTLED", -1.0)
     path = make_store(tmp_path / "store").path
     calls = []
-    real = verified.content_hash
-    monkeypatch.setattr(verified, "content_hash", lambda *given: calls.append(given) or real(*given))
-    verified._known.clear()
+    real = store_check.content_hash
+    monkeypatch.setattr(store_check, "content_hash", lambda *given: calls.append(given) or real(*given))
+    store_check._known.clear()
     for _ in range(3):
         open_store(path)
-    verified._known.clear()
+    store_check._known.clear()
     open_store(path)
     assert len(calls) <= 1
 
@@ -213,7 +213,7 @@ def test_a_store_without_a_place_for_records_is_opened_all_the_same(
     before = sorted(one.name for one in path.iterdir())
     for place in ("", str(tmp_path / "file" / "below")):
         monkeypatch.setenv("HALP_CACHE", place)
-        verified._known.clear()
+        store_check._known.clear()
         assert open_store(path).hash
     assert sorted(one.name for one in path.iterdir()) == before
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clip_samples import walker
+from reader_samples import shared
 
 from halp.clips.arrays import store_from_arrays
+from halp.clips.clip import Clip
 from halp.clips.inspect import inspect
+from halp.clips.readers import get_reader
 from halp.clips.splits import Split
 from halp.skeleton import KINECT_V1
 
@@ -81,3 +84,28 @@ def test_long_clips_and_missing_labels_are_named(tmp_path: Path) -> None:
     assert "--window SECONDS" in remedies
     assert "--labels TABLE" in remedies
     assert "halp split" in remedies
+
+
+def real_store(path: Path, change) -> list[str]:
+    """Findings about 40 real clips after a change."""
+    source = shared("data", "nw-ucla.npz")
+    reader = get_reader("interchange")
+    clips = [clip for clip in reader.read(next(iter(reader.items(source))))[::37] if isinstance(clip, Clip)]
+    store_from_arrays(
+        path, [change(clip.frames.copy(), number) for number, clip in enumerate(clips)], topology=KINECT_V1
+    )
+    return [finding.problem for finding in inspect(path).findings]
+
+
+def test_millimetres_among_metres_are_noticed(tmp_path: Path) -> None:
+    assert not [problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if "mixed" in problem]
+    mixed = real_store(tmp_path / "mixed", lambda clip, number: clip * (1000 if number % 2 else 1))
+    assert [problem for problem in mixed if "units seem to be mixed" in problem]
+
+
+def test_left_and_right_exchanged_or_mirrored_is_noticed(tmp_path: Path) -> None:
+    words = "left and right seem to be exchanged"
+    mirrored = np.array([-1, 1, 1], dtype=np.float32)
+    assert not [problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if words in problem]
+    assert [p for p in real_store(tmp_path / "swap", lambda clip, _: clip[:, :, KINECT_V1.mirror]) if words in p]
+    assert [p for p in real_store(tmp_path / "mirror", lambda clip, _: clip * mirrored) if words in p]

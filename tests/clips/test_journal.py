@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 from clips.test_prepare import write_tree
 
@@ -25,6 +27,7 @@ KILLED = """
 import os, signal, sys
 from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.prepare import prepare
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits one that is ignored
 add = Journal.add
 def deadly(journal, *given):
     add(journal, *given)
@@ -85,9 +88,19 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path, tree: Path, worke
     assert not [path for path in kept(tmp_path) if path.is_dir()]
 
 
+@contextmanager
+def keyboard() -> Iterator[None]:
+    """Let an interrupt be one, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files: int = 3) -> Path:
     """The journal of a `prepare` that was stopped from the keyboard after so many files."""
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, keyboard():
         add = Journal.add
 
         def stopped(journal: Journal, *given: object) -> None:

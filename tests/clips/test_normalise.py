@@ -140,8 +140,8 @@ def test_one_frame_nobody_and_an_absent_first_person_pass_through_every_step() -
     alone[:, 0] = 0
     for step in STEPS:
         for frames in (clip(1), alone, np.zeros((2, 1, 25, 3), dtype=np.float32)):
-            if step == "drop-empty" and not frames.any():
-                continue
+            if step.startswith("picture") or (step == "drop-empty" and not frames.any()):
+                continue  # for pictures, and for somebody
             result = normalise(frames, KINECT_V2, (step,), fps=30)
             assert result.dtype == np.float32
             assert np.isfinite(result).all()

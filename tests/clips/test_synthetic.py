@@ -16,13 +16,13 @@ from halp.clips.normalise import AUTHORS, normalise
 from halp.clips.synthetic import (
     ACTIONS,
     _make_clip,
-    _make_subject,
     _perform,
+    make_subject,
     make_synthetic_store,
     synthetic_clips,
     synthetic_splits,
 )
-from halp.clips.synthetic_actions import get_action
+from halp.clips.synthetic_body import get_action
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2
 
@@ -140,7 +140,7 @@ def test_limbs_differ_between_subjects_and_jitter_is_small() -> None:
 @pytest.mark.parametrize("label", LABELS, ids=ACTIONS)
 def test_feet_keep_to_the_floor_and_knees_bend_ahead(label: int) -> None:
     action = get_action(label)
-    people = [_make_subject(0, person) for person in range(1, 1 + len(action.parts))]
+    people = [make_subject(0, person) for person in range(1, 1 + len(action.parts))]
     joints = _perform(action, people, np.random.default_rng(label))
     part = {name: joints[:, :, KINECT_V2.index(name)] for name in KINECT_V2.joints}
     assert joints[..., 1].min() > -0.08

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reader_samples import BVH
 
+from halp.clips.clip import Clip
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.errors import InputError
@@ -148,3 +150,139 @@ def test_a_table_may_lie_among_the_recordings(tmp_path: Path) -> None:
     manifest = prepare("auto", tmp_path, tmp_path / "store", labels=tmp_path / "a_meta.csv", progress=False)
     assert (manifest.clips, manifest.dropped) == (1, [])
     assert open_store(tmp_path / "store").class_names == ["groom"]
+
+
+@pytest.fixture
+def takes(tmp_path: Path) -> Path:
+    """Three recordings of the same bare name."""
+    for place in ("", "s01", "s02"):
+        (tmp_path / "takes" / place).mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "takes" / place / "take1.npy", np.random.default_rng(0).normal(size=(4, 25, 3)))
+    return tmp_path / "takes"
+
+
+def tagged(source: Path, table: str) -> tuple[dict[str, str], list[str], list[str]]:
+    """Labels by clip, classes and notes of a store made with a table."""
+    labels = source.parent / "labels.csv"
+    labels.write_text(table, encoding="utf-8")
+    options = {"topology": "kinect-v2"}
+    path = source.parent / "tagged"
+    manifest = prepare("arrays", source, path, labels=labels, options=options, overwrite=True, progress=False)
+    store = open_store(path)
+    by_name = {name: store.class_names[label] if label >= 0 else "" for name, label in zip(store.names, store.labels)}
+    return by_name, store.class_names, manifest.notes
+
+
+def test_a_clip_that_is_in_no_row_gets_no_label_from_a_bare_name(takes: Path) -> None:
+    labels, _, notes = tagged(takes, "path,label\ns01/take1.npy,walk\ntake1.npy,run\n")
+    assert labels == {"take1": "run", "s01/take1": "walk", "s02/take1": ""}
+    assert "1 of 3 clips are not in" in notes[0]
+
+
+def test_an_ambiguous_bare_name_labels_nothing_and_is_named(takes: Path) -> None:
+    (takes / "take1.npy").unlink()
+    labels, classes, notes = tagged(takes, "name,label\ntake1,walk\ns01/take1,run\nghost,fly\n")
+    assert labels == {"s01/take1": "run", "s02/take1": ""}
+    assert classes == ["run"]
+    assert "1 rows of" in notes[1]
+    assert "fit several recordings and label none: 'take1' (2)" in notes[1]
+    assert "1 of 3 rows of" in notes[2]
+    assert "fit no clip: 'ghost'" in notes[2]
+
+
+def test_a_bare_name_of_recordings_that_are_folders_has_to_be_unique_too(tmp_path: Path) -> None:
+    from halp.clips.tags import table_tags
+
+    for place in ("s01", "s02"):
+        (tmp_path / "source" / place / "take1").mkdir(parents=True)
+        (tmp_path / "source" / place / "take1" / f"{place}.json").write_text("{}")
+    (tmp_path / "labels.csv").write_text("name,label\ntake1,walk\n")
+    tags = table_tags(tmp_path / "labels.csv", tmp_path / "source")
+    assert tags.bare["take1"] == 2
+
+
+def test_a_bare_name_fits_where_it_is_unique(takes: Path) -> None:
+    (takes / "s02" / "take1.npy").rename(takes / "s02" / "take2.npy")
+    labels, _, _ = tagged(takes, "name,label\ntake2,walk\ns01/take1,run\n")
+    assert labels == {"take1": "", "s01/take1": "run", "s02/take2": "walk"}
+
+
+def test_only_endings_of_files_are_stripped(tmp_path: Path) -> None:
+    folder = tmp_path / "dots"
+    folder.mkdir()
+    for name in ("walk", "walk.01", "walk.02"):
+        np.save(folder / f"{name}.npy", np.ones((4, 25, 3)))
+    labels, _, _ = tagged(folder, "name,label\nwalk.01,a\nwalk.02,b\n")
+    assert labels == {"walk": "", "walk.01": "a", "walk.02": "b"}
+
+
+def test_rows_that_contradict_each_other_are_refused(takes: Path) -> None:
+    with pytest.raises(InputError, match=r"rows 's01/take1\.npy' and 's01/take1' say different things"):
+        tagged(takes, "name,label\ns01/take1.npy,walk\ns01/take1,run\n")
+
+
+def test_composed_and_decomposed_names_are_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    np.save(folder / "caf\u00e9.npy", np.ones((4, 25, 3)))
+    labels, _, notes = tagged(folder, "name,label\ncafe\u0301,walk\n")
+    assert list(labels.values()) == ["walk"]
+    assert notes == []
+
+
+def test_missing_and_unfitting_labels_are_no_classes(takes: Path) -> None:
+    labels, classes, _ = tagged(takes, "path,label\ntake1.npy,NaN\ns01/take1.npy,walk\ns02/take1.npy,\n")
+    assert classes == ["walk"]
+    assert labels == {"take1": "", "s01/take1": "walk", "s02/take1": ""}
+
+
+def test_a_label_of_thousands_of_characters_is_refused(takes: Path) -> None:
+    with pytest.raises(InputError, match="5000 characters"):
+        tagged(takes, f"path,label\ntake1.npy,{'x' * 5000}\n")
+
+
+def test_a_large_table_is_looked_through_once(takes: Path) -> None:
+    rows = "".join(f"clip{number},c{number}\n" for number in range(100_000))
+    labels, classes, notes = tagged(takes, f"path,label\ns01/take1.npy,walk\n{rows}")
+    assert classes == ["walk"]
+    assert labels["s01/take1"] == "walk"
+    assert "100000 of 100001 rows" in notes[1]
+
+
+def test_labels_that_are_no_class_numbers_cost_their_clips() -> None:
+    from halp.clips.clip import Dropped
+    from halp.clips.ingest.pipeline import Pipeline
+    from halp.clips.readers import Info, Item, get_reader
+    from halp.skeleton import KINECT_V2
+
+    pipeline = Pipeline(get_reader("arrays"), Info(KINECT_V2), KINECT_V2, ())
+    for label in (10**9, -7):
+        clip = Clip(np.ones((2, 1, 25, 3)), "one", label)
+        (outcome,) = pipeline._finish(clip, Item(Path("one")))
+        assert isinstance(outcome, Dropped)
+        assert "is not a class number" in outcome.reason
+
+
+def test_folders_name_the_classes_of_long_tables_too(tmp_path: Path) -> None:
+    for label in ("wave", "squat"):
+        (tmp_path / "recordings" / label).mkdir(parents=True)
+        rows = [
+            f"{label}1,{frame},{joint},1,{frame},2" for frame in range(3) for joint in ("head", "neck", "hip_center")
+        ]
+        (tmp_path / "recordings" / label / "one.csv").write_text("\n".join(["clip,frame,joint,x,y,z", *rows]))
+    manifest = prepare("auto", tmp_path / "recordings", tmp_path / "store", progress=False)
+    store = open_store(tmp_path / "store")
+    assert dict(zip(store.names, names(store))) == {"wave1": "wave", "squat1": "squat"}
+    assert "2 classes named by folders" in manifest.summary()
+
+
+def test_a_table_of_files_fits_the_clips_of_their_store(takes: Path) -> None:
+    from halp.clips.tags import make_tagger
+
+    store = takes.parent / "store"
+    prepare("arrays", takes, store, options={"topology": "kinect-v2"}, progress=False)
+    (takes.parent / "labels.csv").write_text("path,label\ns01/take1.npy,walk\ns02/take1,run\n")
+    tagger = make_tagger(store, takes.parent / "labels.csv", None)
+    assert tagger is not None
+    clips = [tagger.tag(Clip(np.ones((2, 1, 25, 3)), str(name))) for name in open_store(store).names]
+    assert {clip.name: clip.label for clip in clips} == {"take1": -1, "s01/take1": 1, "s02/take1": 0}

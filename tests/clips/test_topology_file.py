@@ -68,3 +68,9 @@ def test_what_is_wrong_in_a_file_is_named(change: tuple[str, str], message: str,
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         find_topology(str(tmp_path / "none.toml"))
+
+
+def test_a_file_of_far_too_many_joints_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "many.toml").write_text("joints = [" + ", ".join(f'"j{number}"' for number in range(90_000)) + "]")
+    with pytest.raises(InputError, match="far more joints than the 500"):
+        read_topology(tmp_path / "many.toml")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halp.clips.unpickle import load_pickle
+from halp.clips.sandbox import load_pickle
 from halp.errors import InputError
 
 CASES = int(os.environ.get("HALP_FUZZ_CASES", "60"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,12 @@ from hypothesis import strategies as st
 from reader_samples import BVH, write_mediapipe
 
 from halp.clips.clip import Clip
+from halp.clips.ingest.pipeline import is_store
 from halp.clips.ingest.prepare import prepare
-from halp.clips.ingest.recordings import is_store, read_clips
-from halp.clips.readers import Dropped
 from halp.clips.store import open_store
 from halp.clips.windows import Cutting, cut_windows, spans, squeeze_warning
 from halp.errors import InputError
-from halp.skeleton import KINECT_V1
+from halp.features.source import open_source
 
 
 @settings(deadline=None, max_examples=300)
@@ -124,14 +122,14 @@ def test_recordings_come_alike_from_files_and_from_a_store(tmp_path: Path) -> No
     prepare("auto", tmp_path / "own", tmp_path / "store", fps=30, normalisation=(), progress=False)
     assert is_store(tmp_path / "store")
     assert not is_store(tmp_path / "own")
-    cutting = Cutting(1, 0.5, 30)
-    files = list(read_clips(tmp_path / "own", cutting=cutting, normalise=()))
-    kept = list(read_clips(tmp_path / "store", cutting=cutting, normalise=()))
+    cutting = {"window": 1, "stride": 0.5, "fps": 30}
+    files = list(open_source(tmp_path / "own", **cutting).clips())
+    kept = list(open_source(tmp_path / "store", **cutting).clips())
     assert [_span(one) for one in files] == [_span(one) for one in kept]
     assert [one.recording for one in files] == ["run", "run", "walk", "walk", "walk", "walk", "walk"]
     for one, other in zip(files, kept):
         np.testing.assert_array_equal(one.frames, other.frames)
-    (run, walk) = read_clips(tmp_path / "store", normalise=())
+    (run, walk) = open_source(tmp_path / "store").clips()
     assert (_span(run), walk.shape) == (("run", 0.0, pytest.approx(40 / 30)), (90, 1, 4, 3))
 
 
@@ -139,46 +137,19 @@ def _span(clip: Clip) -> tuple[str, float, float]:
     return clip.recording or clip.name, clip.start, float(clip.extra["end"])
 
 
-def test_recordings_are_mapped_and_normalised_as_asked_for(tmp_path: Path) -> None:
-    write_mediapipe(tmp_path)
-    (one,) = read_clips(tmp_path, topology="kinect-v1", normalise=("centre",), persons=1)
-    assert one.frames.shape == (2, 1, 20, 3)
-    assert not one.frames[:, 0, KINECT_V1.index("hip_center")].any()
-    assert _span(one) == ("wave", 0.0, 2.0)
-
-
-def test_a_store_of_another_normalisation_is_refused(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", normalisation=["centre"])
-    with pytest.raises(InputError, match="prepare the store with those steps"):
-        list(read_clips(store.path, normalise=("scale",)))
-    assert len(list(read_clips(store, normalise=("centre",)))) == len(store)
-
-
-@pytest.mark.parametrize("cutting", [Cutting(), Cutting(1, 0.5, 30)], ids=["clips", "windows"])
-def test_steps_that_a_store_has_not_been_through_are_applied(tmp_path: Path, cutting: Cutting) -> None:
-    write_recording(tmp_path / "own")
-    prepare("auto", tmp_path / "own", tmp_path / "part", fps=30, normalisation=("centre",), progress=False)
-    files = list(read_clips(tmp_path / "own", cutting=replace(cutting, fps=30), normalise=("centre", "scale")))
-    kept = list(read_clips(tmp_path / "part", cutting=cutting, normalise=("centre", "scale")))
-    assert len(files) == len(kept) > 0
-    for one, other in zip(files, kept):
-        np.testing.assert_allclose(one.frames, other.frames, atol=1e-6)
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_recording(tmp_path)
     (tmp_path / "x.bvh").write_text("HIERARCHY\n")
-    dropped: list[Dropped] = []
-    assert len(list(read_clips(tmp_path, normalise=(), dropped=dropped))) == 1
-    assert dropped[0].name == "x.bvh"
+    with pytest.warns(UserWarning, match=r"the first, 'x\.bvh'"):
+        assert len(open_source(tmp_path)) == 1
     with pytest.raises(InputError, match="no MOTION part"):
-        list(read_clips(tmp_path / "x.bvh", normalise=()))
+        len(open_source(tmp_path / "x.bvh"))
 
 
 def test_labels_go_along_with_clips(tmp_path: Path) -> None:
     write_recording(tmp_path / "own" / "walk")
     write_recording(tmp_path / "own" / "run", 40, "b")
-    found = list(read_clips(tmp_path / "own", cutting=Cutting(fps=30), normalise=()))
+    found = list(open_source(tmp_path / "own", fps=30).clips())
     assert [(clip.name, clip.label, clip.source) for clip in found] == [
         ("run/b", 0, "run/b.bvh"),
         ("walk/walk", 1, "walk/walk.bvh"),

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.branches import NAMES, Branch, BranchesEncoder, name_rows, sinusoids
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.encoders.transformer import TransformerBlock
 from halp.errors import InputError
+from halp.features.loading import load_encoder
 from halp.skeleton import KINECT_V1, KINECT_V2, Topology, get_topology, list_topologies, parents_by_name
-from halp.training import load_encoder, load_recipe, pretrain
+from halp.training import load_recipe, pretrain
 from halp.use.export import export
 
 SIZES = {"width": 8, "heads": 2, "feed": 12, "layers": 2}
@@ -215,7 +216,7 @@ def test_a_topology_whose_names_say_nothing_is_refused() -> None:
 def test_a_package_and_its_onnx_file_give_the_same_features(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     architecture = EncoderSettings("branches", frames=8, **SIZES).to_plain()
-    packaged = PackagedEncoder(made(), KINECT_V1, persons=2, frames=8, architecture=architecture).eval()
+    packaged = PretrainedEncoder(made(), KINECT_V1, persons=2, frames=8, architecture=architecture).eval()
     loaded = load_encoder(export(packaged, tmp_path / "package", onnx=True))  # export compares ONNX with torch
     batch = clips(4, persons=2, seed=5)
     assert torch.equal(loaded(batch), packaged(batch))
@@ -226,7 +227,7 @@ def test_recipes_train_resume_exactly_and_load_again(
     recipe: str, tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
     common = [one for one in tiny if not one.startswith("encoder.") and (recipe[0] == "s" or "halp." not in one)]
-    settings = load_recipe(recipe, (*common, *TINY, "saving.steps=2"))
+    settings = load_recipe(recipe, (*common, *TINY, "saving.checkpoint_steps=2"))
     whole = pretrain(settings, store, tmp_path / "whole", progress=False)
     pretrain(settings, store, tmp_path / "parts", until=1, progress=False)
     parts = pretrain(settings, store, tmp_path / "parts", resume=True, progress=False)

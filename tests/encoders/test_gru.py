@@ -27,6 +27,14 @@ def as_torch_gru(encoder: GRUEncoder) -> nn.GRU:
     return gru
 
 
+def test_encoder_of_one_person_does_not_look_at_the_others() -> None:
+    encoder = build_encoder(EncoderSettings("gru", hidden=4, persons=1), KINECT_V1, 2).eval()
+    clips = torch.randn(3, 6, 2, 20, 3)
+    alone = build_encoder(EncoderSettings("gru", hidden=4), KINECT_V1, 1).eval()
+    alone.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder(clips), alone(clips[:, :, :1]))
+
+
 def test_causal_encoder_reproduces_the_authors_features(shared: Path) -> None:
     saved = torch.load(shared / "fixtures" / "official_single.pth.tar", weights_only=True)["state_dict"]
     reference = np.load(shared / "fixtures" / "official_single.npz")

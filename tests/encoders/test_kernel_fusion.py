@@ -13,7 +13,8 @@ from torch import Tensor
 
 from halp.encoders import EncoderSettings
 from halp.encoders.kernel_fusion import DILATIONS, PLACES, KernelFusionEncoder, KernelShares
-from halp.encoders.packaged import PackagedEncoder, load_package
+from halp.encoders.pretrained import PretrainedEncoder, load_package
+from halp.encoders.recurrence import run_grus
 from halp.errors import InputError
 from halp.use.export import export
 
@@ -99,7 +100,7 @@ def test_missing_joints_and_absent_persons_are_defined() -> None:
 def test_a_package_gives_the_same_features(tmp_path: Path) -> None:
     encoder = made()
     architecture = EncoderSettings("kernel-fusion", hidden=5).to_plain()
-    packaged = PackagedEncoder(encoder, BODY, persons=2, frames=12, architecture=architecture).eval()
+    packaged = PretrainedEncoder(encoder, BODY, persons=2, frames=12, architecture=architecture).eval()
     loaded = load_package(export(packaged, tmp_path / "package"))
     batch = clips(4, frames=12, persons=2, seed=5)
     assert np.array_equal(loaded(batch).numpy(), packaged(batch).numpy())
@@ -137,3 +138,27 @@ def test_a_feature_that_hardly_varies_in_training_data_cannot_drown_the_others()
     stiff[:, :, :, 5] = stiff[:, :, :, 4] + 1.0  # joints 4 and 5 move as one
     encoder.fit(stiff)
     assert float(encoder.spread.min()) >= 0.99 * 0.2 * float(encoder.spread.median()) / 2
+
+
+@torch.no_grad()
+def test_streams_of_gain_zero_are_left_out_of_the_gru_without_changing_it() -> None:
+    encoder = fusion.made("kernel-fusion", gains=(0.3, 0.3, 1.5, 0.0, 0.0))
+    assert isinstance(encoder, KernelFusionEncoder)
+    bodies = clips(3, frames=12)[:, :, 0]
+    short = encoder.sequences(bodies)
+    x = encoder.inputs(bodies).transpose(0, 1)
+    assert x.shape[2] > 144
+    assert not x[..., 144:].any()
+    first, second = run_grus(list(encoder.layers[0]), [x, x.flip(0)])
+    torch.testing.assert_close(short[0], torch.cat([first, second.flip(0)], dim=2).transpose(0, 1))
+
+
+@torch.no_grad()
+def test_geometry_is_the_same_with_and_without_gradients_in_mind() -> None:
+    encoder = fusion.made("kernel-fusion", gains=(0.3, 0.3, 1.5, 0.0, 0.0))
+    assert isinstance(encoder, KernelFusionEncoder)
+    assert encoder.geometry is not None
+    bodies = clips(3, frames=12)[:, :, 0]
+    bones = bodies - bodies[:, :, encoder.parents]
+    fast = encoder.geometry.eval()(bodies, bones)
+    torch.testing.assert_close(fast, encoder.geometry.train()(bodies, bones))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,13 @@ import torch
 
 import halp
 from halp.clips.normalise import normalise
-from halp.encoders.packaged import PackagedEncoder, list_shipped
+from halp.encoders.pretrained import PretrainedEncoder, compacted
+from halp.errors import InputError
+from halp.packages import list_shipped
 from halp.skeleton import Topology, canonical_joints, get_topology, map_joints, topology_for
+from halp.use.cluster import cluster
+from halp.use.export import export
+from halp.use.search import search
 
 LIMBS = ("shoulder", "elbow", "hip", "knee")
 FIFTEEN = ["head", "neck", "torso", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "hand", "foot"))]
@@ -26,7 +32,7 @@ SKELETONS = [
 
 
 @pytest.fixture(scope="module")
-def encoder() -> PackagedEncoder:
+def encoder() -> PretrainedEncoder:
     return halp.load_encoder("halp-base")
 
 
@@ -50,7 +56,7 @@ def walker(seconds: float = 2.0, fps: float = 30.0, seed: int = 0) -> np.ndarray
     return (body + moves)[:, None].astype(np.float32)
 
 
-def features(encoder: PackagedEncoder, clip: np.ndarray) -> np.ndarray:
+def features(encoder: PretrainedEncoder, clip: np.ndarray) -> np.ndarray:
     return halp.embed(encoder, [clip], progress=False)[0]
 
 
@@ -58,7 +64,7 @@ def likeness(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-def test_the_package_is_whole_small_and_has_a_card(encoder: PackagedEncoder) -> None:
+def test_the_package_is_whole_small_and_has_a_card(encoder: PretrainedEncoder) -> None:
     folder = list_shipped()["halp-base"]
     assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
     config = json.loads((folder / "config.json").read_text())
@@ -71,7 +77,7 @@ def test_the_package_is_whole_small_and_has_a_card(encoder: PackagedEncoder) -> 
 
 
 @pytest.mark.parametrize("change", ["millimetres", "z up", "turned", "far away"])
-def test_neither_unit_nor_axes_nor_place_matter(encoder: PackagedEncoder, change: str) -> None:
+def test_neither_unit_nor_axes_nor_place_matter(encoder: PretrainedEncoder, change: str) -> None:
     clip = walker()
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     turn *= np.sign(np.linalg.det(turn))
@@ -85,7 +91,7 @@ def test_neither_unit_nor_axes_nor_place_matter(encoder: PackagedEncoder, change
 
 
 @pytest.mark.parametrize("fps", [10, 15, 60, 120])
-def test_the_frame_rate_hardly_matters(encoder: PackagedEncoder, fps: float) -> None:
+def test_the_frame_rate_hardly_matters(encoder: PretrainedEncoder, fps: float) -> None:
     same = likeness(features(encoder, walker(fps=fps)), features(encoder, walker()))
     other = likeness(features(encoder, walker(seed=1)), features(encoder, walker()))
     assert same > 0.95
@@ -93,7 +99,7 @@ def test_the_frame_rate_hardly_matters(encoder: PackagedEncoder, fps: float) -> 
 
 
 @pytest.mark.parametrize("skeleton", SKELETONS, ids=[str(len(one)) for one in SKELETONS])
-def test_any_body_skeleton_is_read_by_joint_names(encoder: PackagedEncoder, skeleton: Topology) -> None:
+def test_any_body_skeleton_is_read_by_joint_names(encoder: PretrainedEncoder, skeleton: Topology) -> None:
     frames = np.random.default_rng(0).normal(size=(40, 1, len(skeleton), 3)).astype(np.float32)
     mapped = map_joints(frames, skeleton, encoder.topology)
     found = features(encoder, mapped)
@@ -101,7 +107,7 @@ def test_any_body_skeleton_is_read_by_joint_names(encoder: PackagedEncoder, skel
     assert np.isfinite(found).all()
 
 
-def test_a_second_person_takes_part_and_an_absent_one_does_not(encoder: PackagedEncoder) -> None:
+def test_a_second_person_takes_part_and_an_absent_one_does_not(encoder: PretrainedEncoder) -> None:
     one, other = walker(), walker(seed=3)
     absent = np.concatenate([one, np.zeros_like(one)], 1)
     np.testing.assert_allclose(features(encoder, absent), features(encoder, one), atol=1e-5)
@@ -109,7 +115,7 @@ def test_a_second_person_takes_part_and_an_absent_one_does_not(encoder: Packaged
     assert likeness(features(encoder, both), features(encoder, one)) < 0.999
 
 
-def test_a_hidden_joint_changes_features_less_than_another_movement(encoder: PackagedEncoder) -> None:
+def test_a_hidden_joint_changes_features_less_than_another_movement(encoder: PretrainedEncoder) -> None:
     topology = encoder.topology
     ready = normalise(walker(), topology, encoder.normalisation)
     hidden = ready.copy()
@@ -118,3 +124,34 @@ def test_a_hidden_joint_changes_features_less_than_another_movement(encoder: Pac
     with torch.no_grad():
         plain, less, far = (encoder(torch.from_numpy(x[:32])[None])[0].numpy() for x in (ready, hidden, other))
     assert likeness(plain, less) > likeness(plain, far)
+
+
+def test_search_and_groups_use_few_numbers_that_are_a_projection_of_the_vectors(
+    encoder: PretrainedEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path))
+    clips = [walker(seed=seed) for seed in range(4)]
+    full = halp.embed_table(encoder, clips, progress=False)
+    found = search(encoder, clips[1], clips, k=2, progress=False)
+    assert full.vectors.shape[1] == encoder.output_size
+    assert found.table.vectors.shape == (4, 256)
+    assert found.table.folder != full.folder  # both are kept, each under its own key
+    few = full.vectors @ encoder.projection["matrix"].float().numpy()
+    np.testing.assert_allclose(found.table.vectors, few, atol=1e-3 * np.abs(few).max())
+    assert found[0].name == "clip-000001"
+    assert cluster(encoder, clips, groups=2, progress=False)[0].vectors.shape == (4, 256)
+
+
+def test_an_exported_package_keeps_the_projection_and_refuses_one_that_is_damaged(
+    encoder: PretrainedEncoder, tmp_path: Path
+) -> None:
+    package = export(encoder, tmp_path / "package")
+    assert torch.equal(halp.load_encoder(package).projection["matrix"], encoder.projection["matrix"])
+    projection = package / "compact.safetensors"
+    projection.write_bytes(projection.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputError, match=r"compact\.safetensors does not have the hash"):
+        halp.load_encoder(package)
+    config = json.loads((package / "config.json").read_text())
+    del config["compact"]  # as packages of earlier versions are
+    (package / "config.json").write_text(json.dumps(config))
+    assert compacted(halp.load_encoder(package)).output_size == encoder.output_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +27,29 @@ def test_graph_parts_are_self_parent_and_children_and_weights_of_a_joint_sum_to_
         assert graph[2, :, joint].nonzero()[:, 0].tolist() == children
         weight = 1 / (1 + (parent != joint) + len(children))
         assert torch.allclose(graph[:, :, joint][graph[:, :, joint] > 0], torch.tensor(weight))
+
+
+@pytest.mark.parametrize("name", list_topologies())
+def test_one_hop_partition_is_what_hop_distances_cut_at_one_give(name: str) -> None:
+    parents, joints = get_topology(name).parents, len(get_topology(name))
+    near = np.eye(joints)
+    for joint, parent in enumerate(parents):
+        near[joint, parent] = near[parent, joint] = 1
+    hops = np.where(np.eye(joints) > 0, 0, np.where(near > 0, 1, np.inf))
+    expected = np.zeros((3, joints, joints))
+    for w in range(joints):
+        root = w
+        while parents[root] != root:
+            root = parents[root]
+        for v in range(joints):
+            if near[v, w]:
+                part = 0 if v == w else 1 if hops[v, root] < hops[w, root] else 2
+                expected[part, v, w] = 1 / near[:, w].sum()
+    np.testing.assert_allclose(spatial_graph(parents, "one-hop").numpy(), expected, rtol=1e-6)
+    if name == "kinect-v2":  # the sums of the parts that the public code has, up to their order
+        assert [round(float(part.sum()), 2) for part in spatial_graph(parents, "one-hop")] == [8.95, 2.75, 13.3]
+        differ = (spatial_graph(parents, "one-hop") != spatial_graph(parents)).any(0)
+        assert int(differ.sum()) == 16
 
 
 def test_network_has_the_published_quarter_width() -> None:

@@ -7,10 +7,10 @@ import torch
 
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import evaluate
-from halp.evaluation.protocols.autoencoder_knn import Autoencoder, AutoencoderKnnSettings, fit_autoencoder
+from halp.evaluation.protocols.knn import Autoencoder, AutoencoderKnnSettings, fit_autoencoder
 
 
 def test_layers_are_linear_and_tanh_down_to_the_code_and_back() -> None:
@@ -36,7 +36,7 @@ def test_autoencoder_finds_the_plane_that_the_rows_lie_in() -> None:
 def test_protocol_is_a_function_of_its_seed(store: Store) -> None:
     torch.manual_seed(0)
     backbone = build_encoder(EncoderSettings("gru", hidden=4, layers=1), store.topology, store.persons)
-    encoder = PackagedEncoder(backbone, store.topology, persons=store.persons, frames=8).eval()
+    encoder = PretrainedEncoder(backbone, store.topology, persons=store.persons, frames=8).eval()
     small = {"widths": (8, 4), "epochs": 2}
     first, again, other = (
         evaluate(encoder, store, "autoencoder-knn", "xsub", progress=False, seed=seed, **small) for seed in (0, 0, 1)

@@ -11,9 +11,8 @@ import halp
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, Result
-from halp.evaluation.evaluate_run import evaluate_run
-from halp.evaluation.overlap import count_overlap, pretraining_clips
-from halp.evaluation.result_store import saved_results
+from halp.evaluation.evaluate_encoder import count_overlap, pretraining_clips
+from halp.evaluation.evaluate_run import evaluate_run, saved_results
 from halp.reports.run_report import report_runs
 from halp.reports.tables import accuracy_table, overlap_note
 from halp.training import Run, load_recipe, pretrain

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import forked as subprocess
 
 TESTS = Path(__file__).parents[1]
 

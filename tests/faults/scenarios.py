@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.clips import partial
+from halp import files
 from halp.clips.clip import Clip
 from halp.clips.readers.archives import load_npz
 from halp.clips.readers.interchange import write_interchange
@@ -93,7 +93,7 @@ def without_exchange(act: Callable[[Path], None]) -> Callable[[Path], None]:
     """The same on a system that cannot exchange two names in one step."""
 
     def acting(folder: Path) -> None:
-        partial._exchange = lambda one, two: False
+        files._exchange = lambda one, two: False
         act(folder)
 
     return acting

@@ -22,7 +22,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from halp.clips import partial
+from halp import files
 
 #: What the k-th call does instead of its work.
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EINTR": errno.EINTR}
@@ -194,7 +194,7 @@ def importers(library: ModuleType) -> list[ModuleType]:
 
 def _wrap_libraries(faults: Faults) -> None:
     """safetensors and torch write whole files by themselves: one call each, which may leave half a file."""
-    exchange = partial._exchange
+    exchange = files._exchange
 
     def exchanged(one: Path, two: Path) -> bool:
         try:
@@ -203,7 +203,7 @@ def _wrap_libraries(faults: Faults) -> None:
             return False  # what the C library says of it, whereupon the names are moved one after the other
         return exchange(one, two)
 
-    partial._exchange = exchanged
+    files._exchange = exchanged
 
     def whole_file(save: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(content: Any, target: Any, *given: Any, **more: Any) -> Any:

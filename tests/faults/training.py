@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from faults.scenarios import ABSENT, Scenario, nothing
 
-from halp.evaluation.feature_cache import FeatureCache
+from halp.features.cache import FeatureCache, open_entry
 from halp.skeleton import KINECT_V1
 from halp.training.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint, save_checkpoint
 from halp.training.recipe import load_recipe
@@ -75,12 +75,12 @@ def records_state(folder: Path) -> str:
 
 
 def keep_features(folder: Path) -> None:
-    FeatureCache(folder / "features")._keep(folder / "features" / "a.npy", np.ones((50, 8), np.float32))
+    FeatureCache(folder / "features").get("a", 8, lambda: [np.ones((50, 8), np.float32)])
 
 
 def features_state(folder: Path) -> str:
-    path = folder / "features" / "a.npy"
-    return hashlib.sha256(np.load(path).tobytes()).hexdigest() if path.exists() else ABSENT
+    entry = open_entry(folder / "features" / "a", 8)
+    return ABSENT if entry is None else hashlib.sha256(entry.vectors.tobytes()).hexdigest()
 
 
 def scenarios() -> dict[str, Scenario]:

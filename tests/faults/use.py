@@ -14,12 +14,11 @@ from faults.scenarios import ABSENT, Scenario, file_state, nothing, write_store
 
 from halp.clips.store import open_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder, load_package
+from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
-from halp.evaluation.evaluate_run import evaluate_protocols
-from halp.evaluation.features import fingerprint
-from halp.evaluation.result_store import evaluate_cached, saved_results
+from halp.evaluation.evaluate_run import evaluate_cached, evaluate_protocols, saved_results
+from halp.features.cache import FeatureCache, fingerprint, open_entry
 from halp.reproduce.summary import TableSummary
 from halp.skeleton import KINECT_V1, KINECT_V2
 from halp.training import convert, load_recipe
@@ -27,22 +26,20 @@ from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpo
 from halp.training.run import Run, build_method, open_run, start_folder
 from halp.training.run_folder import RunFolder
 from halp.use.classifier import Classifier
-from halp.use.embed import Block
 from halp.use.export import export
 from halp.use.heads import Candidate, Head
 from halp.use.model_folder import Model, load_model, save_model
-from halp.use.vectors import _read, _write
 
 SETTINGS = ("encoder.hidden=4", "encoder.layers=1", "contrast.queue=8", "contrast.dimension=4", "views.frames=4")
 
 
 @cache
-def encoder(seed: int) -> PackagedEncoder:
+def encoder(seed: int) -> PretrainedEncoder:
     settings = EncoderSettings(hidden=4, layers=1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inner = build_encoder(settings, KINECT_V1, 1)
-    return PackagedEncoder(
+    return PretrainedEncoder(
         inner, KINECT_V1, persons=1, frames=4, architecture=settings.to_plain(), origin={"trained": True}
     ).eval()
 
@@ -86,7 +83,7 @@ def model() -> Model:
     ones, rows = np.ones(width, np.float32), np.ones((2, width), np.float32)
     head = Head(Candidate("linear", 1.0), 2, labels=np.array([0, 1]), mean=ones, scale=ones, bank=rows, weight=rows,
                 bias=np.zeros(2, np.float32))  # fmt: skip
-    return Model(encoder(0), Classifier(head, ("a", "b"), 1.0, 0.0, np.ones(3)))
+    return Model(encoder(0), Classifier(head, ("a", "b"), 1.0, np.ones(3)))
 
 
 def model_state(folder: Path) -> str:
@@ -130,18 +127,14 @@ def tensors_hash(tensors: dict[str, torch.Tensor]) -> str:
 
 
 def write_vectors(folder: Path) -> None:
-    numbers, width = np.arange(2.0), encoder(0).output_size
-    whole = numbers.astype(np.int64)
-    spans: dict[str, Any] = {"starts": numbers, "ends": numbers + 1, "labels": whole, "subjects": whole}
-    block = Block(names=["a", "b"], **spans, vectors=np.ones((2, width), np.float32))
-    _write(folder / "vectors", encoder(0), [block], ("a", "b"))
+    width = encoder(0).output_size
+    rest = {"rows": np.arange(2.0)}, {"recordings": ["a", "b"]}
+    FeatureCache(folder / "vectors").get("key", width, lambda: [np.ones((2, width), np.float32)], lambda: rest)
 
 
 def vectors_state(folder: Path) -> str:
-    if not (folder / "vectors").exists():
-        return ABSENT
-    table = _read(folder / "vectors")
-    return f"{table.recordings} {np.asarray(table.vectors).tolist()} {table.starts.tolist()}"
+    entry = open_entry(folder / "vectors" / "key", encoder(0).output_size)
+    return ABSENT if entry is None else f"{entry.facts} {entry.vectors.tolist()} {entry.arrays['rows'].tolist()}"
 
 
 def write_tables(folder: Path, value: float) -> None:
@@ -173,7 +166,7 @@ def scenarios() -> dict[str, Scenario]:
             authors_state,
             once=True,
         ),
-        "kept vectors": Scenario(nothing, write_vectors, vectors_state),
+        "kept vectors": Scenario(nothing, write_vectors, vectors_state, best_effort=True),
         "tables of a sweep": Scenario(
             lambda folder: write_tables(folder, 1.0),
             lambda folder: write_tables(folder, 2.0),

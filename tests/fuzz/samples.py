@@ -84,7 +84,9 @@ def read_in_child(reader: str, source: Path) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         os.close(receiver)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        # what the parent has mapped already is not the reader's
+        limit = MEMORY + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         signal.alarm(SECONDS)
         try:
             answer = ["clips", read(reader, source)]

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.encoders.gru import GRUEncoder
-from halp.losses.infonce import contrast_accuracy, info_nce, info_nce_in_batch
+from halp.losses.infonce import (
+    contrast_accuracy,
+    info_nce,
+    info_nce_in_batch,
+    log_partition,
+    logits,
+    mixed_key,
+    nt_xent_of_pairs,
+)
 from halp.methods.momentum import MomentumPair, ProjectedEncoder
 
 
@@ -63,10 +71,46 @@ def test_in_batch_info_nce_equals_the_slow_formula() -> None:
     assert float(info_nce_in_batch(query, key, 0.07)) == pytest.approx(sum(others) / 6)
 
 
+def test_parts_of_info_nce_are_those_of_its_fraction() -> None:
+    query, key, negatives = unit(3, 5), unit(3, 5, seed=1), unit(7, 5, seed=2)
+    for temperature in (0.07, 0.3):
+        similarity = logits(query, negatives, temperature)
+        torch.testing.assert_close(similarity, query @ negatives.T / temperature)
+        positive = (query * key).sum(1) / temperature
+        below = torch.logsumexp(torch.cat([positive[:, None], similarity], dim=1), dim=1)
+        torch.testing.assert_close(log_partition(query, key, negatives, temperature), below)
+        torch.testing.assert_close(info_nce(query, key, negatives, temperature), (below - positive).mean())
+    usual = 0.07
+    torch.testing.assert_close(info_nce(query, key, negatives), info_nce(query, key, negatives, usual))
+    torch.testing.assert_close(log_partition(query, key, negatives), log_partition(query, key, negatives, usual))
+    torch.testing.assert_close(info_nce_in_batch(query, key), info_nce_in_batch(query, key, usual))
+
+
+@pytest.mark.parametrize("own", [-math.inf, 0.0])
+def test_nt_xent_of_pairs_equals_a_loop(own: float) -> None:
+    first, second, temperature = 3 * unit(4, 5), unit(4, 5, seed=1), 0.4
+    rows = [row / row.norm() for row in (*first, *second)]
+    losses = []
+    for i, row in enumerate(rows):
+        similarity = [own if i == j else float(row @ other) for j, other in enumerate(rows)]
+        total = sum(math.exp(value / temperature) for value in similarity)
+        losses.append(math.log(total) - similarity[(i + 4) % 8] / temperature)
+    assert float(nt_xent_of_pairs(first, second, temperature, own=own)) == pytest.approx(sum(losses) / 8, rel=1e-5)
+    if own == -math.inf:
+        assert float(nt_xent_of_pairs(first, second, temperature)) == pytest.approx(sum(losses) / 8, rel=1e-5)
+
+
+def test_mixed_key_lies_between_a_key_and_its_partner() -> None:
+    key, partner = unit(4, 5), torch.tensor([1, 0, 3, 2])
+    between = 0.7 * key + 0.3 * key[partner]
+    torch.testing.assert_close(mixed_key(key, partner, 0.3), between / between.norm(dim=1, keepdim=True))
+
+
 def test_contrast_accuracy_counts_queries_closest_to_their_own_key() -> None:
     axes = torch.eye(3)
     assert float(contrast_accuracy(axes[:2], axes[:2], axes[2:])) == 1
     assert float(contrast_accuracy(axes[:2], axes[[0, 2]], axes[1:2])) == 0.5
+    assert float(contrast_accuracy(axes[:1], axes[:1], axes[:1])) == 0  # no closer than
 
 
 def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
@@ -78,7 +122,7 @@ def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
         for parameter in pair.query.parameters():
             parameter.add_(torch.randn_like(parameter))
     pair.query(torch.randn(4, 3, 1, 2, 3))
-    pair.update_momentum()
+    pair.update_key_encoder()
     queries, parameters = pair.query.state_dict(), dict(pair.key.named_parameters())
     for name, value in pair.key.state_dict().items():
         expected = 0.9 * before[name] + 0.1 * queries[name] if name in parameters else before[name]

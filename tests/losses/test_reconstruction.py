@@ -6,7 +6,8 @@ import pytest
 import slow_predictions as slow
 import torch
 
-from halp.losses import frame_distance, squared_error
+from halp.losses import squared_error
+from halp.zoo.predict_cluster import frame_distance
 
 
 def test_frame_distance_and_squared_error_are_those_of_the_loops() -> None:

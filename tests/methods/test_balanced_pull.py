@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.errors import InputError
 from halp.methods import StepContext, StreamBatch
 from halp.methods.halp import HalpSettings, HalpTerm
 from halp.methods.queue import KeyQueue
@@ -22,12 +21,12 @@ def unit(*shape: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(*shape, generator=draw, dtype=torch.float64), dim=-1)
 
 
-def settings(pull: str, **more: object) -> HalpSettings:
-    return HalpSettings(start_epoch=0, prototypes=4, count=7, recent=16, pull=pull, **more)  # type: ignore[arg-type]
+def settings(negatives: bool, **more: object) -> HalpSettings:
+    return HalpSettings(start_epoch=0, prototypes=4, count=7, recent=16, negatives=negatives, **more)  # type: ignore[arg-type]
 
 
-def loss(pull: str, query: Tensor, key: Tensor, queue: KeyQueue, **more: object) -> tuple[Tensor, HalpTerm]:
-    term = HalpTerm(settings(pull, **more), ("joint",), TAU).double()
+def loss(negatives: bool, query: Tensor, key: Tensor, queue: KeyQueue, **more: object) -> tuple[Tensor, HalpTerm]:
+    term = HalpTerm(settings(negatives, **more), ("joint",), TAU).double()
     context = StepContext(1, torch.Generator().manual_seed(3))
     value, _ = term({"joint": StreamBatch(query, key)}, queue, context)
     return value, term
@@ -40,13 +39,13 @@ def queue() -> KeyQueue:
     return made
 
 
-@pytest.mark.parametrize("reduction", ["positives", "anchors"])
+@pytest.mark.parametrize("average_over", ["positives", "anchors"])
 @pytest.mark.parametrize("filter", ["rank", "variant-1"])
 def test_every_kept_positive_stands_where_the_key_stands_in_infonce(
-    queue: KeyQueue, reduction: str, filter: str
+    queue: KeyQueue, average_over: str, filter: str
 ) -> None:
     query, key = unit(6, 5, seed=1), unit(6, 5, seed=2)
-    value, term = loss("balanced", query, key, queue, reduction=reduction, filter=filter, weight=1.5)
+    value, term = loss(True, query, key, queue, average_over=average_over, filter=filter, weight=1.5)
     plan = term.streams["joint"].last  # type: ignore[union-attr]
     made, kept = plan.positives(), plan.kept  # type: ignore[union-attr, operator]
     assert kept.any()
@@ -57,7 +56,7 @@ def test_every_kept_positive_stands_where_the_key_stands_in_infonce(
         per_anchor.append(
             [denominator - float(query[i] @ made[i, j]) / TAU for j in range(kept.shape[1]) if kept[i, j]]
         )
-    if reduction == "positives":
+    if average_over == "positives":
         slow = sum(map(sum, per_anchor)) / sum(map(len, per_anchor))
     else:
         means = [sum(values) / len(values) for values in per_anchor if values]
@@ -68,26 +67,26 @@ def test_every_kept_positive_stands_where_the_key_stands_in_infonce(
 def test_the_gradient_of_the_balanced_pull_is_right(queue: KeyQueue) -> None:
     key = unit(4, 5, seed=2)
     query = unit(4, 5, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda q: loss("balanced", q, key, queue)[0], query)
+    assert torch.autograd.gradcheck(lambda q: loss(True, q, key, queue)[0], query)
 
 
 def test_the_papers_pull_is_the_default_and_knows_no_negatives(queue: KeyQueue) -> None:
-    assert HalpSettings().pull == "paper"
+    assert not HalpSettings().negatives
     query, key = unit(6, 5, seed=1), unit(6, 5, seed=2)
-    paper, term = loss("paper", query, key, queue)
+    paper, term = loss(False, query, key, queue)
     plan = term.streams["joint"].last  # type: ignore[union-attr]
     pulls = (query[:, None] * plan.positives()).sum(2)[plan.kept] / TAU  # type: ignore[union-attr, operator]
     assert float(paper) == pytest.approx(-float(pulls.mean()))
-    assert float(loss("balanced", query, key, queue)[0]) > float(paper)
+    assert float(loss(True, query, key, queue)[0]) > float(paper)
 
 
 def test_without_a_queue_the_other_keys_of_the_batch_are_the_negatives() -> None:
     query, key = unit(8, 5, seed=1), unit(8, 5, seed=2)
     empty = KeyQueue(("joint",), 0, 5).double()
-    value, term = loss("balanced", query, key, empty, source="batch")
+    value, term = loss(True, query, key, empty, source="batch")
     plan = term.streams["joint"].last  # type: ignore[union-attr]
     share = plan.kept.sum(1) / plan.kept.sum()  # type: ignore[union-attr]
-    paper, _ = loss("paper", query, key, empty, source="batch")
+    paper, _ = loss(False, query, key, empty, source="batch")
     added = (share * torch.logsumexp(query @ key.T / TAU, 1)).sum()
     assert float(value) == pytest.approx(float(paper + added))
 
@@ -96,11 +95,11 @@ def test_only_the_balanced_pull_keeps_embeddings_apart() -> None:
     """Free points under the term alone: the paper's pull draws all of them together, the balanced one does not."""
     queue = KeyQueue(("joint",), 64, 8).double()
     similarity = {}
-    for pull in ("paper", "balanced"):
+    for negatives in (False, True):
         points = unit(64, 8, seed=5).requires_grad_()
         optimiser = torch.optim.SGD([points], lr=5.0)
         term = HalpTerm(
-            HalpSettings(start_epoch=0, prototypes=8, count=10, recent=64, pull=pull), ("joint",), 0.2
+            HalpSettings(start_epoch=0, prototypes=8, count=10, recent=64, negatives=negatives), ("joint",), 0.2
         ).double()
         context = StepContext(1, torch.Generator().manual_seed(0))
         for _ in range(150):
@@ -111,11 +110,6 @@ def test_only_the_balanced_pull_keeps_embeddings_apart() -> None:
             value.backward()
             optimiser.step()
         final = F.normalize(points.detach(), dim=1)
-        similarity[pull] = float((final @ final.T).mean())
-    assert similarity["balanced"] < 0.2
-    assert similarity["paper"] > similarity["balanced"] + 0.1
-
-
-def test_an_unknown_pull_is_refused() -> None:
-    with pytest.raises(InputError, match="pull"):
-        HalpSettings(pull="push")
+        similarity[negatives] = float((final @ final.T).mean())
+    assert similarity[True] < 0.2
+    assert similarity[False] > similarity[True] + 0.1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
 
+from halp.encoders import EncoderSettings
 from halp.encoders.transformer import TransformerEncoder, TransformerSettings, persons_present
 from halp.errors import InputError
-from halp.methods import MaskedSettings, StepContext
-from halp.methods.masked import MaskedMethod, mask_scores, motion_of_patches, standardise
+from halp.methods import BuildContext, StepContext
+from halp.methods.masked import MaskedMethod, MaskedSettings, mask_scores, motion_of_patches, standardise
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
 
@@ -19,8 +21,9 @@ SETTINGS = TransformerSettings(patch=4, width=16, layers=2, heads=2, frames=12)
 
 def method(**settings: object) -> MaskedMethod:
     torch.manual_seed(0)
-    encoder = TransformerEncoder(20, 3, SETTINGS)
-    return MaskedMethod({"joint": encoder}, MaskedSettings(**settings), KINECT_V1)  # type: ignore[arg-type]
+    encoder = EncoderSettings("transformer", **asdict(SETTINGS))
+    context = BuildContext(KINECT_V1, 2, 12, {"joint": encoder}, {})
+    return MaskedMethod(MaskedSettings(**settings), context)  # type: ignore[arg-type]
 
 
 def clips(batch: int = 6, persons: int = 2) -> torch.Tensor:
@@ -132,7 +135,6 @@ def test_an_absent_person_changes_no_feature() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("encoder.name=gru", "does not have; set encoder.name to 'transformer'"),
         ("views.frames=24", "have to be the same number"),
         ("masked.mask=1.0", "has to lie in (0, 1)"),
         ('terms=["infonce"]', "is not composed of terms"),

@@ -23,7 +23,7 @@ def model(**changes: object) -> MocoMethod:
         "halp": HalpSettings(start_epoch=2, prototypes=3, count=5, recent=16),
         **changes,
     }
-    return MocoMethod(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
+    return MocoMethod.compose(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
 
 
 def views(seed: int = 0) -> dict[str, Tensor]:

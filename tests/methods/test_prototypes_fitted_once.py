@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -42,7 +42,7 @@ for name, queue, settings in (
     ("batch", 0, HalpSettings(**small, source="batch")),
 ):
     torch.manual_seed(0)
-    model = MocoMethod(
+    model = MocoMethod.compose(
         KINECT_V1,
         1,
         streams=("joint", "motion"),

@@ -15,10 +15,10 @@ from halp.losses.distillation import distillation_loss, nearest_rows, teacher_ta
 from halp.losses.mined_positives import mining_loss
 from halp.methods import StepContext, StreamBatch
 from halp.methods.cmd import CmdSettings, CmdTerm
-from halp.methods.crossclr import MiningSettings, MiningTerm
-from halp.methods.guidance import group_means, guided_prototypes, partner
+from halp.methods.crossclr import CrossClrSettings, CrossClrTerm
+from halp.methods.halp import group_means, guided_prototypes, partner
 from halp.methods.infonce import InfoNCETerm
-from halp.methods.isc import CrossTerm
+from halp.methods.isc import IscTerm
 from halp.methods.queue import KeyQueue
 from halp.sphere import karcher_mean, kmeans
 
@@ -132,8 +132,8 @@ def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn() -> None:
 def test_mining_equals_its_definition(streams: tuple[str, ...], top: int) -> None:
     batches, queue = case(streams)
     losses, gradients = slow.mining(*arrays(batches, queue), top=top, temperature=0.2)
-    compare(MiningTerm(MiningSettings(0, top), streams, 0.2), batches, queue, sum(losses.values()), gradients)
-    _, metrics = MiningTerm(MiningSettings(0, top), streams, 0.2)(batches, queue, moment())
+    compare(CrossClrTerm(CrossClrSettings(0, top), streams, 0.2), batches, queue, sum(losses.values()), gradients)
+    _, metrics = CrossClrTerm(CrossClrSettings(0, top), streams, 0.2)(batches, queue, moment())
     for stream in streams:
         assert float(metrics[f"{stream}/loss_mining"]) == pytest.approx(losses[stream])
 
@@ -141,7 +141,7 @@ def test_mining_equals_its_definition(streams: tuple[str, ...], top: int) -> Non
 def test_mining_is_info_nce_before_its_epoch_and_until_the_queue_is_full() -> None:
     batches, queue = case()
     plain, _ = InfoNCETerm(temperature=0.07)(batches, queue, moment())
-    term = MiningTerm(MiningSettings(start_epoch=5), STREAMS, 0.07)
+    term = CrossClrTerm(CrossClrSettings(start_epoch=5), STREAMS, 0.07)
     before, seen = term(batches, queue, moment(4))
     after, mined = term(batches, queue, moment(5))
     assert torch.equal(before, plain)
@@ -158,19 +158,19 @@ def test_streams_that_agree_on_their_neighbours_are_seen_to() -> None:
     batches, queue = case(("joint", "bone"))
     twin = {"joint": batches["joint"], "bone": batches["joint"]}
     queue.keys("bone").copy_(queue.keys("joint"))
-    _, metrics = MiningTerm(MiningSettings(0), ("joint", "bone"), 0.07)(twin, queue, moment())
+    _, metrics = CrossClrTerm(CrossClrSettings(0), ("joint", "bone"), 0.07)(twin, queue, moment())
     assert float(metrics["mining_agreement"]) == 1
 
 
 def test_cross_equals_its_definition() -> None:
     batches, queue = case(("joint", "joint@stgcn"))
     loss, gradients = slow.cross(*arrays(batches, queue), temperature=0.07)
-    compare(CrossTerm(temperature=0.07), batches, queue, loss, gradients)
+    compare(IscTerm(temperature=0.07), batches, queue, loss, gradients)
 
 
 def test_cross_without_a_queue_contrasts_with_the_other_clips_of_the_other_representation() -> None:
     batches, _ = case(("joint", "joint@stgcn"))
-    value, _ = CrossTerm(temperature=0.07)(batches, KeyQueue(list(batches), 0, 6), moment())
+    value, _ = IscTerm(temperature=0.07)(batches, KeyQueue(list(batches), 0, 6), moment())
     queries, keys, _ = arrays(batches, KeyQueue(list(batches), 0, 6))
     expected = 0.0
     for i in range(4):
@@ -188,21 +188,21 @@ def loss_of(kind: str) -> Callable[..., Tensor]:
         moved = {s: StreamBatch(q, batches[s].key.detach()) for s, q in zip(batches, queries)}
         term = {
             "cmd": CmdTerm(CmdSettings(), list(batches)),
-            "mining": MiningTerm(MiningSettings(0), list(batches), 0.3),
-            "cross": CrossTerm(0.3),
+            "crossclr": CrossClrTerm(CrossClrSettings(0), list(batches), 0.3),
+            "isc": IscTerm(0.3),
         }[kind]
         return term(moved, queue, moment())[0]
 
     return value
 
 
-@pytest.mark.parametrize("kind", ["cmd", "mining", "cross"])
+@pytest.mark.parametrize("kind", ["cmd", "crossclr", "isc"])
 def test_gradients_pass_gradcheck(kind: str) -> None:
     queries = [unit(2, 4, seed=seed).requires_grad_() for seed in (1, 2)]
     assert torch.autograd.gradcheck(loss_of(kind), queries)
 
 
-@pytest.mark.parametrize("kind", ["cmd", "mining", "cross"])
+@pytest.mark.parametrize("kind", ["cmd", "crossclr", "isc"])
 def test_losses_stay_finite_for_identical_and_opposite_vectors(kind: str) -> None:
     axis = torch.eye(4)[:1].repeat(3, 1)
     for key, past in ((axis, axis), (-axis, axis), (axis, -axis)):
@@ -212,8 +212,8 @@ def test_losses_stay_finite_for_identical_and_opposite_vectors(kind: str) -> Non
         batches = {"joint": StreamBatch(query, key), "bone": StreamBatch(query, key)}
         term: nn.Module = {
             "cmd": CmdTerm(CmdSettings(), list(batches)),
-            "mining": MiningTerm(MiningSettings(0), list(batches), 0.01),
-            "cross": CrossTerm(0.01),
+            "crossclr": CrossClrTerm(CrossClrSettings(0), list(batches), 0.01),
+            "isc": IscTerm(0.01),
         }[kind]
         value, _ = term(batches, queue, moment())
         value.backward()

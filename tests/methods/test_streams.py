@@ -18,26 +18,26 @@ from halp.methods import (
     TERMS,
     CmdSettings,
     ContrastSettings,
+    CrossClrSettings,
     HalpSettings,
-    MiningSettings,
-    MochiSettings,
     MocoMethod,
     StepContext,
     register_term,
 )
-from halp.methods.guidance import guided_prototypes
+from halp.methods.halp import guided_prototypes
 from halp.skeleton import KINECT_V1
 from halp.training import Recipe, load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+from halp.zoo.mochi import MochiSettings
 
 THREE = ("joint", "motion", "bone")
 METHODS = {
     "cmd": ("small-cmd",),
     "halp-cmd": ("small-halp-cmd",),
-    "guided": ("small-halp-cmd", "halp.guide=cross"),
-    "crosclr-b": ("small-crosclr-b", "mining.start_epoch=1"),
+    "guided": ("small-halp-cmd", "halp.prototype_source=cross_stream"),
+    "crossclr-b": ("small-crossclr-b", "crossclr.start_epoch=1"),
     "isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=2"),
-    "halp-isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=1", 'terms=["cross", "halp"]'),
+    "halp-isc": ("small-isc", "encoders.stgcn.output=16", "encoders.stgcn.stages=1", 'terms=["isc", "halp"]'),
     "mochi": ("small-mochi", "mochi.hardest=8", "mochi.start_epoch=1"),
     "mochi-halp": ("small-mochi-halp", "mochi.hardest=8", "mochi.start_epoch=1", 'streams=["joint", "bone"]'),
     "queue-free": ("small-queue-free-halp", "contrast.queue=0"),
@@ -51,7 +51,7 @@ METHODS = {
     "vicreg-halp": ("small-vicreg-halp", "vicreg.width=16"),
     "ascal": ("small-ascal", "encoder.hidden=8", "contrast.dimension=8"),
     "hiclr": ("small-hiclr", "encoder.output=8", "encoder.stages=1", "views.frames=6", "hiclr.mining_epoch=1"),
-    "halp-crosclr-b": ("small-crosclr-b", "mining.start_epoch=1", 'terms=["mining", "halp"]'),
+    "halp-crossclr-b": ("small-crossclr-b", "crossclr.start_epoch=1", 'terms=["crossclr", "halp"]'),
 }
 
 
@@ -71,11 +71,11 @@ def model(streams: tuple[str, ...] = THREE, **changes: object) -> MocoMethod:
         "encoders": {"stgcn": EncoderSettings("stgcn", output=8, stages=1)},
         "contrast": ContrastSettings(dimension=8, queue=19, momentum=0.9),
         "halp": HalpSettings(start_epoch=0, prototypes=3, count=5, recent=16, refresh=2),
-        "mining": MiningSettings(start_epoch=0),
+        "crossclr": CrossClrSettings(start_epoch=0),
         "mochi": MochiSettings(hardest=5, pairs=6, with_query=2, start_epoch=0),
         **changes,
     }
-    return MocoMethod(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
+    return MocoMethod.compose(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
 
 
 def views(seed: int = 0) -> dict[str, Tensor]:
@@ -93,19 +93,30 @@ def final_files(run: Path) -> dict[str, bytes]:
     return {name: (newest / name).read_bytes() for name in names} | {"metrics": (run / "metrics.jsonl").read_bytes()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["halp-cmd", "skeletonbt-halp"])
 @pytest.mark.slow
-def test_every_method_resumes_exactly(tmp_path: Path, store: Store, tiny: tuple[str, ...], method: str) -> None:
+def test_methods_with_and_without_a_queue_resume_exactly(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], method: str
+) -> None:
     chosen = recipe(method, tiny)
     whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
     pretrain(chosen, store, tmp_path / "parts", until=2, progress=False)
     parts = pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
     assert final_files(whole.path) == final_files(parts.path)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
+def test_every_method_trains_reports_its_losses_and_leaves_encoders(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], method: str
+) -> None:
+    chosen = recipe(method, tiny)
+    whole = pretrain(chosen, store, tmp_path / "whole", until=2, progress=False)
     last = whole.metrics()[-1]
     for stream in chosen.streams:
         assert ("halp" in chosen.terms) == (f"{stream}/kept" in last)
         assert ("cmd" in chosen.terms) == (f"{stream}/loss_distillation" in last)
-        assert ("mining" in chosen.terms) == (f"{stream}/loss_mining" in last)
+        assert ("crossclr" in chosen.terms) == (f"{stream}/loss_mining" in last)
         assert ("mochi" in chosen.terms) == (f"{stream}/loss_mochi" in last)
         assert ("mix" in chosen.terms) == (f"{stream}/loss_mix" in last)
         assert (chosen.method == "barlow") == (f"{stream}/loss_barlow" in last)
@@ -174,12 +185,12 @@ def test_queues_stay_aligned_through_wrap_around_and_resume() -> None:
     [
         (THREE, ("infonce", "cmd")),
         (THREE, ("infonce", "cmd", "halp")),
-        (THREE, ("mining",)),
-        (THREE, ("mining", "cmd", "halp")),
+        (THREE, ("crossclr",)),
+        (THREE, ("crossclr", "cmd", "halp")),
         (THREE, ("mochi", "cmd", "halp")),
         (("joint", "joint@stgcn"), ("infonce", "mix", "self-distillation", "halp")),
-        (("joint", "joint@stgcn"), ("cross",)),
-        (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "cross", "cmd", "halp")),
+        (("joint", "joint@stgcn"), ("isc",)),
+        (("joint", "joint@stgcn", "bone@stgcn"), ("infonce", "isc", "cmd", "halp")),
     ],
 )
 def test_any_terms_compose_and_train_all_query_branches_only(streams: tuple[str, ...], terms: tuple[str, ...]) -> None:
@@ -220,7 +231,7 @@ def test_mochi_is_info_nce_before_its_epoch_with_a_new_queue_and_without_mixes()
 
 
 def test_all_key_encoders_follow_while_positives_are_mined() -> None:
-    made = model(terms=("mining",))
+    made = model(terms=("crossclr",))
     for step in range(3):
         made(views(step), moment())
     with torch.no_grad():
@@ -235,12 +246,14 @@ def test_all_key_encoders_follow_while_positives_are_mined() -> None:
 
 
 def test_guided_positives_use_the_clusters_of_the_other_streams_by_turns() -> None:
-    made = model(terms=("infonce", "halp"), halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, guide="cross"))
+    made = model(
+        terms=("infonce", "halp"), halp=HalpSettings(0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream")
+    )
     for step in range(3):  # the queue of 19 is full, and prototypes are due with the next batch
         made(views(step), moment(seed=step))
     term = made.terms["halp"].streams["joint"]  # type: ignore[index, union-attr]
     assert len(term.centres) == 0
-    made.terms["halp"].settings = HalpSettings(1.0, 0, 3, 5, recent=16, refresh=2, guide="cross")
+    made.terms["halp"].settings = HalpSettings(1.0, 0, 3, 5, recent=16, refresh=2, prototype_source="cross_stream")
     for guide in ("motion", "bone"):
         recent = {stream: made.queue.recent(stream, 16) for stream in THREE}
         made(views(7), moment(seed=11))
@@ -251,7 +264,7 @@ def test_guided_positives_use_the_clusters_of_the_other_streams_by_turns() -> No
 
 
 def test_representations_of_one_stream_have_their_own_encoders() -> None:
-    made = model(("joint", "joint@stgcn"), terms=("cross",))
+    made = model(("joint", "joint@stgcn"), terms=("isc",))
     kinds = [type(pair.query.encoder).__name__ for pair in made.pairs.values()]  # type: ignore[union-attr]
     assert kinds == ["GRUEncoder", "STGCNEncoder"]
 
@@ -295,17 +308,21 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-cmd", "contrast.queue=0", "'cmd' needs 2 keys"),
         ("small-cmd", "cmd.teacher_temperature=0", "teacher_temperature = 0.0"),
         ("small-cmd", "cmd.weights=1", "unknown setting 'cmd.weights': did you mean 'cmd.weight'"),
-        ("small-crosclr-b", 'streams=["joint"]', "'mining' takes positives from another stream"),
-        ("small-crosclr-b", "mining.top=513", "'mining' needs 513 keys (mining.top = 513) and contrast.queue = 512"),
-        ("small-crosclr-b", "mining.top=0", "top = 0"),
-        ("small-crosclr-b", 'terms=["infonce", "mining"]', "leave 'infonce' out"),
+        ("small-crossclr-b", 'streams=["joint"]', "'crossclr' takes positives from another stream"),
+        (
+            "small-crossclr-b",
+            "crossclr.top=513",
+            "'crossclr' needs 513 keys (crossclr.top = 513) and contrast.queue = 512",
+        ),
+        ("small-crossclr-b", "crossclr.top=0", "top = 0"),
+        ("small-crossclr-b", 'terms=["infonce", "crossclr"]', "leave 'infonce' out"),
         ("small-mochi", "mochi.hardest=513", "'mochi' needs 513 keys (mochi.hardest = 513) and contrast.queue = 512"),
         ("small-mochi", "mochi.hardest=0", "hardest = 0 has to be at least 1"),
         ("small-mochi", "mochi.query_share=1", "query_share = 1.0 has to lie between 0 and 1"),
         ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
-        ("ntu60-crosclr-b", 'terms=["mining", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'mining' out"),
+        ("ntu60-crossclr-b", 'terms=["crossclr", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'crossclr' out"),
         ("small-ascal", "contrast.head=mpl", "unknown contrast.head 'mpl': did you mean 'mlp'"),
-        ("small-isc", 'streams=["joint@stgcn"]', "'cross' contrasts representations"),
+        ("small-isc", 'streams=["joint@stgcn"]', "'isc' contrasts representations"),
         ("small-isc", 'streams=["joint", "joint@agcn"]', "add a section [encoders.agcn]"),
         ("small-isc", 'streams=["joint", "joint@"]', "has to be written stream@encoder"),
         ("small-isc", 'streams=["joint", "joints@stgcn"]', "unknown stream 'joints': did you mean 'joint'"),
@@ -313,9 +330,17 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-isc", "encoders.stgcn=3", "'encoders.stgcn' is a section"),
         ("small-isc", "encoders=3", "'encoders' holds sections"),
         ("small-isc", "encoders.stgcn.outputs=3", "did you mean 'encoders.stgcn.output'"),
-        ("small-halp-cmd", "halp.guide=crossed", "unknown guide 'crossed': did you mean 'cross'"),
-        ("small", "halp.guide=cross", "takes the clusters of another stream"),
-        ("small-halp-cmd", 'halp={guide="cross", source="batch"}', "guide = 'cross' needs source = 'queue'"),
+        (
+            "small-halp-cmd",
+            "halp.prototype_source=cross_streamed",
+            "unknown prototype_source 'cross_streamed': did you mean 'cross_stream'",
+        ),
+        ("small", "halp.prototype_source=cross_stream", "takes the clusters of another stream"),
+        (
+            "small-halp-cmd",
+            'halp={prototype_source="cross_stream", source="batch"}',
+            "prototype_source = 'cross_stream' needs source = 'queue'",
+        ),
     ],
 )
 def test_wrong_combinations_get_one_sentence(name: str, override: str, words: str) -> None:
@@ -328,8 +353,8 @@ def test_wrong_combinations_get_one_sentence(name: str, override: str, words: st
 def test_a_model_built_without_a_recipe_refuses_the_same() -> None:
     with pytest.raises(InputError, match="'cmd' distils between streams"):
         model(("joint",), terms=("infonce", "cmd"))
-    with pytest.raises(InputError, match="'mining' needs 20 keys"):
-        model(terms=("mining",), mining=MiningSettings(top=20))
+    with pytest.raises(InputError, match="'crossclr' needs 20 keys"):
+        model(terms=("crossclr",), crossclr=CrossClrSettings(top=20))
 
 
 def test_share_of_the_queue_is_cmds_8192_of_16384_and_never_less_than_two() -> None:
@@ -345,18 +370,18 @@ def test_published_recipes_have_the_papers_settings(
     data: str, epochs: int, milestone: int, prototypes: int, weight: float
 ) -> None:
     plain = load_recipe(f"{data}-moco")
-    cmd, both, mining = (load_recipe(f"{data}-{name}") for name in ("cmd", "halp-cmd", "crosclr-b"))
+    cmd, both, mining = (load_recipe(f"{data}-{name}") for name in ("cmd", "halp-cmd", "crossclr-b"))
     for chosen in (cmd, both, mining):
         assert (chosen.epochs, chosen.streams, chosen.optimiser.milestones) == (epochs, THREE, (milestone,))
         assert (chosen.views, chosen.encoder, chosen.contrast) == (plain.views, plain.encoder, plain.contrast)
         assert (chosen.optimiser, chosen.batch_size) == (plain.optimiser, 64)
-    assert (cmd.terms, both.terms, mining.terms) == (("infonce", "cmd"), ("infonce", "cmd", "halp"), ("mining",))
+    assert (cmd.terms, both.terms, mining.terms) == (("infonce", "cmd"), ("infonce", "cmd", "halp"), ("crossclr",))
     assert cmd.cmd == both.cmd == CmdSettings(1.0, 0.5, 0.05, 0.1)
     assert both.halp == load_recipe(f"{data}-halp").halp
-    assert (both.halp.prototypes, both.halp.weight, both.halp.guide) == (prototypes, weight, "own")
-    assert mining.mining == MiningSettings(150, 1)
+    assert (both.halp.prototypes, both.halp.weight, both.halp.prototype_source) == (prototypes, weight, "self")
+    assert mining.crossclr == CrossClrSettings(150, 1)
     isc = load_recipe(f"{data}-isc")
-    assert (isc.streams, isc.terms, isc.encoder.input_norm) == (("joint", "joint@stgcn"), ("cross",), False)
+    assert (isc.streams, isc.terms, isc.encoder.input_norm) == (("joint", "joint@stgcn"), ("isc",), False)
     assert (isc.encoders["stgcn"].name, isc.encoders["stgcn"].output) == ("stgcn", 256)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 import torch
 from predictive_recipes import COMMON, RECIPES
@@ -23,11 +23,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
-from halp.encoders import EncoderSettings, build_encoder
-from halp.methods import AimClrSettings
-from halp.methods import BarlowSettings, ContrastSettings, HalpSettings, HiClrSettings
-from halp.methods import MiningSettings, MochiSettings, MocoMethod
-from halp.methods import StepContext, TuneMethod, TuneSettings, TwoViewMethod, VicregSettings
+import halp.methods as registry
+from halp.encoders import EncoderSettings
+from halp.zoo.aimclr import AimClrSettings
+from halp.methods import ContrastSettings, HalpSettings
+from halp.zoo.barlow import BarlowSettings
+from halp.zoo.hiclr import HiClrSettings
+from halp.methods import CrossClrSettings, MocoMethod
+from halp.zoo.mochi import MochiSettings
+from halp.methods import BuildContext, StepContext
+from halp.zoo.stars import TuneMethod, TuneSettings
+from halp.zoo.vicreg import VicregSettings
 from halp.skeleton import KINECT_V1
 
 torch.set_num_threads(1)
@@ -38,7 +44,7 @@ three, found = ("joint", "motion", "bone"), {}
 gru, stgcn = EncoderSettings(hidden=4, layers=1), EncoderSettings("stgcn", output=8, stages=1)
 
 def moco(*terms, streams=("joint", "bone"), queue=19):
-    return MocoMethod(
+    return MocoMethod.compose(
         KINECT_V1,
         1,
         streams=streams,
@@ -46,8 +52,8 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
         encoder=gru,
         encoders={"stgcn": stgcn},
         contrast=ContrastSettings(dimension=8, queue=queue, momentum=0.9 if queue else 0.0),
-        halp=HalpSettings(0.5, 0, 3, 5, recent=16, **(dict(guide="cross") if queue else dict(source="batch"))),
-        mining=MiningSettings(start_epoch=0),
+        halp=HalpSettings(0.5, 0, 3, 5, recent=16, **(dict(prototype_source="cross_stream") if queue else dict(source="batch"))),
+        crossclr=CrossClrSettings(start_epoch=0),
         mochi=MochiSettings(hardest=5, pairs=6, with_query=3, start_epoch=0),
         aimclr=AimClrSettings(mining_epoch=0),
         hiclr=HiClrSettings(mining_epoch=0),
@@ -55,29 +61,29 @@ def moco(*terms, streams=("joint", "bone"), queue=19):
     )
 
 def two_views(settings):
-    encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
     halp = HalpSettings(0.5, 0, 3, 5, source="batch")
-    return TwoViewMethod(encoders, settings, KINECT_V1, {"halp": halp})
+    context = BuildContext(KINECT_V1, 1, 6, {"joint": gru, "bone": stgcn}, {"halp": halp})
+    return registry.METHODS[settings.section].build(settings, context)
 
 def tune():
-    encoders = {stream: build_encoder(chosen, KINECT_V1, 1) for stream, chosen in (("joint", gru), ("bone", stgcn))}
     chosen = TuneSettings("both", width=6, memory=19, prototypes=3, count=5, recent=16)
-    return TuneMethod(encoders, chosen, KINECT_V1, torch.Generator().manual_seed(1))
+    draws = torch.Generator().manual_seed(1)
+    return TuneMethod(chosen, BuildContext(KINECT_V1, 1, 6, {"joint": gru, "bone": stgcn}, {}, draws))
 
 def ascal():
     contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
-    return MocoMethod(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
+    return MocoMethod.compose(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
 
 def branches():
     encoder = EncoderSettings("branches", width=8, feed=8, frames=6)
-    return MocoMethod(KINECT_V1, 1, terms=("infonce",), encoder=encoder, contrast=ContrastSettings(dimension=4, queue=19))
+    return MocoMethod.compose(KINECT_V1, 1, terms=("infonce",), encoder=encoder, contrast=ContrastSettings(dimension=4, queue=19))
 
 METHODS = {
     "ascal": ascal,
     "branches": branches,
     "cmd": lambda: moco("infonce", "cmd", "halp", streams=three),
-    "mining": lambda: moco("mining", streams=three),
-    "isc": lambda: moco("cross", streams=("joint", "joint@stgcn")),
+    "crossclr": lambda: moco("crossclr", streams=three),
+    "isc": lambda: moco("isc", streams=("joint", "joint@stgcn")),
     "mochi": lambda: moco("mochi", "halp"),
     "aimclr": lambda: moco("aimclr", "halp", streams=("joint", "joint@stgcn")),
     "hiclr": lambda: moco("hiclr", streams=("joint@stgcn",)),

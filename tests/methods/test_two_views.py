@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from halp.clips.store import Store
-from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.hallucinate import halp_loss
-from halp.losses.barlow import barlow_twins
-from halp.losses.vicreg import vicreg
-from halp.methods import BarlowSettings, HalpSettings, StepContext, TwoViewMethod, VicregSettings
+from halp.methods import METHODS, BuildContext, HalpSettings, StepContext, TwoViewMethod
 from halp.methods.two_views import projection_head
 from halp.skeleton import KINECT_V1
 from halp.sphere import kmeans, unit
 from halp.streams import derive
 from halp.training import load_recipe, pretrain
+from halp.zoo.barlow import BarlowSettings, barlow_twins
+from halp.zoo.vicreg import VicregSettings, vicreg
 
 HEAD = {"width": 6, "layers": 2, "temperature": 0.2}
 SETTINGS = {
@@ -35,8 +35,9 @@ LOSSES = {
 
 def method(loss: str, streams: tuple[str, ...] = ("joint",), **terms: object) -> TwoViewMethod:
     torch.manual_seed(0)
-    encoders = {stream: build_encoder(EncoderSettings(hidden=4, layers=1), KINECT_V1, 1) for stream in streams}
-    return TwoViewMethod(encoders, SETTINGS[loss], KINECT_V1, terms)
+    encoders = dict.fromkeys(streams, EncoderSettings(hidden=4, layers=1))
+    made: TwoViewMethod = METHODS[loss].build(SETTINGS[loss], BuildContext(KINECT_V1, 1, 6, encoders, terms))  # type: ignore[assignment]
+    return made
 
 
 def views() -> dict[str, Tensor]:
@@ -105,7 +106,7 @@ def test_head_has_no_biases_and_normalises_between_its_layers() -> None:
         ("small-vicreg", "barlow.width=8", "section [barlow] would be ignored by method 'vicreg'"),
         ("small-vicreg", "vicreg.off_diagonal=1", "unknown setting 'vicreg.off_diagonal'"),
         ("small-vicreg-halp", "batch_size=8", "halp.prototypes = 10 is more than batch_size = 8"),
-        ("small-skeletonbt", "optimiser.accumulate=2", "method 'barlow' encodes a batch at once"),
+        ("small-skeletonbt", "optimiser.encode_chunks=2", "method 'barlow' encodes a batch at once"),
         ("small-skeletonbt", "contrast.queue=8", "section [contrast] would be ignored by method 'barlow'"),
         ("small-skeletonbt", 'terms=["cmd"]', "'cmd' distils between streams"),
         ("small-skeletonbt-halp", "halp.source=queue", "set halp.source to 'batch' or 'keys'"),

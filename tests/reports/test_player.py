@@ -39,7 +39,7 @@ def random_frames(*shape: int) -> npt.NDArray[np.float64]:
 
 def test_packed_joints_are_the_clip_seen_from_the_front() -> None:
     frames = random_frames(5, 1, V, 3)
-    seen = joints(one(frames)).astype(float)
+    seen = joints(one(frames, up_axis=2)).astype(float)
     turned = frames * (-1, -1, 1)
     middle = (turned.reshape(-1, 3).max(axis=0) + turned.reshape(-1, 3).min(axis=0)) / 2
     scale = np.ptp(turned.reshape(-1, 3), axis=0).max() / 2
@@ -56,14 +56,34 @@ def test_no_choice_of_the_up_axis_mirrors_a_person(up_axis: int) -> None:
     assert axes[up_axis, 2] > 0
 
 
-def test_two_coordinates_lie_flat_with_y_up() -> None:
+def test_two_coordinates_lie_flat_and_a_picture_stands_upright() -> None:
     frames = random_frames(3, 1, V, 2)
+    hip, head = KINECT_V1.index("hip_center"), KINECT_V1.index("shoulder_center")
+    frames[:, :, hip], frames[:, :, head] = (0.0, 9.0), (0.0, 1.0)  # pixels: y points down
     clip = one(frames)
     seen = joints(clip)
     assert clip["flat"]
     assert not seen[..., 1].any()
-    assert np.argmax(seen[0, 0, :, 2]) == np.argmax(frames[0, 0, :, 1])
+    assert (seen[..., head, 2] > seen[..., hip, 2]).all()
+    assert (joints(one(frames * (1, -1)))[..., head, 2] > joints(one(frames * (1, -1)))[..., hip, 2]).all()
     assert np.argmax(seen[0, 0, :, 0]) == np.argmax(frames[0, 0, :, 0])
+
+
+@pytest.mark.parametrize(("axis", "sign"), [(1, 1.0), (2, 1.0), (1, -1.0)])
+def test_people_stand_upright_whatever_axis_they_were_recorded_along(axis: int, sign: float) -> None:
+    frames = 0.1 * random_frames(3, 1, V, 3)
+    hip, head = KINECT_V1.index("hip_center"), KINECT_V1.index("shoulder_center")
+    frames[..., hip, axis], frames[..., head, axis] = 0.0, sign
+    seen = joints(one(frames))
+    assert (seen[..., head, 2] > seen[..., hip, 2]).all()
+
+
+def test_two_bodies_at_one_zoom_keep_their_sizes() -> None:
+    small, large = random_frames(3, 1, V, 3), 3 * random_frames(3, 1, V, 3)
+    clips = [PlayerClip(small, "small"), PlayerClip(large, "large")]
+    one_zoom = packed(player([clips], KINECT_V1, same_zoom=True))["rows"][0]
+    sizes = [clip["extent"] / clip["radius"] for clip in one_zoom]
+    assert sizes[1] / sizes[0] == pytest.approx(9, rel=0.01)
 
 
 def test_absent_person_is_marked_in_its_frames_and_dropped_when_never_there() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,11 @@ import pytest
 
 from halp.clips.clip import Clip
 from halp.clips.store import Store, StoreWriter, open_store
+from halp.errors import InputError
 from halp.evaluation.evaluate_run import evaluate_run
-from halp.reports.run_report import report_runs
+from halp.explorer.api import Api
+from halp.explorer.session import Session, Settings
+from halp.reports.run_report import open_runs, report_runs
 from halp.training import Run, load_recipe, pretrain
 
 
@@ -33,10 +38,29 @@ def test_parts_that_are_left_out_say_why(store: Store, tmp_path: Path, tiny: tup
     page = report_runs({"run": run}, None).html()
     assert "Left out" in page
     assert "no evaluation is saved in the run" in page
-    assert "that the run was trained on is not there; give another with --data" in page
+    assert "is not there; give another with --data" in page
     page = report_runs({"run": run}, store).html()
     assert "run run has not hallucinated any positives" in page
     assert "Confusion matrix: no evaluation on split" in page
+
+
+def test_runs_side_by_side_show_curves_and_the_settings_that_differ(
+    store: Store, tmp_path: Path, tiny: tuple[str, ...]
+) -> None:
+    run = trained(store, tmp_path / "a", tiny, 'terms=["infonce"]')
+    shutil.copytree(run.path, tmp_path / "b")
+    recipe = tmp_path / "b" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("seed = 0", "seed = 7"))
+    session = Session(Settings(tmp_path, runs=(tmp_path / "a", tmp_path / "b")))
+    parts = json.loads(json.dumps(Api(session).runs({})))  # as the explorer's page gets it
+    (settings,) = [part for part in parts if part.get("caption") == "Settings that differ"]
+    assert settings["columns"] == ["setting", "a", "b"]
+    assert [row["cells"] for row in settings["rows"]] == [["seed", "0", "7"]]
+    assert any("<svg" in part.get("markup", "") for part in parts)
+    with pytest.raises(InputError, match="not a run folder"):
+        open_runs([tmp_path])
+    with pytest.raises(InputError, match="the same folder name"):
+        open_runs([tmp_path / "a", tmp_path / "a"])
 
 
 def test_a_complete_report_leaves_nothing_out(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:

@@ -13,8 +13,7 @@ from clip_samples import make_store
 from halp.clips.clip import Clip
 from halp.clips.inspect import inspect
 from halp.clips.store import Store, StoreWriter, open_store
-from halp.reports.counts import histogram, named_bars
-from halp.reports.store_page import player_share, store_page
+from halp.reports.store_page import histogram, named_bars, player_share, store_page
 from halp.skeleton import KINECT_V1
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from datetime import timedelta
 
+import forked as subprocess
 import pytest
 from torch import distributed
 
 from halp.errors import LostProcess
-from halp.training import elastic
-from halp.training.elastic import meet
+from halp.training import devices
+from halp.training.devices import meet
 
 # joins the job that the environment describes, after a pause, and leaves it as one does that is killed
 JOIN = """
@@ -68,7 +68,7 @@ def test_process_that_nobody_answers_gives_up_in_one_sentence(monkeypatch: pytes
     for name, value in {**given, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(LostProcess, match="process 1 of 2 does not find the others") as caught:
-        elastic.join_group(None, 0.3)  # type: ignore[arg-type]
+        devices.join_group(None, 0.3)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 

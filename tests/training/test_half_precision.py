@@ -6,11 +6,11 @@ import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked as subprocess
 import pytest
 import torch
 from jobs import final_files
@@ -21,8 +21,7 @@ from halp.errors import Diverged, Interrupted
 from halp.methods import MocoMethod, StepContext
 from halp.methods.base import Metrics
 from halp.training import Run, load_recipe, pretrain
-from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
-from halp.training.manifest import identity_of, write_manifest
+from halp.training.checkpoint import identity_of, list_checkpoints, load_checkpoint, newest_checkpoint, write_manifest
 
 MEAN = "encoder.pooling=mean"  # the scale overflows within the few steps of these runs
 
@@ -98,7 +97,7 @@ ViewMaker.make = deadly
 main(arguments)
 """
     options = ["--accelerator", "cpu", "--precision", "16-mixed"]
-    settings = ["--set", MEAN, *tiny, "saving.steps=2"]
+    settings = ["--set", MEAN, *tiny, "saving.checkpoint_steps=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def job(run: str, kill: int, *more: str) -> int:
@@ -151,7 +150,7 @@ def test_precision_that_scales_nothing_saves_no_scaler_and_reads_over_one(
 
 @pytest.mark.usefixtures("restless")
 def test_watching_the_gradient_changes_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    runs = [train((*tiny, f"saving.watch={every}"), store, tmp_path / f"{every}") for every in (1, 4)]
+    runs = [train((*tiny, f"saving.log_every={every}"), store, tmp_path / f"{every}") for every in (1, 4)]
     often, rarely = (final_files(run.path) for run in runs)
     for name in ("model.safetensors", "optimiser.safetensors", "state.json"):
         assert often[name] == rarely[name], name
@@ -171,7 +170,7 @@ def test_gradient_norm_is_that_of_the_gradient_without_the_scale(
 def test_step_that_overflows_is_skipped_and_training_goes_on(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
-    run = train((*tiny, "saving.steps=1", "saving.keep=99"), store, tmp_path / "run")
+    run = train((*tiny, "saving.checkpoint_steps=1", "saving.keep=99"), store, tmp_path / "run")
     trained = [name for name, parameter in run.model().named_parameters() if parameter.requires_grad]
     saved, lines = [load_checkpoint(path) for path in list_checkpoints(run.checkpoints)], run.metrics()
     assert len(saved) == len(lines) == run.info["finished"]["step"]

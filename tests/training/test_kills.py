@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 from jobs import TRAIN, final_files, start, wait_for_steps
 
@@ -105,19 +105,19 @@ def compare(folder: Path, store: Store, settings: tuple[str, ...]) -> None:
 def test_run_killed_at_every_file_operation_ends_in_the_same_bytes(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
-    settings = (*tiny, "saving.steps=2")
+    settings = (*tiny, "saving.checkpoint_steps=2")
     assert kill(tmp_path, store, "fault", 24, settings) >= 12
     compare(tmp_path, store, settings)
 
 
-def test_twenty_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    settings = (*tiny, "epochs=40", "saving.every=1", "saving.steps=2")
-    assert kill(tmp_path, store, "time", 20, settings) == 20
+def test_a_dozen_kills_in_a_row_lose_nothing(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    settings = (*tiny, "epochs=24", "saving.checkpoint_epochs=1", "saving.checkpoint_steps=2")
+    assert kill(tmp_path, store, "time", 12, settings) == 12
     compare(tmp_path, store, settings)
 
 
 def test_second_signal_ends_the_run_at_once(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    settings = (*tiny, "epochs=1", "saving.steps=1")
+    settings = (*tiny, "epochs=1", "saving.checkpoint_steps=1")
     job = start(tmp_path, store, "run", settings, pause=3)  # a step that long cannot have ended between two signals
     wait_for_steps(tmp_path / "run", job, 1)
     job.send_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -104,7 +105,7 @@ def test_restart_that_one_process_alone_knows_of_resumes_the_whole_job(
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
         }  # fmt: skip
         command = [sys.executable, "-m", "halp", *arguments(store, tmp_path / "run", tiny)]
-        jobs.append(subprocess.Popen(command, env=environment(**given), stderr=subprocess.PIPE, text=True))
+        jobs.append(forked.Popen(command, env=environment(**given), stderr=forked.PIPE, text=True))
     answers = [job.communicate(timeout=240)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], answers
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
@@ -125,7 +126,8 @@ class Elastic:
         """Start one launcher."""
         command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "3", "--monitor-interval", "0.2"]
         with open(self.folder / f"errors-{len(self.launchers)}", "wb") as errors:
-            job = subprocess.Popen(
+            begin = subprocess.Popen if self.alone == "1" else forked.Popen  # machines that meet are real processes
+            job = begin(
                 [*command, *options, "--", *self.given],
                 env=environment(PIDS=str(self.pids), TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone),
                 stderr=errors,
@@ -173,7 +175,7 @@ def same_up_to_the_order_of_sums(run: Path, other: Path) -> None:
 def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], rank: int
 ) -> None:
-    settings = (*tiny, "saving.steps=2")
+    settings = (*tiny, "saving.checkpoint_steps=2")
     pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
     with Elastic(tmp_path, store, settings) as job:
         job.launch("--nproc-per-node", "2", "--master-port", str(free_port()))
@@ -188,7 +190,7 @@ def test_lost_process_is_started_again_and_the_job_resumes_by_itself(
 def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...]
 ) -> None:
-    settings = (*tiny, "saving.steps=2")
+    settings = (*tiny, "saving.checkpoint_steps=2")
     pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
     times = "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=3"
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "job")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import numpy as np
 import pytest
 import torch
@@ -175,11 +175,18 @@ def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Stor
         pretrain(recipe(tiny), store, run.path, resume=True, progress=False)
 
 
-def test_queue_larger_than_the_data_is_warned_about(
+def test_what_does_not_fit_the_data_is_warned_about(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretrain(recipe(tiny, "contrast.queue=200", "epochs=1"), store, tmp_path / "run", progress=False)
-    assert "larger than the data set" in " ".join(capsys.readouterr().err.split())
+    wanted = 'normalisation=["drop-empty", "yaw"]'
+    pretrain(recipe(tiny, "contrast.queue=200", "epochs=1", wanted), store, tmp_path / "run", progress=False)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "larger than the data set" in said
+    assert "expects a store normalised by drop-empty yaw" in said
+    assert "--normalise drop-empty yaw" in said
+    fitting = 'normalisation=["fill", "centre", "rotate-first"]'
+    pretrain(recipe(tiny, "epochs=1", fitting), store, tmp_path / "fits", progress=False)
+    assert "expects a store" not in capsys.readouterr().err
 
 
 def test_other_topology_than_the_fork_is_refused(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked as subprocess
 import pytest
 import torch
 from jobs import TRAIN, final_files, launched, start, wait_for_steps

@@ -16,8 +16,7 @@ from halp.methods import MocoMethod, StepContext, StepOutput, StreamBatch
 from halp.sampling import generator
 from halp.training import Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
-from halp.training.divergence import replay_step
-from halp.training.records import RunRecords
+from halp.training.records import RunRecords, replay_step
 from halp.training.run import build_method
 
 
@@ -195,7 +194,7 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
     settings = (*tiny, "encoder.input_norm=false")  # BatchNorm sees one piece at a time, all else is the same
     gradients = []
     for pieces in (1, 3):
-        model = build_method(load_recipe("small", (*settings, f"optimiser.accumulate={pieces}")), store.topology, 2)
+        model = build_method(load_recipe("small", (*settings, f"optimiser.encode_chunks={pieces}")), store.topology, 2)
         g = torch.Generator().manual_seed(0)
         loss, *_ = model(
             dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3, generator=g))),
@@ -208,7 +207,7 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(store: Store, tiny: 
 
 
 def test_accumulating_updates_running_statistics_once_a_piece(store: Store, tiny: tuple[str, ...]) -> None:
-    model = build_method(load_recipe("small", (*tiny, "optimiser.accumulate=4")), store.topology, 2)
+    model = build_method(load_recipe("small", (*tiny, "optimiser.encode_chunks=4")), store.topology, 2)
     loss, *_ = model(
         dict(zip(("query", "key"), torch.randn(2, 16, 12, 2, 25, 3))), StepContext(0, generator(0, "terms", 0, 0))
     )

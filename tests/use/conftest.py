@@ -8,17 +8,17 @@ import pytest
 from use_samples import fresh_encoder
 
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.use.export import export
 
 
 @pytest.fixture(scope="session")
-def encoder(store: Store) -> PackagedEncoder:
+def encoder(store: Store) -> PretrainedEncoder:
     return fresh_encoder(store)
 
 
 @pytest.fixture(scope="session")
-def package(encoder: PackagedEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(encoder: PretrainedEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The encoder as a folder."""
     return export(encoder, tmp_path_factory.mktemp("packages") / "small")
 

@@ -16,13 +16,12 @@ from halp.use.calibration import (
     accuracy_interval,
     fit_temperature,
     nearest_similarities,
-    novelty_threshold,
+    rejection_threshold,
     softmax,
     wilson,
 )
-from halp.use.classifier import fit_classifier, folds, sample_rows
-from halp.use.heads import KINDS, Candidate, candidates, fit_head, unit
-from halp.use.suggest import entropy, suggest
+from halp.use.classifier import entropy, fit_classifier, folds, sample_rows, suggest
+from halp.use.heads import KINDS, Candidate, candidates, fit_head, standardised_in_their_span, unit
 
 
 def blobs(count: int = 60, classes: int = 3, width: int = 8, noise: float = 0.5, seed: int = 0):
@@ -83,11 +82,11 @@ def test_one_class_and_one_vector_are_possible() -> None:
     vectors, _ = blobs(5)
     for kind in KINDS:
         one = fit_classifier(vectors, np.zeros(5, np.int64), ["walk"], kind=kind)
-        assert one.predict(vectors, reject=False).label.tolist() == [0] * 5
+        assert one.predict(vectors).best.tolist() == [0] * 5
         alone = fit_classifier(vectors[:1], np.zeros(1, np.int64), ["walk"], kind=kind)
-        assert alone.predict(vectors[:1]).label.tolist() == [0]
+        assert alone.predict(vectors[:1]).best.tolist() == [0]
     pair = fit_classifier(vectors[:2], np.array([0, 1]), ["walk", "run"])
-    assert pair.predict(vectors[:2], reject=False).label.tolist() == [0, 1]
+    assert pair.predict(vectors[:2]).best.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("true", [0.5, 1.0, 3.0])
@@ -109,41 +108,48 @@ def test_probabilities_mean_what_they_say() -> None:
     vectors, labels = blobs(600, 4, 6, noise=1.2)
     for kind in KINDS:
         fitted = fit_classifier(vectors[:200], labels[:200], list("abcd"), kind=kind)
-        found = fitted.predict(vectors[200:], reject=False)
-        right = (found.label == labels[200:]).mean()
+        found = fitted.predict(vectors[200:])
+        right = (found.best == labels[200:]).mean()
         assert found.probability.mean() == pytest.approx(right, abs=0.08), kind
 
 
 def test_similarities_to_the_nearest_of_other_groups_equal_a_loop() -> None:
     vectors, _ = blobs(20)
     directions, groups = unit(vectors), np.arange(20) // 2
-    found = nearest_similarities(directions, groups)
-    for i in range(20):
-        others = [j for j in range(20) if groups[j] != groups[i]]
-        assert found[i] == pytest.approx(max(float(directions[i] @ directions[j]) for j in others), abs=1e-6)
+    slow = [max(float(directions[i] @ directions[j]) for j in range(20) if groups[j] != groups[i]) for i in range(20)]
+    assert nearest_similarities(directions, groups) == pytest.approx(sorted(slow), abs=1e-6)
     alone = nearest_similarities(directions[:2], np.array([3, 3]))
-    assert np.isnan(alone).all()
-    assert novelty_threshold(alone, 0.05) == -1
+    assert len(alone) == 0
+    assert rejection_threshold(alone, 0.05) == -np.inf
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
 def test_so_many_of_the_familiar_are_called_unlike_everything_as_was_allowed(share: float) -> None:
     vectors, labels = blobs(1200, 3, 16, noise=0.4)
-    fitted = fit_classifier(vectors[:600], labels[:600], list("abc"), unsure=share)
-    rejected = (fitted.predict(vectors[600:]).label < 0).mean()
-    assert rejected == pytest.approx(share, abs=0.04)
+    fitted = fit_classifier(vectors[:600], labels[:600], list("abc"), rejection_rate=share)
+    assert fitted.predict(vectors[600:]).rejected.mean() == pytest.approx(share, abs=0.04)
+    at_use = fit_classifier(vectors[:600], labels[:600], list("abc")).predict(vectors[600:], reject=share)
+    assert np.array_equal(at_use.rejected, fitted.predict(vectors[600:]).rejected)
 
 
-def test_what_is_unlike_everything_has_no_class() -> None:
+def test_what_is_unlike_everything_is_rejected_and_keeps_its_best_class() -> None:
     vectors, labels = blobs(90, 3, 32, noise=0.2)
     fitted = fit_classifier(vectors, labels, list("abc"))
     familiar, _ = blobs(90, 3, 32, noise=0.2)
     strange = np.random.default_rng(9).normal(size=(50, 32)).astype(np.float32) * 3
-    assert (fitted.predict(familiar).label < 0).mean() < 0.1
+    assert fitted.predict(familiar).rejected.mean() < 0.1
     found = fitted.predict(strange)
-    assert (found.label < 0).mean() > 0.9
-    assert (found.probability[found.label < 0] > 0.9).all()
-    assert (fitted.predict(strange, reject=False).label >= 0).all()
+    assert found.rejected.mean() > 0.9
+    assert np.array_equal(found.probabilities, fitted.predict(strange, reject="none").probabilities)
+    assert not fitted.predict(strange, reject="none").rejected.any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 60), st.floats(0, 0.99))
+def test_rejection_of_exchangeable_similarities_never_exceeds_its_rate(count: int, rate: float) -> None:
+    ranks = np.arange(count + 1.0)
+    rejected = [rank < rejection_threshold(np.delete(ranks, place), rate) for place, rank in enumerate(ranks)]
+    assert np.mean(rejected) <= rate + 1e-6
 
 
 @settings(max_examples=40, deadline=None)
@@ -151,7 +157,7 @@ def test_what_is_unlike_everything_has_no_class() -> None:
 def test_folds_keep_groups_together_and_cover_everything(rows: list[tuple[int, int]], seed: int) -> None:
     labels = np.array([label for label, _ in rows])
     groups = np.array([10 * label + group for label, group in rows])
-    found = list(folds(labels, groups, seed))
+    found = folds(labels, groups, seed)
     for train, test in found:
         assert not set(groups[train]) & set(groups[test])
     if found:
@@ -193,16 +199,34 @@ def test_learning_curve_takes_whole_groups() -> None:
     rows = few_per_class(np.arange(40), labels, groups, 3, np.random.default_rng(0))
     for label in (0, 1):
         assert len(set(groups[rows][labels[rows] == label])) == 3
-    assert learning_curve(blobs(40, 2)[0], labels, groups)
+    splits = folds(labels, groups)
+    assert list(learning_curve(Candidate("knn"), blobs(40, 2)[0], labels, groups, splits)) == [1, 2, 4, 8]
 
 
-def test_samples_of_many_labels_keep_every_class_and_whole_groups() -> None:
-    labels, groups = np.repeat([0, 0, 0, 1], 250), np.arange(1000) // 10
-    rows = sample_rows(labels, groups, 300, 0)
-    assert len(rows) <= 300
-    assert set(labels[rows]) == {0, 1}
-    assert all((groups == group).sum() == (groups[rows] == group).sum() for group in set(groups[rows]))
+def test_samples_of_many_labels_keep_two_groups_of_every_class() -> None:
+    labels, groups = np.repeat([0, 1], [990, 10]), np.arange(1000) // 5
+    rows = sample_rows(labels, groups, 50, 0)
+    assert len(rows) == len(set(rows.tolist())) == 50
+    assert all(len(set(groups[rows][labels[rows] == label])) >= 2 for label in (0, 1))
+    people = np.arange(1000) % 40
+    assert len(set(people[sample_rows(np.zeros(1000, np.int64), people, 400, 0)])) == 40
     assert np.array_equal(sample_rows(labels, groups, 2000, 0), np.arange(1000))
+
+
+def test_products_are_kept_in_the_span_of_few_vectors() -> None:
+    vectors, _ = blobs(12, width=300)
+    standard = (vectors - vectors.mean(0)) / vectors.std(0)
+    coordinates = standardised_in_their_span(vectors)
+    assert coordinates.shape == (12, 12)
+    assert np.allclose(coordinates @ coordinates.T, standard @ standard.T, atol=1e-2)
+
+
+def test_very_many_labels_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halp.use.classifier._LARGEST", 8 * 4000)
+    vectors, labels = blobs(20_000, 4)
+    fitted = fit_classifier(vectors, labels, list("abcd"), kind="linear")
+    assert len(fitted.head.bank) <= 3000
+    assert (fitted.predict(vectors[:500]).best == labels[:500]).mean() > 0.8
 
 
 def test_suggestions_equal_a_greedy_loop() -> None:
@@ -211,9 +235,7 @@ def test_suggestions_equal_a_greedy_loop() -> None:
     pool = blobs(25, noise=1.5, seed=3)[0]
     found = suggest(fitted, pool, 4)
     predicted = fitted.predict(pool)
-    unsure = [
-        1.0 if label < 0 else float(value) for label, value in zip(predicted.label, entropy(predicted.probabilities))
-    ]
+    unsure = entropy(predicted.probabilities).tolist()
     known = list(fitted.head.bank)
     directions = fitted.head.directions(pool)
     chosen: list[int] = []
@@ -238,6 +260,6 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(InputError, match="whole for knn"):
         Candidate("knn", 1.5)
     with pytest.raises(InputError, match=r"\[0, 1\)"):
-        fit_classifier(vectors, labels, list("abc"), unsure=1.0)
+        fit_classifier(vectors, labels, list("abc"), rejection_rate=1.0)
     with pytest.raises(InputError, match="do not make a classifier"):
         fit_classifier(vectors, labels[:3], list("abc"))

@@ -6,10 +6,10 @@ import csv
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import forked as subprocess
 import numpy as np
 import pytest
 import torch
@@ -18,13 +18,14 @@ import halp
 from halp.cli import main
 from halp.clips.arrays import store_from_arrays
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.clips.windows import Cutting
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocols.finetune import FinetuneSettings
 from halp.use import finetune as tuning
-from halp.use.classify import LabelledSource, fit, predict
+from halp.use.classify import LabelledSource, fit, notes, predict
 from halp.use.finetune import finetune
-from halp.use.model_folder import load_model, save_model
+from halp.use.model_folder import fingerprint, load_model, save_model
 
 FEW = ("wave", "kick", "sit down", "walk")
 
@@ -76,31 +77,88 @@ def test_prediction_needs_the_model_folder_alone(model: Path, labelled: Store, t
     )
     answers = json.loads(done.stdout)
     assert [answer["name"] for answer in answers] == list(labelled.names)
-    assert all(list(answer) == ["name", "start", "end", "label", "probability"] for answer in answers)
-    assert {answer["label"] for answer in answers} <= {*FEW, None}
+    keys = ["name", "start", "end", "label", "probability", "best", "rejected"]
+    assert all(list(answer) == keys for answer in answers)
+    assert {answer["best"] for answer in answers} <= set(FEW)
+    assert all(answer["label"] == (None if answer["rejected"] else answer["best"]) for answer in answers)
     assert all(0 <= answer["probability"] <= 1 for answer in answers)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": "x"}, "not a classifier"),
+        ({"format": "x"}, "not a model"),
         ({"version": 9}, "version 9"),
         ({"classes": ["a"]}, "damaged"),
         ({"temperature": 0}, "damaged"),
         ({"kind": "forest"}, "unknown classifier"),
         ({"weights": {"sha256": "1"}}, "hash"),
         ({"windows": {"window": -1}}, "damaged"),
+        ({"windows": {"window": 1e300, "fps": 1e300}}, "damaged"),
+        ({"rejection_rate": 7}, "damaged"),
     ],
 )
 def test_damaged_models_are_refused(model: Path, tmp_path: Path, changes: dict[str, object], words: str) -> None:
     copy = shutil.copytree(model, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, **changes}))
+    config = {name: value for name, value in config.items() if name != "sha256"} | changes
+    (copy / "config.json").write_text(json.dumps(config | {"sha256": fingerprint(config)}))
     with pytest.raises(InputError, match=words):
         load_model(copy)
     with pytest.raises(InputError, match="not a model folder"):
         load_model(tmp_path)
+
+
+def test_classes_in_another_order_are_noticed(model: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(model, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "classes": config["classes"][::-1]}))
+    with pytest.raises(InputError, match=r"config.json does not have the hash"):
+        load_model(copy)
+    (copy / "config.json").write_text(json.dumps(config))  # laid out anew, the same content
+    assert load_model(copy).classifier.classes == FEW
+
+
+def test_models_of_version_1_still_answer() -> None:
+    folder = Path(__file__).parents[1] / "fixtures" / "model-0.1.0"
+    expected = json.loads((folder / "expected.json").read_text())
+    old = load_model(folder)
+    found = old.classifier.predict(np.array(expected["vectors"], dtype=np.float32))
+    assert found.best.tolist() == expected["label"]
+    assert np.allclose(found.probabilities, expected["probabilities"], atol=1e-5)
+    assert np.allclose(found.similarity, expected["similarity"], atol=1e-4)
+    assert old.classifier.rejection_rate == 0.05  # its labelled clips are of several known persons
+
+
+@pytest.mark.parametrize("subject", ["", ",1"])
+def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
+    package: Path, store: Store, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str
+) -> None:
+    table = tmp_path / "labels.csv"
+    few = [f"{name},{FEW[label]}{subject}" for name, label in zip(labelled.names, labelled.labels) if label >= 0]
+    table.write_text("\n".join([f"name,label{',subject' if subject else ''}", *few]) + "\n")
+    anonymous = store_from_arrays(
+        tmp_path / "anonymous",
+        [store.clip(list(store.names).index(name)) for name in labelled.names],
+        topology=store.topology,
+        names=[str(name) for name in labelled.names],
+        normalisation=store.normalisation,
+    )
+    made = fit(package, LabelledSource(anonymous, labels=table), kind="prototypes", progress=False)
+    assert made.classifier.rejection_rate is None
+    assert not any(answer.rejected for answer in predict(made, store, progress=False))
+    assert any(answer.rejected for answer in predict(made, store, reject=0.5, progress=False))
+    main(["classify", "predict", str(save_model(made, tmp_path / "model")), str(labelled.path), "--json"])
+    captured = capsys.readouterr()
+    assert "rejection is off" in captured.err
+    assert all(answer["label"] == answer["best"] for answer in json.loads(captured.out))
+
+
+def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
+    fitted = load_model(model)
+    assert notes(fitted, fitted.cutting) == []
+    assert "fitted on whole clips and is used on windows of 2 s" in notes(fitted, Cutting(2.0, 0.5, 30.0))[0]
+    assert "--reject" in notes(fitted, fitted.cutting, 1e-6)[0]
 
 
 def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path) -> None:
@@ -133,14 +191,23 @@ def test_commands_fit_predict_and_suggest(
     assert len(out.read_text().splitlines()) == len(labelled) + 1
     main(["classify", "predict", path, str(labelled.path), "--suggest", "3", "--json"])
     assert len({one["name"] for one in json.loads(capsys.readouterr().out)}) == 3
-    with pytest.raises(SystemExit) as stopped:
-        main(["classify", "fit", str(package), str(labelled.path), path])
-    assert stopped.value.code == 2
-    assert "exists already" in capsys.readouterr().err
+    other = str(tmp_path / "other")
+    for bad, words in {
+        ("fit", str(package), str(labelled.path), path): "exists already",
+        ("fit", "nowhere", "nowhere", other, "--unsure", "-1"): "--rejection-rate now",
+        ("fit", "nowhere", "nowhere", other, "--rejection-rate", "-1"): "rejection rate of -1",
+        ("predict", path, str(labelled.path), "--reject", "2"): "rejection rate of 2",
+        ("predict", path, str(labelled.path), "--window", "0"): "window is 0",
+        ("predict", str(package), str(labelled.path)): "is an encoder",
+    }.items():
+        with pytest.raises(SystemExit) as stopped:
+            main(["classify", *bad])
+        assert stopped.value.code == 2
+        assert words in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_fine_tuned_model_is_the_network_with_its_head(
-    encoder: PackagedEncoder, labelled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: PretrainedEncoder, labelled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     networks = []
     train = tuning._train

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halp.encoders.packaged import PackagedEncoder, load_package
+from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.errors import InputError
 from halp.use.classifier import fit_classifier
 from halp.use.model_folder import Model, load_model, save_model
@@ -62,11 +62,29 @@ def test_packages_with_strange_values_are_refused(package: Path, tmp_path: Path)
     assert refused_or_loaded(shutil.copytree(package, tmp_path / "package"), load_package, 200) > 60
 
 
-def test_models_with_strange_values_are_refused(encoder: PackagedEncoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("encoder", "layers"), 20_000), (("encoder", "layers"), 10**7), (("frames",), 10_000), (("persons",), 1_000)],
+)
+def test_packages_of_impossible_size_are_refused_before_anything_is_built(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...], value: int
+) -> None:
+    folder = shutil.copytree(package, tmp_path / "package")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(changed(config, path, value)))
+    monkeypatch.setattr("halp.encoders.pretrained.build_architecture", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(InputError, match=f"{path[-1]} = {value}"):
+        load_package(folder)
+
+
+def test_models_with_strange_values_are_refused(encoder: PretrainedEncoder, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(12, encoder.output_size)).astype(np.float32)
     model = Model(encoder, fit_classifier(vectors, np.arange(12) % 3, list("abc")), labelled={"a": 4})
-    assert refused_or_loaded(save_model(model, tmp_path / "model"), load_model, 120) > 20
+    assert refused_or_loaded(save_model(model, tmp_path / "model"), load_model, 60) > 50
+    # those of version 1 have no hash of their configuration
+    old = Path(__file__).parents[1] / "fixtures" / "model-0.1.0"
+    assert refused_or_loaded(shutil.copytree(old, tmp_path / "old"), load_model, 120) > 20
 
 
 def test_cut_off_weights_are_refused(package: Path, tmp_path: Path) -> None:

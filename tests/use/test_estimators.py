@@ -13,7 +13,7 @@ from sklearn.utils import estimator_checks
 
 import halp
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.use.estimators import FewLabelClassifier, SkeletonEncoder
 
@@ -49,7 +49,7 @@ def clips(store: Store) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def test_pipeline_grid_search_and_cross_validation_take_clips_of_unequal_length(
-    encoder: PackagedEncoder, clips: tuple[list[np.ndarray], np.ndarray]
+    encoder: PretrainedEncoder, clips: tuple[list[np.ndarray], np.ndarray]
 ) -> None:
     arrays, labels = clips
     chain = Pipeline([("encode", SkeletonEncoder(encoder)), ("classify", FewLabelClassifier("prototypes"))])
@@ -64,7 +64,7 @@ def test_pipeline_grid_search_and_cross_validation_take_clips_of_unequal_length(
     assert other.score(arrays, labels) > 0.8
 
 
-def test_vectors_are_those_of_embed(encoder: PackagedEncoder, package: object, clips: tuple) -> None:
+def test_vectors_are_those_of_embed(encoder: PretrainedEncoder, package: object, clips: tuple) -> None:
     arrays, _ = clips
     fitted = SkeletonEncoder(str(package)).fit(arrays)
     vectors = fitted.transform(arrays)

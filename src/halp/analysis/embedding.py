@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from halp.clips.splits import Indices
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError, choose
-from halp.evaluation.features import embed
 from halp.evaluation.protocols.knn import neighbours
+from halp.features.embed import embed
 
 _PRINCIPAL = 50
 
@@ -29,7 +29,7 @@ class EmbeddedSplit:
 
 
 def embed_split(
-    encoder: PackagedEncoder, store: Store, split: str, *, most: int = 900, queries: int = 12, k: int = 3
+    encoder: PretrainedEncoder, store: Store, split: str, *, most: int = 900, queries: int = 12, k: int = 3
 ) -> EmbeddedSplit:
     """Embed a store and map at most `most` of the test clips of a split, with the k nearest training clips of `queries`."""
     features = embed(encoder, store, progress=False)
@@ -42,11 +42,12 @@ def embed_split(
 
 
 def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0) -> npt.NDArray[np.float64]:
-    """Vectors `(N, F)` → places `(N, 2)` by t-SNE (`"tsne"`, neighbourhoods) or principal components (`"pca"`, distances).
+    """Vectors `(N, F)` → places `(N, 2)` by principal components (`"pca"`, distances), t-SNE (`"tsne"`, neighbourhoods) or UMAP.
 
     The same vectors and seed give the same map. Fewer than six vectors have no neighbourhoods and are laid out by `"pca"`.
+    `"umap"` needs the package umap-learn.
     """
-    choose("embedding map", method, ("pca", "tsne"))
+    choose("embedding map", method, ("pca", "tsne", "umap"))
     x = np.asarray(vectors, dtype=np.float64)
     if x.ndim != 2:
         raise InputError(f"an embedding map needs vectors (N, F), not an array of shape {x.shape}")
@@ -66,12 +67,53 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
     if not flat.any():
         return np.zeros((len(x), 2))
     init = np.pad(flat[:, :2], ((0, 0), (0, max(0, 2 - flat.shape[1])))) / flat[:, 0].std() * 1e-4
+    if method == "umap":
+        return _umap(flat, init * 1e5, seed)
     tsne = TSNE(
         2, perplexity=perplexity, init=init.astype(np.float32), random_state=seed, learning_rate="auto", n_jobs=1
     )
     # One thread: sums over several are rounded differently from one number of cores to another.
     with threadpool_limits(1):
         return np.asarray(tsne.fit_transform(flat), dtype=np.float64)
+
+
+def _umap(vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+    """UMAP from a given start, on one thread."""
+    try:
+        from umap import UMAP
+    except ImportError as error:
+        raise InputError(f"this map needs {error.name}; install it with `pip install 'halp[umap]'`") from error
+    # starting from principal components spares the spectral start, which fails on separate groups
+    umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
+    return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
+
+
+def principal_places(
+    vectors: npt.NDArray[np.float32], count: int, *, sample: int = 2_000, seed: int = 0
+) -> npt.NDArray[np.float32]:
+    """The first `count` principal components `(N, ≤ count)` of vectors `(N, F)`, read block by block.
+
+    The axes are those of a sample where there are more rows than `sample`.
+    """
+    from scipy.linalg import eigh
+
+    rows = np.arange(len(vectors))
+    if len(rows) > sample:
+        rows = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:sample])
+    x = np.asarray(vectors[rows], dtype=np.float32)
+    mean = x.mean(axis=0)
+    # the smaller side is decomposed, its largest values alone: X^T X = V S² V^T, or X X^T = U S² U^T with axes X^T U / S
+    wide = x.shape[1] > len(x)
+    square = (x - mean) @ (x - mean).T if wide else (x - mean).T @ (x - mean)
+    values, sides = eigh(square, subset_by_index=(max(0, len(square) - count), len(square) - 1))
+    largest = np.argsort(-values)
+    largest = largest[values[largest] > 1e-7 * max(float(values.max()), 1e-30)]
+    axes = (x - mean).T @ sides[:, largest] / np.sqrt(values[largest]) if wide else sides[:, largest]
+    axes *= np.where(np.take_along_axis(axes, np.abs(axes).argmax(0)[None], 0) < 0, -1.0, 1.0)
+    if not axes.shape[1]:
+        return np.zeros((len(vectors), 2), dtype=np.float32)
+    blocks = [(np.asarray(vectors[i : i + 8192], dtype=np.float32) - mean) @ axes for i in range(0, len(vectors), 8192)]
+    return np.concatenate(blocks).astype(np.float32)
 
 
 def _principal(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

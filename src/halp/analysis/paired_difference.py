@@ -25,8 +25,10 @@ class Difference:
         return f"{sign}{abs(self.mean):.2f}{width}"
 
 
-def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Difference:
+def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, comparisons: int = 1) -> Difference:
     """Mean of ours − baseline over pairs of the same seed, with Student's 95 % interval.
+
+    With several `comparisons` the intervals hold for all of them at once (Bonferroni).
 
     >>> str(paired_difference([2.0, 3.0, 4.0], [1.0, 2.0, 2.0]))
     '+1.33 ± 1.43'
@@ -38,5 +40,5 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Diffe
     gaps = np.asarray(ours, dtype=float) - np.asarray(baseline, dtype=float)
     half = None
     if len(gaps) > 1:
-        half = float(stats.t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        half = float(stats.t.ppf(1 - 0.025 / comparisons, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
     return Difference(float(gaps.mean()), half, len(gaps))

@@ -40,17 +40,17 @@ class QueryGap:
 @torch.no_grad()
 def query_gap(query: Tensor, key: Tensor, prototypes: Tensor, **settings: Any) -> QueryGap:
     """Compare keys and their positives `settings` of `plan_positives` with the queries; unit rows `(B, D)`."""
-    made = plan_positives(key, prototypes, query=query, **settings)
-    own = (query * made.anchor).sum(1, keepdim=True)  # q·k
-    along = ((query @ prototypes.T - own * made.cosine) / made.sine).gather(1, made.target)  # q·u
-    similarity = own * made.theta.cos() + along * made.theta.sin()
-    kept = made.kept
-    turning = torch.atan2(along, own.expand_as(along))
+    plan = plan_positives(key, prototypes, query=query, **settings)
+    cosine = (query * plan.anchor).sum(1, keepdim=True)  # q·k
+    along = ((query @ prototypes.T - cosine * plan.cosine) / plan.sine).gather(1, plan.target)  # q·u
+    similarity = cosine * plan.theta.cos() + along * plan.theta.sin()
+    kept = plan.kept
+    turning = torch.atan2(along, cosine.expand_as(along))
     return QueryGap(
-        key_query=float(own.mean()),
+        key_query=float(cosine.mean()),
         positive_query=float(similarity[kept].mean()),
-        nearer=float((similarity > own)[kept].float().mean()),
-        walk=float(made.theta[kept].mean()),
+        nearer=float((similarity > cosine)[kept].float().mean()),
+        walk=float(plan.theta[kept].mean()),
         turning=float(turning[kept].mean()),
         kept=float(kept.float().mean()),
     )

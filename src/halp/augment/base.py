@@ -16,7 +16,7 @@ from torch import Tensor
 
 from halp.augment.pool import ClipPool
 from halp.errors import InputError
-from halp.registry import Registry
+from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 
 Drawn = dict[str, Tensor]
@@ -82,8 +82,21 @@ class Sampler(Protocol):
         ...
 
 
-AUGMENTATIONS: Registry[Callable[..., Any]] = Registry("augmentation")
-register_augmentation = AUGMENTATIONS.register
+@dataclass(frozen=True)
+class AugmentationEntry(Entry):
+    """A registered augmentation: `build(settings, topology)`."""
+
+    sampler: bool = False  # it cuts the view out of the clip, and stands first in a policy
+
+
+AUGMENTATIONS: Registry[AugmentationEntry] = Registry("augmentation", AugmentationEntry)
+
+
+def register_augmentation(
+    name: str, settings: type[Any] | None = None, *, sampler: bool = False
+) -> Callable[[Any], Any]:
+    """Make an augmentation known by name; one that is a `sampler` cuts views out of clips."""
+    return AUGMENTATIONS.register(name, settings, sampler=sampler)
 
 
 def list_augmentations() -> list[str]:

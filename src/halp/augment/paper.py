@@ -1,7 +1,7 @@
 """The paper's augmentation (after ISC): a random crop, then joint corruption or shear, then an optional rotation.
 
 All of it is drawn in one sequence from one generator; in recipes it has the name `paper-2023`. The same pieces exist as
-augmentations of their own with a generator each (`halp.augment.steps`).
+augmentations of their own with a generator each (`halp.augment.spatial`, `halp.augment.temporal`).
 """
 
 from __future__ import annotations

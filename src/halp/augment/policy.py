@@ -42,7 +42,7 @@ class Step:
     @property
     def samples(self) -> bool:
         """Whether the step cuts the view out of the clip, which only the first one can."""
-        return bool(AUGMENTATIONS[self.name].facts.get("sampler"))
+        return AUGMENTATIONS[self.name].sampler
 
     def to_plain(self) -> dict[str, Any]:
         return {"name": self.name, "probability": self.probability, **plain(self.settings)}
@@ -105,20 +105,20 @@ class ViewSettings(PaperSettings):
         """The policy of every view that has none of its own."""
         if self.augmentations:
             return self.augmentations
-        own = {name: getattr(self, name) for name in field_types(PaperSettings)}
-        return (Step(PAPER, settings=PaperSettings(**own)),)
+        chosen = {name: getattr(self, name) for name in field_types(PaperSettings)}
+        return (Step(PAPER, settings=PaperSettings(**chosen)),)
 
     def policies(self, views: Mapping[str, Policy | None]) -> dict[str, Policy | None]:
         """The policy of every view that a method wants: the recipe's, else the method's; None for the common one."""
         return {view: self.named.get(view, own) for view, own in views.items()}
 
     def to_plain(self) -> dict[str, Any]:
-        own = {"frames": self.frames}
+        entries = {"frames": self.frames}
         if self.augmentations:
-            own["augmentations"] = plain(self.augmentations)
+            entries["augmentations"] = plain(self.augmentations)
         else:
-            own |= {name: getattr(self, name) for name in field_types(PaperSettings)}
-        return own | {view: {"augmentations": plain(policy)} for view, policy in self.named.items()}
+            entries |= {name: getattr(self, name) for name in field_types(PaperSettings)}
+        return entries | {view: {"augmentations": plain(policy)} for view, policy in self.named.items()}
 
 
 def build_views(data: Any, prefix: str = "views.") -> ViewSettings:
@@ -149,17 +149,17 @@ class ViewMaker:
     ) -> None:
         self.frames, self.pool, self.seed = settings.frames, pool, seed
         self.common = [view for view, policy in settings.policies(views).items() if policy is None]
-        own = {view: policy for view, policy in settings.policies(views).items() if policy is not None}
-        self.policies = {view: _build(policy, topology) for view, policy in own.items()}
+        named = {view: policy for view, policy in settings.policies(views).items() if policy is not None}
+        self.policies = {view: _build(policy, topology) for view, policy in named.items()}
         self.common_policy = _build(settings.policy, topology)
         self.order = list(views)
 
     def make(self, clips: Tensor, epoch: int, step: int, rows: slice = slice(None)) -> dict[str, Tensor]:
         """`{view: (B, frames, P, V, C)}` of these rows of a batch; the draws are those of the whole batch."""
-        made = self._common_views(clips, epoch, step, rows)
+        by_view = self._common_views(clips, epoch, step, rows)
         for view, policy in self.policies.items():
-            made[view] = self._view(view, policy, clips, epoch, step, rows)
-        return {view: made[view] for view in self.order}
+            by_view[view] = self._view(view, policy, clips, epoch, step, rows)
+        return {view: by_view[view] for view in self.order}
 
     def _common_views(self, clips: Tensor, epoch: int, step: int, rows: slice) -> dict[str, Tensor]:
         (first, sampler), *_ = self.common_policy

@@ -26,7 +26,8 @@ class ClipPool:
         device = torch.device(device)
         # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes
         mapped = np.load(store.path / "frames.npy", mmap_mode="c", allow_pickle=False)
-        frames = torch.from_numpy(np.array(store.frames) if keep else mapped)
+        # frames that go to another device are sent straight from the map: no process holds a second copy
+        frames = torch.from_numpy(np.array(store.frames) if keep and device.type == "cpu" else mapped)
         home = device if keep else torch.device("cpu")
         offsets, lengths = torch.from_numpy(store.offsets[:-1]), torch.from_numpy(store.lengths)
         return cls(frames.to(home), offsets.to(home), lengths.to(home), device)

@@ -76,15 +76,17 @@ class RotationSettings:
     """Rotation by random angles in radians."""
 
     amplitude: float = 0.3
-    reading: str = "each-axis"  # U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th
+    # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of that;
+    # aimclr: the same angles the other way round, as its public code turns people
+    reading: str = "each-axis"
 
     def __post_init__(self) -> None:
-        choose("reading of rotation", self.reading, ("each-axis", "one-axis"))
+        choose("reading of rotation", self.reading, ("each-axis", "one-axis", "aimclr"))
 
 
 @register_augmentation("rotation", RotationSettings)
 class Rotation(AugmentationBase[RotationSettings]):
-    """Rotates whole clips; `one-axis` with amplitude 0.5236 (30 degrees) is AimCLR's."""
+    """Rotates whole clips; `aimclr` with amplitude 0.5236 (30 degrees) is AimCLR's."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         size, amplitude = shape.coordinates, self.settings.amplitude
@@ -94,7 +96,8 @@ class Rotation(AugmentationBase[RotationSettings]):
         angles = torch.rand(shape.batch, size, generator=generator) * amplitude / 30
         angles.scatter_(1, main, angles.gather(1, main) * 30)
         single = [rotation_matrices(angles * torch.eye(size)[axis]) for axis in range(size)]
-        return {"matrix": single[0] @ single[1] @ single[2]}
+        matrix = single[0] @ single[1] @ single[2]
+        return {"matrix": matrix.transpose(1, 2) if self.settings.reading == "aimclr" else matrix}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return _multiply(clips, drawn["matrix"])

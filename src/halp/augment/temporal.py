@@ -66,6 +66,7 @@ class ReflectCropSettings:
     """A window of full length at a random place of the view continued by reflection at both ends."""
 
     padding: int = 6  # a sixth of the frames is added at each end
+    repeat_edge: bool = False  # true: a reflection begins with the edge frame itself, as in AimCLR's public code
 
     def __post_init__(self) -> None:
         if self.padding < 2:
@@ -81,9 +82,11 @@ class ReflectCrop(AugmentationBase[ReflectCropSettings]):
         return {"start": torch.randint(0, 2 * pad + 1, (shape.batch,), generator=generator) - pad}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        last = clips.shape[1] - 1
+        last, shift = clips.shape[1] - 1, int(self.settings.repeat_edge)
         place = drawn["start"][:, None].to(clips.device) + torch.arange(clips.shape[1], device=clips.device)
-        place = last - (last - place.abs()).abs()  # frame −1 is frame 1, frame T is frame T − 2
+        # frame −1 is frame 1 and frame T is frame T − 2; where the edge is repeated, frames 0 and T − 1
+        place = torch.where(place < 0, -place - shift, place)
+        place = torch.where(place > last, 2 * last + shift - place, place)
         return at_frames(clips, place)
 
 

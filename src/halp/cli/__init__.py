@@ -8,13 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-
-import tyro
+import warnings
+from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, movements  # noqa: F401  (registers the commands, in this order)  # isort: skip
-from halp.cli.app import app, first_process
+from halp.cli import start, data, training, results, use, classify, movements, findings, explore, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli.app import app, first_process, warn
 from halp.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
@@ -34,13 +34,24 @@ DISK = {
 }
 
 OTHER_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines", "--normalize": "--normalise"}
+DEPRECATED = {"--unsure": "--rejection-rate"}
 
-DESCRIPTION = (
-    "Learn human actions from skeletons without labels. With any command, --plugin MODULE_OR_FILE loads encoders, terms, "
-    "methods, augmentations, protocols and readers of your own (see examples/plugin.py)."
+# the commands as people look for them
+HEADINGS = {
+    "Begin": ("demo", "doctor", "completion"),
+    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Use an encoder": (
+        *("encoders", "search", "cluster", "compare", "segment", "live"),
+        *("classify", "finetune", "embed", "export", "push", "pull"),
+    ),
+    "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
+    "Make a store": ("prepare", "merge", "split"),
+    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
+}
+PLUGINS = (
+    "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"
+    "own (see examples/plugin.py)."
 )
-CLASSIFY = "Classes from a handful of labels."
-LISTS = {"formats": data.formats, "recipes": start.recipes}  # as they stand they need no parser, and answer at once
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,20 +62,23 @@ def main(arguments: list[str] | None = None) -> None:
         return
     for name, value in WAITING.items():
         os.environ.setdefault(name, value)
-    arguments = [OTHER_SPELLINGS.get(argument, argument) for argument in arguments]
+    warnings.showwarning = _say_warning
+    arguments = [_current_spelling(argument) for argument in arguments]
     try:
         arguments = _load_plugins(arguments)
-        if len(arguments) == 1 and arguments[0] in LISTS:
-            return LISTS[arguments[0]]()
-        nested = arguments[:1] == ["classify"]
-        (classify.classify_app if nested else app).cli(
-            prog="halp classify" if nested else "halp",
-            description=CLASSIFY if nested else DESCRIPTION,
-            args=arguments[1:] if nested else arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes,),
-        )
+        if not arguments or arguments[0] in ("-h", "--help"):
+            others = [name for name in app.commands if not any(name in names for names in HEADINGS.values())]
+            sys.stdout.write(f"{app.help({**HEADINGS, 'More': others})}\n{PLUGINS}\n")
+            if not arguments:
+                sys.exit(2)
+        else:
+            app.run(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _fail("stopped", 130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         if error.errno not in DISK or error.filename is None:
             raise
@@ -76,12 +90,21 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), code)
 
 
+def _current_spelling(argument: str) -> str:
+    """An option by its name of today; old names are mentioned."""
+    option, equals, value = argument.partition("=")
+    if option in DEPRECATED:
+        warn(f"{option} is called {DEPRECATED[option]} now; the old name will go")
+        return DEPRECATED[option] + equals + value
+    return OTHER_SPELLINGS.get(argument, argument)
+
+
 def _load_plugins(arguments: list[str]) -> list[str]:
     """Load what --plugin names, wherever it stands, and hand on the other arguments."""
     rest, waiting = [], False
     for argument in arguments:
         if waiting or argument.startswith("--plugin="):
-            from halp.plugins import load_plugin
+            from halp.registry import load_plugin
 
             load_plugin(argument.removeprefix("--plugin="))
             waiting = False
@@ -92,6 +115,11 @@ def _load_plugins(arguments: list[str]) -> list[str]:
     if waiting:
         raise InputError("--plugin needs the name of a module or the path of a .py file")
     return rest
+
+
+def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """What the library warns of, as one line on standard error."""
+    warn(str(message))
 
 
 def _fail(message: str, code: int) -> None:

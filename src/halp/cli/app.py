@@ -2,24 +2,137 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import os
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 from tyro.conf import UseAppendAction
 
-app = tyro.extras.SubcommandApp()
+from halp.errors import choose
+
+Command = TypeVar("Command", bound=Callable[..., None])
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
+CONFIG = (tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName)
+
+
+class CommandGroup:
+    """Commands by name, each a function whose signature and docstring are its options and its help."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        self.prog, self.description = prog, description
+        self.commands: dict[str, Callable[..., None] | CommandGroup] = {}
+
+    def command(self, function: Command | None = None, *, name: str | None = None) -> Any:
+        """Register a function under its own name or another."""
+        if function is None:
+            return lambda decorated: self.command(decorated, name=name)
+        self.commands[name or function.__name__.replace("_", "-")] = function
+        return function
+
+    def group(self, name: str, description: str) -> CommandGroup:
+        """Register commands of commands, such as `halp classify fit`."""
+        nested = CommandGroup(f"{self.prog} {name}", description)
+        self.commands[name] = nested
+        return nested
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Call the command that the first argument names with what the others say."""
+        if not arguments or arguments[0] in ("-h", "--help"):
+            sys.stdout.write(self.help() + "\n")
+            sys.exit(0 if arguments else 2)
+        chosen = self.commands[choose(f"command of '{self.prog}'", arguments[0], self.commands)]
+        if isinstance(chosen, CommandGroup):
+            chosen.run(arguments[1:])
+        else:
+            tyro.cli(described(chosen), prog=f"{self.prog} {arguments[0]}", args=arguments[1:], config=CONFIG)
+
+    def summaries(self) -> dict[str, str]:
+        """The first sentence of every command."""
+        texts = {
+            name: entry.description if isinstance(entry, CommandGroup) else inspect.getdoc(entry) or ""
+            for name, entry in self.commands.items()
+        }
+        return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in texts.items()}
+
+    def help(self, headings: dict[str, Sequence[str]] | None = None) -> str:
+        """What there is, under headings."""
+        summaries = self.summaries()
+        headings = headings or {"commands": list(summaries)}
+        width = max(map(len, summaries))
+        lines = [f"usage: {self.prog} COMMAND …", "", self.description]
+        for heading, names in headings.items():
+            shown = [name for name in names if name in summaries]
+            if shown:
+                lines += ["", heading, *(f"  {name:{width}}  {summaries[name]}" for name in shown)]
+        return "\n".join([*lines, "", f"{self.prog} COMMAND --help says what a command takes."])
+
+
+def described(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with annotations that leave defaults which say nothing out of its help."""
+    for owner in (function, *_option_classes(function)):
+        hints = get_type_hints(owner, include_extras=True)
+        owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}
+    return function
+
+
+def _option_classes(function: Callable[..., None]) -> list[type]:
+    hints = get_type_hints(function).values()
+    return [hint for hint in hints if isinstance(hint, type) and hint.__module__ == "halp.cli.options"]
+
+
+def options_of(function: Callable[..., None]) -> list[str]:
+    """The options of a command, such as `--json`."""
+    names = [
+        field
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        for field in getattr(parameter.default, "__dataclass_fields__", {name: None})
+    ]
+    return [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
+
+
+def _default(label: str) -> str:
+    return "" if label in ("", "None", "True", "False") else f"(default: {label})"
+
+
+_QUIET = tyro.conf.arg(help_behavior_hint=_default)
+app = CommandGroup("halp", "Learn human actions from skeletons without labels, and find, label and compare movements.")
 
 
 def flat(settings: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return tuple(setting for group in settings for setting in group)
 
 
-def print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+def print_json(data: Any, *, indent: int | None = 1) -> None:
+    """One document on standard output; what is not a finite number is null."""
+    sys.stdout.write(json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def note(text: str) -> None:
+    """A line for people, on standard error."""
+    from halp.progress import console
+
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn(*sentences: str) -> None:
+    """What an answer is worth, on standard error."""
+    for sentence in sentences:
+        note(f"warning: {sentence}")
 
 
 def print_table(table: Any) -> None:
@@ -30,6 +143,34 @@ def print_table(table: Any) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(table)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None, digits: int = 3) -> Any:
+    """Rows as a table for people; without `columns`, those of the first row in which something stands."""
+    from rich.table import Table
+
+    if columns is None:
+        columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name), digits) for name in columns))
+    return table
+
+
+def _cell(value: Any, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def show(
+    answer: Any, *tables: Any, json: bool, html: Path | None = None, page: Callable[[], Any] | None = None
+) -> None:
+    """How a command ends: its answer as one JSON document or as tables, and as a page where one is asked for."""
+    if json:
+        print_json(answer)
+    for table in () if json else tables:
+        print_table(table)
+    if html is not None and page is not None:
+        note(f"written: {page().save(html)}")
 
 
 def first_process() -> bool:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, print_json, print_table
-from halp.cli.options import LABELS, READING, Labels, Reading
+from halp.cli.app import app, note, print_json, print_table, show, table_of, warn
+from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
 
 if TYPE_CHECKING:
+    from halp.use.classify import LabelledSource
     from halp.use.model_folder import Model
+    from halp.use.segments import Answer
 
-# `halp classify` has commands of its own; the main application hands over to this one.
-classify_app = tyro.extras.SubcommandApp()
-
-
-@app.command(name="classify")
-def classify_overview() -> None:
-    """Classes from a handful of labels: `halp classify fit` makes a model, `halp classify predict` uses it."""
+classify_app = app.group("classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it.")
 
 
 @classify_app.command(name="fit")
@@ -40,6 +36,7 @@ def classify_fit(
     Examples:
         halp classify fit runs/small-seed0 labelled model
         halp classify fit halp-base recordings model --labels labels.csv --window 2 --stride 1
+        halp classify fit halp-base recordings model --events boris-export.csv
 
     Args:
         encoder: a run folder, a package, or the name of an encoder that comes with halp.
@@ -49,14 +46,16 @@ def classify_fit(
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.use.classify import LabelledSource, fit
+    from halp.use.calibration import check_rejection
+    from halp.use.classify import fit
     from halp.use.model_folder import check_free, save_model
 
     check_free(model)
-    given = LabelledSource(labelled, reading.cutting, reading.format, labels.labels, labels.path)
-    made = fit(encoder, given, kind=kind, unsure=labels.unsure, seed=seed)
-    save_model(made, model)
-    _say_fitted(made, model, json)
+    check_rejection(labels.rejection_rate)
+    given = _labelled(labelled, labels, reading)
+    fitted = fit(encoder, given, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
+    save_model(fitted, model)
+    _say_fitted(fitted, model, json)
 
 
 @classify_app.command(name="predict")
@@ -66,15 +65,16 @@ def classify_predict(
     *,
     out: Path | None = None,
     suggest: int = 0,
+    reject: str = "auto",
     reading: Reading = READING,
     cache: bool = True,
     json: bool = False,
 ) -> None:
-    """Give every clip or window a class, or none of these.
+    """Give every clip or window its most probable class, and reject what is unlike everything labelled.
 
     Examples:
         halp classify predict model recordings
-        halp classify predict model recordings --json
+        halp classify predict model recordings --reject none --json
         halp classify predict model recordings --suggest 5
 
     Args:
@@ -82,35 +82,34 @@ def classify_predict(
         source: a store, or recordings of any format.
         out: also write a CSV table.
         suggest: name so many recordings to label next, in place of the classes.
+        reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         cache: keep vectors for the next time (--no-cache computes them anew).
-        json: print a list of name, start, end, label (null: none of these) and probability as JSON.
+        json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from rich.table import Table
-
-    from halp.progress import console
-    from halp.use.classify import answers, cutting_for, predict_table, suggest_recordings
+    from halp.errors import InputError
+    from halp.use.calibration import check_rejection
+    from halp.use.classify import answers, cutting_for, notes, predict_table, suggest_recordings
     from halp.use.model_folder import load_model
-    from halp.use.tables import write_csv
 
+    check_rejection(reject)
+    if suggest < 0:
+        raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
     loaded = load_model(model)
     cutting = cutting_for(loaded, **reading.spans)
-    vectors, found = predict_table(loaded, source, cutting, format=reading.format, cache=cache)
+    if not suggest:
+        warn(*notes(loaded, cutting, reject))
+    vectors, prediction = predict_table(
+        loaded, source, cutting, reject=reject, format=reading.format, options=reading.options, cache=cache
+    )
     if suggest:
         named = suggest_recordings(loaded, vectors, suggest)
-        rows = [{"name": name, "uncertainty": one.uncertainty, "distance": one.distance} for name, one in named]
-        columns = ["name", "uncertainty", "distance"]
+        rows = [
+            {"name": name, "uncertainty": suggestion.uncertainty, "distance": suggestion.distance}
+            for name, suggestion in named
+        ]
+        show_rows(["name", "uncertainty", "distance"], rows, out, json)
     else:
-        rows = [answer.to_json() for answer in answers(loaded, vectors, found)]
-        columns = ["name", "start", "end", "label", "probability"]
-    if out is not None:
-        console.print(f"written: [bold]{write_csv(out, columns, rows)}[/]")
-    if json:
-        print_json(rows)
-        return
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    print_table(table)
+        show_answers(answers(loaded, vectors, prediction, cutting), out, json)
 
 
 @app.command
@@ -142,7 +141,6 @@ def finetune(
         json: print the accuracy as JSON.
     """
     from halp.evaluation.protocols.finetune import FinetuneSettings
-    from halp.use.classify import LabelledSource
     from halp.use.finetune import finetune as train
     from halp.use.model_folder import check_free, save_model
 
@@ -153,30 +151,79 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    given = LabelledSource(labelled, reading.cutting, reading.format, labels.labels, labels.path)
-    made = train(encoder, given, settings=settings, unsure=labels.unsure, seed=seed)
-    save_model(made, model)
-    _say_fitted(made, model, json)
+    given = _labelled(labelled, labels, reading)
+    tuned = train(encoder, given, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
+    save_model(tuned, model)
+    _say_fitted(tuned, model, json)
 
 
-def _cell(value: object) -> str:
-    return "none of these" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> LabelledSource:
+    """Where labels come from: spans of time, or whole recordings."""
+    from dataclasses import replace
+
+    from halp.errors import InputError
+    from halp.use.classify import LabelledSource
+
+    given = LabelledSource(source, reading.cutting, reading.format, labels.labels, labels.path, reading.options)
+    if labels.events is None:
+        return given
+    if labels.labels is not None or labels.path is not None:
+        raise InputError("labels come from --events or from --labels and --path, not from both; leave one out")
+    from halp.findings.formats import read_events
+    from halp.findings.labelled import label_windows, usual_cutting
+
+    events, notes = read_events(labels.events)
+    cutting = usual_cutting(events, **reading.spans)
+    labelled, missed = label_windows(replace(given, cutting=cutting).open(), events)
+    for sentence in [*notes, *missed]:
+        note(f"note: {sentence}")
+    note(
+        f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
+    )
+    return LabelledSource(labelled, cutting)
 
 
-def _say_fitted(made: Model, path: Path, json: bool) -> None:
+def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:
+    """Answers as a table, a CSV file or JSON; the table names the state of a row in place of a class that it has not."""
+    from halp.files import write_csv
+    from halp.use.segments import COLUMNS
+
+    rows = [answer.to_json() for answer in answers]
+    if out is not None:  # the columns of events, then those of answers
+        event = {"recording": "name", "stop": "end", "score": "probability"}
+        table = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
+        columns = ["recording", "start", "stop", "label", "subject", "source", "score"]
+        columns += [name for name in (*COLUMNS, "state") if name not in columns]
+        note(f"written: {write_csv(out, columns, table)}")
+    show_rows([*COLUMNS, "state"], rows, None, json)
+
+
+def show_rows(columns: list[str], rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
+    """Rows as a table or as JSON on standard output, and as a CSV file where one is asked for."""
+    from halp.files import write_csv
+
+    if out is not None:
+        note(f"written: {write_csv(out, columns, rows)}")
+    columns = [column for column in columns if column != "state" or any("state" in row for row in rows)]
+    words = {True: "rejected", False: ""}
+    cells = [{k: words[v] if isinstance(v, bool) else v for k, v in row.items()} for row in rows]
+    show(rows, table_of(cells, columns, digits=2), json=json)
+
+
+def _say_fitted(model: Model, path: Path, json: bool) -> None:
     """What was fitted and how good it is."""
     from rich.table import Table
 
     from halp.progress import console
 
-    facts = {"model": str(path), "classes": made.labelled, "classifier": str(made.classifier.head.candidate)}
+    facts = {"model": str(path), "classes": model.labelled, "classifier": str(model.classifier.head.candidate)}
     if json:
-        print_json({**facts, **made.assessment})
+        print_json({**facts, **model.assessment})
         return
     console.print(
-        f"{sum(made.labelled.values())} labelled clips: " + ", ".join(f"{k} {v}" for k, v in made.labelled.items())
+        f"{sum(model.labelled.values())} labelled clips: " + ", ".join(f"{k} {v}" for k, v in model.labelled.items())
     )
-    scores = {"encoder": made.assessment.get("encoder"), "raw coordinates": made.assessment.get("raw")}
+    scores = {"encoder": model.assessment.get("encoder"), "raw coordinates": model.assessment.get("raw")}
     table = Table("vectors", "accuracy", "95 % interval", "classifier")
     for name, score in scores.items():
         if score is not None:
@@ -186,10 +233,10 @@ def _say_fitted(made: Model, path: Path, json: bool) -> None:
         print_table(table)
     else:
         console.print("accuracy is not known: every class needs two recordings at least, so that one can be held out")
-    curve = made.assessment.get("curve") or {}
+    curve = model.assessment.get("curve") or {}
     if curve:
         few = Table("labels per class", "encoder", "raw coordinates")
-        for count, (own, raw) in curve.items():
-            few.add_row(str(count), f"{own:.1%}", f"{raw:.1%}")
+        for count, (encoded, raw) in curve.items():
+            few.add_row(str(count), f"{encoded:.1%}", f"{raw:.1%}")
         print_table(few)
     console.print(f"written: [bold]{path}[/]; next: halp classify predict {path} RECORDINGS")

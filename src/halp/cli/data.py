@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json, print_table
+from halp.cli.app import Settings, app, flat, note, print_json, show, table_of, warn
+from halp.cli.options import parse_options
 from halp.errors import InputError
 
 
@@ -58,73 +60,30 @@ def prepare(
         overwrite: replace a store that is there already.
         json: print the manifest as JSON.
     """
-    from rich.markup import escape
-
     from halp.clips.ingest.prepare import prepare as make
     from halp.clips.readers.archives import memory_limit
-    from halp.progress import console
 
+    given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
+    given |= {"labels": labels, "path": path, "workers": workers}
     if format == "synthetic":
-        given = {
-            "normalise": normalise,
-            "topology": topology,
-            "limit": limit,
-            "window": window,
-            "stride": stride,
-            "fps": fps,
-            "labels": labels,
-            "path": path,
-            "option": option or None,
-            "workers": workers,
-        }
+        given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
+    given |= {"normalisation": normalise, "options": parse_options(flat(option))}
     with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
-        manifest = make(
-            format,
-            source,
-            store,
-            normalisation=normalise,
-            topology=topology,
-            strict=strict,
-            workers=workers,
-            limit=limit,
-            window=window,
-            stride=stride,
-            fps=fps,
-            labels=labels,
-            path=path,
-            options=_options(flat(option)),
-            overwrite=overwrite,
-        )
+        manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)
     if json:
         print_json(manifest.to_json())
     else:
-        for note in manifest.notes:
-            console.print(f"[yellow]warning:[/] {escape(note)}", soft_wrap=True)
-        console.print(manifest.summary())
+        warn(*manifest.notes)
+        note(manifest.summary())
         _written(store)
 
 
 def _written(store: Path, clips: int | None = None) -> None:
     """Say what was made and the command that comes next, fit to be pasted into a shell."""
-    from rich.markup import escape
-
-    from halp.progress import console
-
     count = "" if clips is None else f" with {clips} clips"
-    line = f"written: [bold]{escape(str(store))}[/]{count}; look at it with: halp inspect {escape(quote(str(store)))}"
-    console.print(line, soft_wrap=True, highlight=False)
-
-
-def _options(options: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise InputError(f"--option takes name=value, for example min_score=0.3, not '{option}'")
-        pairs[name.strip()] = value.strip()
-    return pairs
+    note(f"written: {store}{count}; look at it with: halp inspect {quote(str(store))}")
 
 
 def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[str]) -> None:
@@ -135,8 +94,7 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
         raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
     if not str(count).isdigit():
         raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
-    made = make_synthetic_store(store, count=int(str(count)), overwrite=overwrite)
-    _written(store, len(made))
+    _written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite)))
 
 
 @app.command
@@ -146,19 +104,15 @@ def formats(*, json: bool = False) -> None:
     Args:
         json: print as JSON.
     """
-    from rich.table import Table
-
     from halp.clips.readers import get_reader, list_readers, reader_options
 
+    options = {name: reader_options(get_reader(name)) for name in list_readers()}
     known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
-    if json:
-        print_json(known)
-        return
-    table = Table("format", "what it reads", "options")
+    rows = []
     for name, description in known.items():
-        options = {} if name == "synthetic" else reader_options(get_reader(name))
-        table.add_row(name, description, "\n".join(f"{key}={value}" for key, value in options.items()))
-    print_table(table)
+        settings = "\n".join(f"{key}={value}" for key, value in options.get(name, {}).items())
+        rows.append({"format": name, "what it reads": description, "options": settings})
+    show(known, table_of(rows), json=json)
 
 
 @app.command
@@ -174,18 +128,11 @@ def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = F
     """
     from halp.clips.inspect import inspect as look
     from halp.clips.store import open_store
-    from halp.progress import console
+    from halp.reports.store_page import store_page
 
     opened = open_store(store)
-    found = look(opened)
-    if json:
-        print_json(found.to_json())
-    else:
-        print_table(found.table())
-    if html is not None:
-        from halp.reports.store_page import store_page
-
-        console.print(f"written: [bold]{store_page(opened, found).save(html)}[/]")
+    counts = look(opened)
+    show(counts.to_json(), counts.table(), json=json, html=html, page=lambda: store_page(opened, counts))
 
 
 @app.command
@@ -204,8 +151,7 @@ def merge(
     """
     from halp.clips.merge import merge as pool
 
-    made = pool(stores, out, topology=topology, overwrite=overwrite)
-    _written(out, len(made))
+    _written(out, len(pool(stores, out, topology=topology, overwrite=overwrite)))
 
 
 @app.command
@@ -237,19 +183,15 @@ def split(
         overwrite: replace splits of the same name.
         json: print as JSON.
     """
-    from rich.table import Table
-
     from halp.clips.new_splits import make_splits
     from halp.clips.splits import split_sizes
     from halp.clips.store import open_store
 
-    made = make_splits(store, by, folds=folds, hold_out=hold_out, name=name, seed=seed, overwrite=overwrite)
-    sizes = split_sizes(made, open_store(store).columns)
-    if json:
-        print_json({rule.name: {**(sizes[rule.name] or {}), "hash": rule.hash} for rule in made})
-        return
-    table = Table("split", "train", "test")
-    for rule in made:
-        size = sizes[rule.name] or {}
-        table.add_row(rule.name, str(size.get("train")), str(size.get("test")))
-    print_table(table)
+    rules = make_splits(store, by, folds=folds, hold_out=hold_out, name=name, seed=seed, overwrite=overwrite)
+    sizes = split_sizes(rules, open_store(store).columns)
+    answer = {rule.name: {**(sizes[rule.name] or {}), "hash": rule.hash} for rule in rules}
+    rows = [
+        {"split": split, "train": str(size.get("train")), "test": str(size.get("test"))}
+        for split, size in answer.items()
+    ]
+    show(answer, table_of(rows), json=json)

@@ -6,15 +6,17 @@ ENCODER is a run folder, an exported package or the name of an encoder that come
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, print_json, print_table
-from halp.cli.options import READING, Reading, ReadingOptions
+from halp.cli.app import Settings, app, flat, note, print_json, show, table_of, warn
+from halp.cli.classify import show_answers
+from halp.cli.options import READING, Reading, parse_options
 
 if TYPE_CHECKING:
+    from halp.clips.windows import Cutting
     from halp.use.model_folder import Model
 
 
@@ -24,6 +26,7 @@ def cluster(
     source: Positional[Path],
     *,
     groups: int | None = None,
+    out: Path | None = None,
     html: Path | None = None,
     reading: Reading = READING,
     seed: int = 0,
@@ -37,40 +40,47 @@ def cluster(
         halp cluster halp-base recordings --groups 6 --window 2
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
+        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         source: a store, or recordings of any format.
         groups: how many (default: the number up to 12 whose groups are furthest apart).
+        out: also write a CSV table of all clips with their groups.
         html: also write a page with the typical clips and a map.
         seed: of the starting points.
         cache: keep vectors for the next time (--no-cache computes them anew).
         json: print groups with their members as JSON.
     """
-    from rich.table import Table
+    from halp.features.loading import open_for
 
-    from halp.progress import console
-    from halp.training import load_encoder
-    from halp.use.answer_pages import cluster_page
+    loaded, opened = open_for(encoder, source, **reading.source)
+    from halp.features.embed import ready_clips
+    from halp.files import write_csv
     from halp.use.cluster import cluster as group
     from halp.use.cluster import clusters_to_json
-    from halp.use.search import fetch
+    from halp.use.pages import cluster_page
 
-    loaded = load_encoder(encoder)
-    vectors, found = group(
-        loaded, source, groups=groups, **reading.spans, format=reading.format, seed=seed, cache=cache
+    vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
+    groups_found = clusters_to_json(vectors, clusters)
+    if out is not None:
+        members = [
+            {"group": cluster["group"], **member} for cluster in groups_found["groups"] for member in cluster["members"]
+        ]
+        note(f"written: {write_csv(out, ['name', 'start', 'end', 'group'], members)}")
+    columns = ("group", "clips", "typical clip", "start", "end")
+    facts = [
+        (number, clusters.sizes[number - 1], vectors.name(row), float(vectors.starts[row]), float(vectors.stops[row]))
+        for number, row in enumerate(clusters.typical, start=1)
+    ]
+    if not json:
+        note(f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)")
+    show(
+        groups_found,
+        table_of([dict(zip(columns, fact)) for fact in facts], columns, digits=2),
+        json=json,
+        html=html,
+        page=lambda: cluster_page(
+            loaded, vectors, clusters, ready_clips(loaded, opened, clusters.typical), str(source)
+        ),
     )
-    if json:
-        print_json(clusters_to_json(vectors, found))
-    else:
-        table = Table("group", "clips", "typical clip", "start", "end")
-        for number, row in enumerate(found.typical):
-            times = [f"{vectors.starts[row]:.2f}", f"{vectors.ends[row]:.2f}"]
-            table.add_row(str(number + 1), str(found.sizes[number]), vectors.name(row), *times)
-        print_table(table)
-        console.print(f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)")
-    if html is not None:
-        clips = fetch(loaded, source, vectors, found.typical, reading.cutting, format=reading.format)
-        page = cluster_page(loaded, vectors, found, clips, str(source))
-        console.print(f"written: [bold]{page.save(html)}[/]")
 
 
 @app.command
@@ -80,10 +90,12 @@ def compare(
     second: Positional[str],
     *,
     in_: Annotated[Path | None, tyro.conf.arg(name="in")] = None,
+    out: Path | None = None,
     html: Path | None = None,
     format: str = "auto",
     window: float | None = None,
     fps: float | None = None,
+    option: Settings = (),
     json: bool = False,
 ) -> None:
     """Align two recordings in time and show where they differ, frame and joint.
@@ -93,41 +105,52 @@ def compare(
         halp compare halp-base squat_01 squat_02 --in stores/mine
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
+        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         first: a file with one recording, or the name of a recording in the place given by --in.
         second: the same for the other one.
         in_: a store or recordings that hold both by name.
+        out: also write a CSV table of the stretches that differ.
         html: also write a page with both in step, the difference over time and by joint.
         format: how recordings are written (see `halp formats`).
         window: seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
         fps: frames per second, where the recordings do not tell.
+        option: settings of the format as name=value, as `halp prepare` takes them.
         json: print alignment, stretches and joints as JSON.
     """
-    from rich.table import Table
-
-    from halp.progress import console
-    from halp.training import load_encoder
-    from halp.use.answer_pages import comparison_page
+    from halp.features.loading import AUTO, as_encoder
+    from halp.features.source import open_source
+    from halp.files import write_csv
     from halp.use.compare import compare as align
+    from halp.use.pages import comparison_page
 
-    loaded = load_encoder(encoder)
-    made = align(loaded, first, second, source=in_, window=window, fps=fps, format=format)
-    found = made.to_json()
-    if json:
-        print_json(found)
-    else:
-        table = Table("from", "to", "in the second", "difference", "joints that differ most")
-        for one in made.stretches:
-            other = f"{one.other_start:.2f} – {one.other_end:.2f}"
-            table.add_row(f"{one.start:.2f}", f"{one.end:.2f}", other, f"{one.difference:.2f}", ", ".join(one.joints))
-        print_table(table if made.stretches else "no stretch stands out from the rest")
-        joints = ", ".join(
-            f"{one['joint']} {one['difference']:.2f}" for one in found["joints"][:5] if one["difference"] is not None
-        )
-        print_table(f"joints that differ most overall, in mean bone lengths: {joints}")
-    if html is not None:
-        page = comparison_page(loaded, made, f"{first} and {second}")
-        console.print(f"written: [bold]{page.save(html)}[/]")
+    options = parse_options(flat(option))
+    reading: dict[str, Any] = {"fps": fps, "format": format, "options": options}
+    loaded = as_encoder(encoder, open_source(in_ or first, **reading) if encoder == AUTO else None)
+    comparison = align(loaded, first, second, source=in_, window=window, **reading)
+    answer = comparison.to_json()
+    if out is not None:
+        rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
+        columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
+        note(f"written: {write_csv(out, columns, rows)}")
+    stretches = [
+        {
+            "from": stretch.start,
+            "to": stretch.end,
+            "in the second": f"{stretch.other_start:.2f} – {stretch.other_end:.2f}",
+            "difference": stretch.difference,
+            "joints that differ most": ", ".join(stretch.joints),
+        }
+        for stretch in comparison.stretches
+    ]
+    worst = [f"{j['joint']} {j['difference']:.2f}" for j in answer["joints"][:5] if j["difference"] is not None]
+    show(
+        answer,
+        table_of(stretches, digits=2) if stretches else "no stretch stands out from the rest",
+        f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}",
+        json=json,
+        html=html,
+        page=lambda: comparison_page(loaded, comparison, f"{first} and {second}"),
+    )
 
 
 @app.command
@@ -138,8 +161,10 @@ def segment(
     model: Path | None = None,
     out: Path | None = None,
     html: Path | None = None,
+    video: Path | None = None,
     groups: int | None = None,
     shortest: float | None = None,
+    reject: str = "auto",
     reading: Reading = READING,
     topology: str | None = None,
     cache: bool = True,
@@ -162,75 +187,72 @@ def segment(
         model: a model of `halp classify fit` or `halp finetune`.
         out: also write a CSV table.
         html: also write a page with the player on the timeline.
+        video: where the source is a film, also write it with skeletons, labels and a time line drawn into it (mp4).
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).
+        reject: share of known windows that may be rejected as unlike everything labelled; none for never.
         topology: of frames on standard input (default: the encoder's).
         cache: keep vectors for the next time (--no-cache computes them anew).
-        json: print a list of name, start, end, label and probability as JSON.
+        json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and rejected as JSON.
     """
-    from rich.table import Table
-
-    from halp.progress import console
-    from halp.training import load_encoder
-    from halp.use.answer_pages import NONE, timeline_page
+    from halp.features.loading import open_for
+    from halp.features.source import open_source
+    from halp.use.classify import notes
     from halp.use.model_folder import load_model
+    from halp.use.pages import timeline_page
     from halp.use.segment import segment as find_segments
-    from halp.use.segment import segment_rows
-    from halp.use.sources import read_source
-    from halp.use.tables import write_csv
+    from halp.use.segment import timeline_cutting
 
-    loaded, fitted = load_encoder(encoder), None if model is None else load_model(model)
-    used = loaded if fitted is None else fitted.encoder
+    fitted = None if model is None else load_model(model)
+    cutting = timeline_cutting(fitted, **reading.spans)
+    if fitted is not None:
+        warn(*notes(fitted, cutting, reject))
     if str(source) == "-":
-        _stream(fitted, reading, topology)
+        _stream(fitted, cutting, topology, reject)
         return
-    asked = {**reading.spans, "format": reading.format, "cache": cache}
-    made = find_segments(used, source, model=fitted, groups=groups, shortest=shortest, **asked)
-    rows = segment_rows(made)
-    columns = ["name", "start", "end", "label", "probability"]
-    if out is not None:
-        console.print(f"written: [bold]{write_csv(out, columns, rows)}[/]")
-    if json:
-        print_json(rows)
-    else:
-        table = Table(*columns)
-        for one in made:
-            label = NONE if one.label is None else one.label
-            table.add_row(one.name, f"{one.start:.2f}", f"{one.end:.2f}", label, f"{one.probability:.2f}")
-        print_table(table)
+    opened = open_source(source, fps=reading.fps, format=reading.format, options=reading.options)
+    used, opened = open_for(encoder if fitted is None else fitted.encoder, opened)
+    asked = {**reading.spans, "cache": cache}
+    timeline = find_segments(used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, **asked)
+    show_answers(timeline, out, json)
+    if video is not None:
+        from halp.clips.readers.video import overlay_film
+
+        spans = [(answer.start, answer.end, answer.label or answer.state or "?") for answer in timeline]
+        note(f"written: {overlay_film(source, spans, video)}")
     if html is not None:
-        from halp.clips.windows import Cutting
+        from halp.features.embed import ready_clips
+        from halp.video.film import film_addresses
 
-        whole = list(read_source(used, source, Cutting(fps=made.cutting.fps), format=reading.format))
-        console.print(f"written: [bold]{timeline_page(used, made, whole, str(source)).save(html)}[/]")
+        recordings = opened.cut(fps=cutting.fps)
+        whole = ready_clips(used, recordings, range(len(recordings)))
+        films = film_addresses(source, [clip.recording or clip.name for clip in whole], html)
+        note(f"written: {timeline_page(used, timeline, whole, str(source), films).save(html)}")
 
 
-def _stream(fitted: Model | None, reading: ReadingOptions, topology: str | None) -> None:
+def _stream(fitted: Model | None, cutting: Cutting, topology: str | None, reject: str) -> None:
     import sys
-    from json import dumps
 
     from halp.errors import InputError
-    from halp.progress import console
-    from halp.skeleton import get_topology
-    from halp.use.segment import timeline_cutting
-    from halp.use.stream import LiveRecognition, read_frames
+    from halp.use.stream import FrameReader, LiveRecognition
 
     if fitted is None:
         raise InputError(
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
-    cutting = timeline_cutting(fitted, **reading.spans)
     if cutting.fps is None or cutting.window is None or cutting.stride is None:
         raise InputError("frames on standard input do not tell their rate; give it with --fps")
-    joints = get_topology(topology) if topology else fitted.encoder.topology
-    live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, joints)
-    for frame in read_frames(sys.stdin, joints):
+    live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
+    reader = FrameReader(sys.stdin.buffer, live.layout)
+    said = 0
+    for frame in reader:
         answer = live.push(frame)
+        if reader.bad > said and said < 3:
+            said = reader.bad
+            warn(reader.problem)
         if answer is not None:
-            sys.stdout.write(dumps(answer.to_json(), ensure_ascii=False) + "\n")
+            print_json(answer.to_json(), indent=None)
             sys.stdout.flush()
-    found = live.summary()
-    console.print(
-        f"{found['frames']} frames, {found['answers']} answers; latency {found['latency_median_ms']:.1f} ms (median), "
-        f"{found['latency_95_ms']:.1f} ms (95 %); keeps up with {found['frames_per_second']:.0f} frames per second"
-    )
+    if reader.bad:
+        warn(f"{reader.bad} of {reader.read} lines were not frames; the last: {reader.problem}")
+    note(live.summary())

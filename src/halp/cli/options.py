@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes
 
+from halp.cli.app import Settings, flat
+from halp.errors import InputError
+
 if TYPE_CHECKING:
     from halp.clips.windows import Cutting
 
@@ -24,6 +27,8 @@ class ReadingOptions:
     """Seconds between the starts of two windows (default: the window)."""
     fps: float | None = None
     """Frames per second, where the recordings do not tell."""
+    option: Settings = ()
+    """Settings of the format as key=value, as `halp prepare` takes them (see `halp formats`)."""
 
     @property
     def cutting(self) -> Cutting:
@@ -32,9 +37,19 @@ class ReadingOptions:
         return Cutting(self.window, self.stride, self.fps)
 
     @property
+    def options(self) -> dict[str, str]:
+        """Settings of the format by name."""
+        return parse_options(flat(self.option))
+
+    @property
     def spans(self) -> dict[str, Any]:
         """Window, stride and frames per second, as functions of `halp` take them."""
         return {"window": self.window, "stride": self.stride, "fps": self.fps}
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What `halp.open_source` takes."""
+        return {**self.spans, "format": self.format, "options": self.options}
 
 
 @dataclass(frozen=True)
@@ -45,8 +60,21 @@ class LabelOptions:
     """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
     path: str | None = None
     """A pattern of paths that names labels, such as "{subject}/{label}/*.bvh"."""
-    unsure: float = 0.05
-    """Share of the labelled recordings that may be called none of these."""
+    events: Path | None = None
+    """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one take its label."""
+    rejection_rate: float = 0.05
+    """Share of known recordings that may be rejected as unlike everything labelled."""
+
+
+def parse_options(settings: tuple[str, ...]) -> dict[str, str]:
+    """Settings `key=value` of a format by name."""
+    pairs = {}
+    for setting in settings:
+        name, _, value = (part.strip() for part in setting.partition("="))
+        if not name or not value:
+            raise InputError(f"--option takes name=value, for example min_score=0.3, not '{setting}'")
+        pairs[name] = value
+    return pairs
 
 
 READING, LABELS = ReadingOptions(), LabelOptions()

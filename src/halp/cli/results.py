@@ -7,13 +7,13 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json, print_table
+from halp.cli.app import Settings, app, flat, note, print_json, print_table, show
 from halp.errors import InputError
 
 
 @app.command
 def evaluate(
-    run: Positional[Path],
+    encoder: Positional[str],
     *,
     data: Path | None = None,
     protocol: tuple[str, ...] = ("knn", "linear"),
@@ -27,20 +27,21 @@ def evaluate(
     allow_overlap: bool = False,
     json: bool = False,
 ) -> None:
-    """Evaluate a run's encoder, beside the untrained encoder and the raw coordinates.
+    """Evaluate an encoder, beside the same one untrained and the raw coordinates.
 
     Examples:
         halp evaluate runs/small-seed0 --protocol knn linear retrieval
         halp evaluate runs/small-seed0 --protocol semi --seeds 5 --set semi.share=0.05
         halp evaluate runs/ntu60-halp-seed0 --data stores/pku2 --protocol finetune
+        halp evaluate halp-base --data stores/mine --protocol ridge
         halp evaluate runs/joint --protocol ensemble --others runs/motion runs/bone
 
     Args:
-        run: the run folder; results are saved in its results/.
-        data: the store to evaluate on (default: the one it was trained on); joints are mapped by name.
+        encoder: a run folder, whose results are saved in its results/; a package, a shipped name or auto, which need --data.
+        data: the store to evaluate on (default: the one a run was trained on); joints are mapped by name.
         protocol: knn, linear, ridge, semi, finetune, ensemble, retrieval, or one of a plugin.
         split: splits of the store (default: the one it was trained on; folds where the store has none).
-        stream: which stream's encoder.
+        stream: which stream's encoder of a run.
         seed: the first seed, of classifiers and of draws of labels.
         seeds: how many seeds; several give mean and standard deviation.
         set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
@@ -51,26 +52,37 @@ def evaluate(
     """
     from dataclasses import asdict
 
-    from rich.markup import escape
-
     from halp.clips.splits import evaluation_splits
     from halp.clips.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
-    from halp.evaluation.protocol_settings import parse_protocol_settings
-    from halp.progress import console
+    from halp.evaluation.protocol import parse_protocol_settings
+    from halp.evaluation.results import with_folds
+    from halp.features.loading import AUTO, as_encoder
+    from halp.features.source import open_source
+    from halp.packages import find_encoder, is_package
     from halp.reports.tables import accuracies_for_terminal
     from halp.training import open_run
 
-    trained = open_run(run)
-    store = open_store(data or trained.info["data"]["path"])
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
-    store, splits, note = evaluation_splits(store, split, trained.recipe.split)
-    if note:
-        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    trained: Any
+    if encoder == AUTO or is_package(find_encoder(encoder)):
+        if data is None:
+            raise InputError(f"'{encoder}' has no data of its own; name a store with --data STORE")
+        store = open_store(data)
+        trained = as_encoder(encoder, open_source(store))
+        origin = trained.origin
+        trained_on = str(origin.get("split", "")) if origin.get("data") == store.hash else next(iter(store.splits), "")
+    else:
+        trained = open_run(encoder)
+        store, trained_on = open_store(data or trained.info["data"]["path"]), trained.recipe.split
+    store, splits, reason = evaluation_splits(store, split, trained_on)
+    if reason:
+        note(f"note: {reason}")
     rows = evaluate_run(
         trained,
         store,
+        name=Path(encoder).name,
         protocols=protocol,
         splits=splits,
         stream=stream,
@@ -81,10 +93,8 @@ def evaluate(
         others=[open_run(other) for other in others],
         allow_overlap=allow_overlap,
     )
-    if json:
-        print_json({row.name: [asdict(result) for result in row.results] for row in rows})
-    else:
-        print_table(accuracies_for_terminal(rows))
+    answer = {row.name: [asdict(result) for result in with_folds(row.results)] for row in rows}
+    show(answer, accuracies_for_terminal(rows), json=json)
 
 
 @app.command
@@ -93,12 +103,16 @@ def reproduce(
     *,
     data: tuple[str, ...] = (),
     target: str | None = None,
-    scale: str = "tiny",
+    scale: str | None = None,
     seeds: int | None = None,
     split: tuple[str, ...] = (),
     sets: tuple[str, ...] = (),
     svm: str = "plain",
     jobs: int = 1,
+    all_cells: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    precision: str = "32-true",
     set: Settings = (),
     out: Path = Path("reproduced"),
     list: bool = False,
@@ -116,15 +130,20 @@ def reproduce(
 
     Args:
         table: which one (see `halp reproduce`), or all (transfer only where there is a target).
-        data: stores, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic people.
-            For graphs, the folder with the TU sets.
+        data: stores or recordings, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic
+            people. KEY:RECIPE=STORE is for the rows of one recipe, such as ntu60:aimclr. For graphs, the folder with the TU sets.
         target: for transfer, the store to fine-tune on.
-        scale: tiny (does it run?), quick (a CPU, minutes per table), small (a CPU, hours) or paper.
+        scale: tiny (does it run?), quick (a CPU, minutes per table), small (a CPU, hours), ntu10 (an hour per
+            seed and table) or paper (default: tiny, for the tables ntu10… their own).
         seeds: how many seeds (default: 1, for graphs 10); HaLP and the baseline of a seed share their warm-up.
         split: splits of the store, for data of your own.
         sets: for graphs, which TU sets (default: MUTAG PROTEINS NCI1 DD).
         svm: for graphs, plain (as published) or scaled (features standardised; an extra).
         jobs: for graphs, how many processes.
+        all_cells: run other systems also where the paper has no figure of them.
+        accelerator: cpu, cuda, mps or auto.
+        devices: processes on this machine that share each training.
+        precision: of trainings: 32-true, bf16-mixed or 16-mixed.
         set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
         out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
         list: say for every row of the paper's tables what runs it, or why it is quoted; train nothing.
@@ -132,48 +151,43 @@ def reproduce(
         json: print as JSON.
     """
     if table == "graphs":
-        from halp.graphs.command import plan_graphs, reproduce_graphs, request_graphs
+        from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
 
         request = request_graphs(data, sets=sets, seeds=seeds, svm=svm, settings=flat(set), out=out)
         if dry_run:
             print_json(plan_graphs(request))
         else:
             graphs = reproduce_graphs(request, jobs=jobs)
-            print_json(graphs.as_dict()) if json else print_table(graphs.as_table())
+            show(graphs.as_dict(), graphs.as_table(), json=json)
         return
     from dataclasses import asdict
 
-    from halp.progress import console
     from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce_table, tables_for
-    from halp.reproduce.terminal_tables import list_as_table, rows_as_table, schedule_as_table, summary_as_table
+    from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
 
     if list:
-        print_json([asdict(row) for row in list_rows()]) if json else print_table(rows_as_table())
-        return
+        return show([asdict(row) for row in list_rows()], rows_as_table(), json=json)
     if not table:
-        print_table(list_as_table()) if not json else print_json(
-            {key: known.title for key, known in list_tables().items()}
-        )
-        return
+        return show({key: known.title for key, known in list_tables().items()}, list_as_table(), json=json)
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "splits": split}
-    choices |= {"seeds": 1 if seeds is None else seeds, "settings": flat(set), "out": out}
+    choices |= {"seeds": 1 if seeds is None else seeds, "settings": flat(set), "out": out, "all_cells": all_cells}
+    choices |= {"accelerator": accelerator, "devices": devices, "precision": precision}
     names = tables_for(data, target) if table == "all" else [table]
-    made = []
+    answers = []
     for name in names:
         if dry_run:
-            cost = prepare_sweep(name, dry=True, **choices).cost()
-            made.append(cost)
-            if not json:
-                print_table(schedule_as_table(cost))
+            answers.append(prepare_sweep(name, dry=True, **choices).cost())
+            shown = schedule_as_table(answers[-1])
         else:
             summary = reproduce_table(name, **choices)
-            made.append(asdict(summary))
-            if not json:
-                print_table(summary_as_table(summary))
+            answers.append(asdict(summary))
+            shown = summary_as_table(summary)
+        if not json:
+            print_table(shown)
     if json:
-        print_json(made if table == "all" else made[0])
+        print_json(answers if table == "all" else answers[0])
     elif dry_run:
-        console.print("nothing was trained; leave out --dry-run to start, and call it again to resume after a stop")
+        note("nothing was trained; leave out --dry-run to start, and call it again to resume after a stop")
 
 
 @app.command
@@ -188,16 +202,10 @@ def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"
         data: the store for embedding map and players (default: the one the first run was trained on).
     """
     from halp.clips.store import open_store
-    from halp.progress import console
-    from halp.reports.run_report import report_runs
-    from halp.training import open_run
+    from halp.reports.run_report import open_runs, report_runs
 
-    if not runs:
-        raise InputError("name at least one run folder, for example: halp report runs/small-seed0")
-    opened = {path.name: open_run(path) for path in runs}
-    if len(opened) < len(runs):
-        raise InputError("two of the runs have the same folder name; give them different ones")
+    opened = open_runs(runs)
     home = Path(data or next(iter(opened.values())).info["data"]["path"])
     # a store that was asked for has to be there; that of the training may have moved
     store = open_store(home) if data is not None or home.exists() else None
-    console.print(f"written: [bold]{report_runs(opened, store).save(out)}[/]")
+    note(f"written: {report_runs(opened, store).save(out)}")

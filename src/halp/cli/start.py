@@ -1,20 +1,21 @@
-"""Commands to begin with: the demonstration and the recipes."""
+"""Commands to begin with: the demonstration, what is installed, and the recipes."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, print_json, print_table
+from halp.cli.app import Settings, app, flat, note, print_json, show, table_of
 
 
 @app.command
 def demo(
     *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
 ) -> None:
-    """Train MoCo and HaLP on synthetic people, print a table and write a report. Takes about two minutes.
+    """Train MoCo and HaLP on synthetic people, print a table and write a report.
 
     Example: halp demo --folder demo
 
@@ -26,15 +27,14 @@ def demo(
         json: print the accuracies as JSON.
     """
     from halp.demo import run_demo
-    from halp.progress import console
     from halp.reports.tables import accuracies_for_terminal
 
-    made = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
-    if json:
-        print_json({row.name: {result.protocol: result.accuracy for result in row.results} for row in made.rows})
-    else:
-        print_table(accuracies_for_terminal(made.rows))
-    console.print(f"done in {made.seconds:.0f} s; open [bold]{made.report}[/] in a browser")
+    outcome = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
+    answer = {row.name: {result.protocol: result.accuracy for result in row.results} for row in outcome.rows}
+    show(answer, accuracies_for_terminal(outcome.rows), json=json)
+    note(f"done in {outcome.seconds:.0f} s; open {outcome.report} in a browser")
+    store, run = (quote(str(folder / name)) for name in ("store", "halp"))
+    note(f"open it: halp explore {store} --encoder {run}")
 
 
 @app.command
@@ -45,8 +45,6 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
         name: a recipe to print.
         json: print as JSON.
     """
-    from rich.table import Table
-
     from halp.recipe_list import summarise_recipes
 
     if name:
@@ -59,10 +57,59 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
             sys.stdout.write(chosen.to_toml())
         return
     known = summarise_recipes()
-    if json:
-        print_json({key: recipe.description for key, recipe in known.items()})
-        return
-    table = Table("recipe", "what it is", "epochs", "terms")
-    for key, recipe in known.items():
-        table.add_row(key, recipe.description, str(recipe.epochs), " + ".join(recipe.terms))
-    print_table(table)
+    columns = ("recipe", "what it is", "epochs", "terms")
+    cells = ((key, recipe.description, str(recipe.epochs), " + ".join(recipe.terms)) for key, recipe in known.items())
+    table = table_of([dict(zip(columns, row)) for row in cells], columns)
+    show({key: recipe.description for key, recipe in known.items()}, table, json=json)
+
+
+@app.command
+def doctor(*, json: bool = False) -> None:
+    """Say what is installed, which extras are missing, which devices there are and how large the cache is.
+
+    Args:
+        json: print as JSON.
+    """
+    from rich.table import Table
+
+    from halp.doctor import diagnose
+
+    facts = diagnose()
+    table = Table("what", "state", "what to do")
+    table.add_row("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores")
+    for name, version in facts["packages"].items():
+        table.add_row(name, version or "missing", "" if version else f"pip install {name}")
+    for extra, state in facts["extras"].items():
+        missing = ", ".join(state["missing"])
+        table.add_row(
+            f"extra {extra}", f"without {missing}" if missing else "installed", state["install"] if missing else ""
+        )
+    table.add_row("devices", "; ".join(facts["devices"]))
+    cache = facts["cache"]
+    if cache["folder"] is None:
+        table.add_row("cache", "switched off", "unset HALP_CACHE to keep vectors for the next time")
+    else:
+        table.add_row(
+            "cache",
+            f"{cache['bytes'] / 1e6:,.1f} MB in {cache['files']} files",
+            f"{cache['folder']} may be removed at any time",
+        )
+    show(facts, table, json=json)
+
+
+@app.command
+def completion(shell: Positional[str] = "bash") -> None:
+    """Print a script that completes commands and options: eval "$(halp completion bash)".
+
+    Args:
+        shell: bash, zsh or fish.
+    """
+    from halp.cli.app import CommandGroup, options_of
+    from halp.doctor import completion as script
+    from halp.errors import choose
+
+    known = {
+        name: sorted(entry.commands) if isinstance(entry, CommandGroup) else options_of(entry)
+        for name, entry in app.commands.items()
+    }
+    sys.stdout.write(script(choose("shell", shell, ("bash", "zsh", "fish")), known) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, first_process, flat, print_json
+from halp.cli.app import Settings, app, first_process, flat, note, print_json, show
 from halp.errors import InputError
 
 
@@ -37,7 +37,7 @@ def pretrain(
 
     Examples:
         halp pretrain small --data stores/mine
-        halp pretrain recipes/ntu60-halp.toml --data stores/ntu60 --set seed=1 halp.hardness=0.6
+        halp pretrain ntu60-halp --data stores/ntu60 --set seed=1 halp.hardness=0.6
         halp pretrain small --data stores/mine --resume
         halp pretrain small --data stores/mine --devices 2
         halp pretrain small-tune --data stores/mine --init runs/small-seed0
@@ -62,7 +62,6 @@ def pretrain(
         json: print what was made as JSON.
     """
     from halp.clips.store import open_store
-    from halp.progress import console
     from halp.training import load_recipe
     from halp.training import pretrain as train
 
@@ -71,7 +70,7 @@ def pretrain(
     if profile:
         _profile(chosen, store, accelerator, precision, json)
         return
-    made = train(
+    trained = train(
         chosen,
         store,
         run or Path("runs") / f"{chosen.name}-seed{chosen.seed}",
@@ -90,31 +89,24 @@ def pretrain(
     if not first_process():
         return
     if json:
-        print_json({"run": str(made.path), **made.info.get("finished", {})})
+        print_json({"run": str(trained.path), **trained.info.get("finished", {})})
     else:
-        from rich.markup import escape
-
-        next_command = f"halp evaluate {quote(str(made.path))} --data {quote(str(data))}"
-        console.print(f"trained: [bold]{escape(str(made.path))}[/]; next: {escape(next_command)}", soft_wrap=True)
+        note(f"trained: {trained.path}; next: halp evaluate {quote(str(trained.path))} --data {quote(str(data))}")
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
     import contextlib
     import tempfile
 
-    from halp.progress import console
     from halp.training import pretrain as train
-    from halp.training.profiling import Profiled, StepProfile
+    from halp.training.records import Profiled, StepProfile
 
     steps = StepProfile()
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Profiled):
         train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
     if not steps.parts:
         raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
-    if json:
-        print_json({part.name: part.milliseconds for part in steps.parts})
-    else:
-        console.print(steps.table())
+    show({part.name: part.milliseconds for part in steps.parts}, steps.table(), json=json)
 
 
 def _online_knn(store: Any, every: int) -> Any:
@@ -155,13 +147,11 @@ def convert(
         frames: how many frames it reads.
         json: print what was made as JSON.
     """
-    from halp.progress import console
     from halp.training import convert as turn
 
-    made = turn(checkpoint, out, topology=topology, frames=frames)
+    path = turn(checkpoint, out, topology=topology, frames=frames)
     if json:
-        print_json({"written": str(made), "from": str(checkpoint)})
-    elif made.is_dir():
-        console.print(f"written: [bold]{made}[/]; next: halp evaluate {quote(str(made))} --data STORE", soft_wrap=True)
+        print_json({"written": str(path), "from": str(checkpoint)})
     else:
-        console.print(f"written: [bold]{made}[/]")
+        further = f"; next: halp evaluate {quote(str(path))} --data STORE" if path.is_dir() else ""
+        note(f"written: {path}{further}")

@@ -12,11 +12,31 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, print_json, print_table
+from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import READING, Reading
 
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 In = Annotated[Path, tyro.conf.arg(name="in")]
+_ENCODERS = ("encoder", "reads", "persons", "normalisation", "vector")
+
+
+@app.command
+def encoders(*, json: bool = False) -> None:
+    """List the encoders that come with halp: what each reads and gives.
+
+    Args:
+        json: print as JSON.
+    """
+    from halp.packages import shipped_facts
+
+    shipped = shipped_facts()
+    rows = []
+    for name, facts in shipped.items():
+        layout = facts["topology"]
+        reads = f"{layout['dimensions']}D, {len(layout['joints'])} joints ({layout['name']})"
+        steps = ", ".join(facts["normalisation"])
+        rows.append(dict(zip(_ENCODERS, (name, reads, facts["persons"], steps, facts["features"]))))
+    show(shipped, table_of(rows, _ENCODERS), json=json)
 
 
 @app.command
@@ -27,6 +47,8 @@ def embed(
     *,
     reading: Reading = READING,
     stream: str | None = None,
+    compact: bool = False,
+    cache: bool = True,
     json: bool = False,
 ) -> None:
     """Write the vectors of clips or windows with their names and times to a file.
@@ -36,25 +58,28 @@ def embed(
         halp embed halp-base recordings vectors.csv --window 2 --stride 0.5
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
+        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         source: a store, or recordings of any format.
         out: the file to write: .npz, .csv or .parquet.
         stream: which stream of a run.
+        compact: the few numbers that search and groups use, where the encoder has a projection to them.
+        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print what was written as JSON.
     """
-    from halp.progress import console
-    from halp.training import load_encoder
-    from halp.use.embed import embed_blocks
-    from halp.use.vector_files import check_vector_file, write_vectors
+    from halp.features.loading import open_for
+    from halp.features.table import check_vector_file, write_vectors
 
     check_vector_file(out)
-    loaded = load_encoder(encoder, stream)
-    blocks = embed_blocks(loaded, source, reading.cutting, format=reading.format)
-    count = write_vectors(out, blocks, loaded.output_size)
+    loaded, opened = open_for(encoder, source, stream=stream, **reading.source)
+    from halp.features.embed import embed_table
+
+    table = embed_table(loaded, opened, cache=cache, compact=compact)
+    write_vectors(out, table)
+    width = table.vectors.shape[1]
     if json:
-        print_json({"written": str(out), "vectors": count, "features": loaded.output_size})
+        print_json({"written": str(out), "vectors": len(table), "features": width})
     else:
-        console.print(f"written: [bold]{out}[/] with {count} vectors of {loaded.output_size} numbers")
+        note(f"written: {out} with {len(table)} vectors of {width} numbers")
 
 
 @app.command
@@ -64,6 +89,7 @@ def search(
     *,
     in_: In,
     k: Count = 10,
+    out: Path | None = None,
     html: Path | None = None,
     reading: Reading = READING,
     exact: bool = False,
@@ -77,39 +103,49 @@ def search(
         halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
+        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         query: a recording of any format, or the name of a recording in the place that is searched.
         in_: where to search: a store, or recordings of any format.
         k: how many to find.
+        out: also write a CSV table.
         html: also write a page with players side by side.
         exact: compare with every vector even where there are more than a million.
         cache: keep vectors and index for the next search (--no-cache computes them anew).
         json: print a list of name, similarity, start and end as JSON.
     """
-    from rich.table import Table
+    from halp.features.loading import open_for
 
-    from halp.progress import console
-    from halp.training import load_encoder
+    loaded, opened = open_for(encoder, in_, **reading.source)
+    from halp.features.embed import ready_clips
+    from halp.files import write_csv
     from halp.use.index import say_index
     from halp.use.pages import search_page
-    from halp.use.search import fetch
     from halp.use.search import search as find
 
-    loaded = load_encoder(encoder)
-    found = find(loaded, query, in_, k=k, **reading.spans, format=reading.format, exact=exact, cache=cache)
-    if found.facts is not None:
-        say_index(found.facts)
-    if json:
-        print_json([hit.to_json() for hit in found])
-    else:
-        table = Table("", "recording", "similarity", "start", "end")
-        for place, hit in enumerate(found, start=1):
-            table.add_row(str(place), hit.name, f"{hit.similarity:.3f}", f"{hit.start:.2f}", f"{hit.end:.2f}")
-        print_table(table)
-    if html is not None:
-        clips = fetch(loaded, in_, found.table, found.rows, reading.cutting, format=reading.format)
-        page = search_page(loaded, found, clips, f"{query} in {in_}")
-        console.print(f"written: [bold]{page.save(html)}[/]")
+    hits_found = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    if hits_found.facts is not None:
+        say_index(hits_found.facts)
+    hits = [hit.to_json() for hit in hits_found]
+    if out is not None:
+        note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")
+    rows = [
+        {
+            "": place,
+            "recording": hit.name,
+            "similarity": hit.similarity,
+            "start": f"{hit.start:.2f}",
+            "end": f"{hit.end:.2f}",
+        }
+        for place, hit in enumerate(hits_found, start=1)
+    ]
+
+    show(
+        hits,
+        table_of(rows, ("", "recording", "similarity", "start", "end")),
+        json=json,
+        html=html,
+        page=lambda: search_page(loaded, hits_found, ready_clips(loaded, opened, hits_found.rows), f"{query} in {in_}"),
+    )
 
 
 @app.command
@@ -128,23 +164,20 @@ def export(
         halp export runs/small-seed0 my-encoder --onnx
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
+        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         out: the folder to make.
         onnx: also write model.onnx, checked against torch for several batch sizes.
         stream: which stream of a run.
         json: print what was written as JSON.
     """
-    from halp.progress import console
     from halp.use.export import export as write
 
-    made = write(encoder, out, stream=stream, onnx=onnx)
-    files = sorted(path.name for path in made.iterdir())
+    folder = write(encoder, out, stream=stream, onnx=onnx)
+    files = sorted(path.name for path in folder.iterdir())
     if json:
-        print_json({"written": str(made), "files": files})
+        print_json({"written": str(folder), "files": files})
     else:
-        console.print(
-            f"written: [bold]{made}[/] ({', '.join(files)}); next: halp embed {quote(str(made))} SOURCE vectors.csv"
-        )
+        note(f"written: {folder} ({', '.join(files)}); next: halp embed {quote(str(folder))} SOURCE vectors.csv")
 
 
 @app.command
@@ -158,11 +191,10 @@ def push(package: Positional[Path], repository: Positional[str], *, private: boo
         repository: OWNER/NAME on the hub, made where it does not exist.
         private: make it visible to you alone, where it is new.
     """
-    from halp.progress import console
-    from halp.use.hub import push as upload
+    from halp.use.export import push as upload
 
     address = upload(package, repository, private=private)
-    console.print(f"pushed: [bold]{address}[/]; others get it with halp pull {repository} {quote(package.name)}")
+    note(f"pushed: {address}; others get it with halp pull {repository} {quote(package.name)}")
 
 
 @app.command
@@ -176,8 +208,7 @@ def pull(repository: Positional[str], out: Positional[Path], *, revision: str | 
         out: the folder to make.
         revision: a branch, tag or commit (default: the newest).
     """
-    from halp.progress import console
-    from halp.use.hub import pull as download
+    from halp.use.export import pull as download
 
-    made = download(repository, out, revision=revision)
-    console.print(f"written: [bold]{made}[/]; next: halp embed {quote(str(made))} SOURCE vectors.csv")
+    folder = download(repository, out, revision=revision)
+    note(f"written: {folder}; next: halp embed {quote(str(folder))} SOURCE vectors.csv")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
-from halp.clips.normalise import check_steps, normalise
+from halp.clips.normalise import check_steps, normalise_clip
 from halp.clips.splits import Rule
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.errors import InputError
@@ -64,8 +64,8 @@ def store_from_arrays(
                 raise InputError(
                     f"array '{name}' has class {label}; there are {len(class_names)} class names, count from 0"
                 )
-            frames = normalise(Clip(checked_array(array, known, name), name).frames, known, steps)
-            writer.add(Clip(frames, name, label, subject, camera))
+            clip = Clip(checked_array(array, known, name), name, label, subject, camera)
+            writer.add(normalise_clip(clip, known, steps))
     return open_store(path)
 
 

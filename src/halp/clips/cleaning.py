@@ -81,9 +81,9 @@ def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
         both = seen[: -width - 1] & seen[1:-width] & seen[width:-1] & seen[width + 1 :]
         out, back = np.linalg.norm(inside - first, axis=-1), np.linalg.norm(last - ends, axis=-1)
         home = np.linalg.norm(last - first, axis=-1)
-        found = both & (out > limit) & (back > limit) & (home <= 0.5 * np.minimum(out, back))
+        jumps = both & (out > limit) & (back > limit) & (home <= 0.5 * np.minimum(out, back))
         for place in range(width):
-            spikes[1 + place : len(frames) - width + place] |= found
+            spikes[1 + place : len(frames) - width + place] |= jumps
     return spikes
 
 
@@ -208,10 +208,10 @@ def up_axis(frames: Frames, topology: Topology) -> tuple[int, float] | None:
 
 def upright(frames: Frames, topology: Topology) -> Frames:
     """Turn the recording by quarter turns so that y points up, where the trunk follows another axis."""
-    found = up_axis(frames, topology)
-    if found is None or found == (1, 1.0):
+    up = up_axis(frames, topology)
+    if up is None or up == (1, 1.0):
         return frames
-    axis, sign = found
+    axis, sign = up
     rotation = np.zeros((3, 3), dtype=np.float32)
     rotation[1, axis] = sign
     # The other two axes are chosen so that left stays left: the determinant is one.
@@ -220,6 +220,54 @@ def upright(frames: Frames, topology: Topology) -> Frames:
     rotation[2, others[1]] = 1
     rotation[2] *= np.float32(round(float(np.linalg.det(rotation.astype(np.float64)))))
     return (frames.reshape(-1, 3) @ rotation.T).reshape(frames.shape)
+
+
+def handedness(frames: Frames, topology: Topology) -> float | None:
+    """How surely the left side of the first person is on the left, from 1 to -1; None where it cannot be told.
+
+    The left side has to lie where up × forward points. Forward is told by the feet, the nose or the bend of the knees.
+    """
+    if frames.shape[3] != 3 or not {"hip_left", "hip_right"} <= set(topology.joints):
+        return None
+    there = present(frames)[:, 0]
+    body = {joint: frames[there, 0, place].astype(np.float64) for place, joint in enumerate(topology.joints)}
+    # Centred clips have their centre at zero; any other joint there is missing.
+    body |= {joint: np.where((at == 0).all(axis=1, keepdims=True) & (joint != topology.centre), np.nan, at)
+             for joint, at in body.items()}  # fmt: skip
+    hips = (body["hip_left"] + body["hip_right"]) / 2
+    top = next((body[joint] for joint in ("shoulder_center", "neck", "head", "nose") if joint in body), None)
+    if top is None and {"shoulder_left", "shoulder_right"} <= body.keys():
+        top = (body["shoulder_left"] + body["shoulder_right"]) / 2
+    forward = _forward(body)
+    if top is None or forward is None:
+        return None
+    triple = np.cross(top - hips, forward) * (body["hip_left"] - body["hip_right"])
+    lengths = np.prod(
+        [np.linalg.norm(v, axis=1) for v in (top - hips, forward, body["hip_left"] - body["hip_right"])], axis=0
+    )
+    known = np.isfinite(triple).all(axis=1) & (lengths > 1e-12)
+    return float((triple[known].sum(axis=1) / lengths[known]).mean()) if known.any() else None
+
+
+def _forward(body: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64] | None:
+    """Which way a person faces `(T, 3)`: where the feet, else the nose, else the knees point."""
+    sides = ("left", "right")
+    for start, end in (
+        ("heel", "foot_index"),
+        ("heel", "toe_big"),
+        ("ankle", "toe_big"),
+        ("ankle", "foot_index"),
+        ("ankle", "foot"),
+    ):
+        if {f"{joint}_{side}" for joint in (start, end) for side in sides} <= body.keys():
+            return body[f"{end}_left"] - body[f"{start}_left"] + body[f"{end}_right"] - body[f"{start}_right"]
+    if {"nose", "ear_left", "ear_right"} <= body.keys():
+        return body["nose"] - (body["ear_left"] + body["ear_right"]) / 2
+    legs = ("hip", "knee", "ankle")
+    if {f"{joint}_{side}" for joint in legs for side in sides} <= body.keys():
+        hip, knee, ankle = (body[f"{joint}_left"] + body[f"{joint}_right"] for joint in legs)
+        return knee - (hip + ankle) / 2
+    return None
 
 
 def unit_factor(frames: Frames, topology: Topology) -> float | None:

@@ -27,26 +27,41 @@ def merge(
 ) -> Store:
     """Pool stores into a new one and open it.
 
-    Joints are mapped by name onto `topology` (the first store's unless said otherwise). Clips are called `STORE/NAME`, the
-    column `source` holds the store's number from 0, classes of one name become one class. A store's split `xsub` lives on
-    as `STORE/xsub`, and `source-STORE` tests on one store after training on the others.
+    Clips are called `STORE/NAME`, the column `source` holds the store's number from 0, classes of one name become one class. A
+    store's split `xsub` lives on as `STORE/xsub`, and `source-STORE` tests on one store after training on the others.
+
+    Parameters
+    ----------
+    stores : sequence of path
+        At least two, normalised by the same steps.
+    path : path
+        The store to make.
+    topology : str or Topology, optional
+        Map the joints by name onto this layout (default: the first store's).
+    overwrite, progress : bool
+        Replace a store that is there already; show progress.
+
+    Returns
+    -------
+    Store
+        The new one.
     """
     if len(stores) < 2:
         raise InputError(f"merging takes at least two stores, not {len(stores)}")
-    opened = [open_store(one) for one in stores]
+    opened = [open_store(pooled) for pooled in stores]
     _refuse_twins(opened)
     target = find_topology(topology) if topology is not None else opened[0].topology
     _check_alike(opened)
     labels = _labels(opened)
-    names = _unique([one.path.resolve().name for one in opened])
+    names = _unique([pooled.path.resolve().name for pooled in opened])
     writer = StoreWriter(
         path,
         target,
-        persons=max(one.persons for one in opened),
+        persons=max(pooled.persons for pooled in opened),
         class_names=list(dict.fromkeys(name for table in labels for name in table.values())),
         splits=_splits(opened, names),
         normalisation=opened[0].normalisation,
-        origin={"format": "merge", "stores": {name: one.hash for name, one in zip(names, opened)}},
+        origin={"format": "merge", "stores": {name: pooled.hash for name, pooled in zip(names, opened)}},
         overwrite=overwrite,
     )
     position = {name: number for number, name in enumerate(writer.class_names)}
@@ -65,6 +80,7 @@ def merge(
                         subject=int(store.subjects[index]),
                         camera=int(store.cameras[index]),
                         extra={**{key: values[index].item() for key, values in extra.items()}, "source": source},
+                        absent=store.absent.get(index, ()),
                     )
                 )
                 bar.advance()

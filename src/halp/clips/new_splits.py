@@ -80,9 +80,9 @@ def _column(store: Store, by: str) -> np.ndarray:
     columns = {column: values for column, values in store.columns.items() if column != "length"}
     column = columns[choose(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
     if len(np.unique(column)) < 2:
-        what = "does not know" if column[0] in (-1, "") else "has a single value of"
+        verb = "does not know" if column[0] in (-1, "") else "has a single value of"
         raise InputError(
-            f"store '{store.path}' {what} '{by}'; give it at prepare time with --labels TABLE or --path PATTERN, "
+            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --path PATTERN, "
             "or split by another column"
         )
     return column

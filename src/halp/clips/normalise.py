@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips import cleaning, shoulder_frame
-from halp.clips.clip import Frames, present
+from halp.clips import cleaning
+from halp.clips.cleaning import interpolate_gaps, seen_joints, trunk
+from halp.clips.clip import Clip, Frames, frame_numbers, present, runs
 from halp.errors import InputError, choose
 from halp.skeleton import Topology
 
@@ -32,7 +34,7 @@ _CLEANING: dict[str, Callable[[Frames, float, float], Frames]] = {
     "lowpass": lambda frames, hertz, fps: cleaning.lowpass(frames, hertz, fps),
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
-CLEANING = frozenset({*SETTINGS, "track-persons", "upright", "metres"})
+CLEANING = frozenset({*SETTINGS, "track-persons", "upright", "metres", "picture-up"})
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -77,6 +79,18 @@ def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: flo
         else:
             frames = STEPS[name](frames, topology)
     return frames
+
+
+def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip:
+    """The clip after the named steps; the frames that `drop-empty` leaves out are noted in `absent`."""
+    frames, numbers = clip.frames, frame_numbers(len(clip.frames), clip.absent)
+    for name in check_steps(steps):
+        if name == "drop-empty":
+            numbers = numbers[present(frames).any(axis=1)]
+        frames = normalise(frames, topology, (name,), clip.fps)
+    left_out = np.ones(clip.span, dtype=bool)
+    left_out[numbers] = False
+    return replace(clip, frames=frames, absent=runs(left_out))
 
 
 def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
@@ -243,8 +257,6 @@ def track_persons(frames: Frames, topology: Topology) -> Frames:
 
 STEPS["upright"] = cleaning.upright
 STEPS["metres"] = cleaning.metres
-STEPS["centre-persons"] = shoulder_frame.centre_persons
-STEPS["yaw-frames"] = shoulder_frame.turn_each_frame
 for _name in SETTINGS:
     # Called with their numbers by `normalise`; here with the default, as every step can be.
     STEPS[_name] = lambda frames, topology, name=_name: _CLEANING[name](frames, SETTINGS[name][0], -1.0)  # type: ignore[misc]
@@ -271,3 +283,84 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
     turn = np.outer(end, start)
     turn = turn - turn.T
     return np.eye(3) + turn + turn @ turn / bend
+
+
+ANCHORS = ("hip_center", "shoulder_center")
+_STANDING = 0.3  # of the trunk's length: what it has to rise or fall in the picture to tell which way is up
+
+
+@step("picture-up")
+def picture_up(frames: Frames, topology: Topology) -> Frames:
+    """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows that y points up."""
+    _refuse_space(topology, "picture-up")
+    line = trunk(frames, topology)
+    if line is not None and line[1] > _STANDING * float(np.linalg.norm(line)):
+        return frames
+    return np.ascontiguousarray(frames * np.array([1, -1], dtype=np.float32))
+
+
+@step("picture")
+def picture(frames: Frames, topology: Topology) -> Frames:
+    """Every person with the middle of the hips (or of the shoulders, or of all joints) at the origin of every frame.
+
+    Coordinates are divided by twice their root mean square over the clip; gaps of a joint are filled on straight lines first, and
+    a joint that is never seen stays missing (all zeros). `halp.augment.cameras.Picture` does the same to batches.
+    """
+    _refuse_space(topology, "picture")
+    frames = interpolate_gaps(frames)
+    seen = seen_joints(frames)
+    result = np.zeros_like(frames)
+    anchors = [topology.index(joint) for joint in ANCHORS if joint in topology.joints]
+    for person in np.flatnonzero(seen.any(axis=(0, 2))):
+        points, there = frames[:, person].astype(np.float64), seen[:, person]
+        joint = next((joint for joint in anchors if there[:, joint].any()), None)
+        if joint is None:
+            anchor = points[there].mean(axis=0)[None]
+        else:
+            last = np.maximum.accumulate(np.where(there[:, joint], np.arange(len(points)), np.argmax(there[:, joint])))
+            anchor = points[last, joint]
+        moved = (points - anchor[:, None]) * there[..., None]
+        result[:, person] = moved / max(2 * np.sqrt(np.square(moved[there]).mean()), 1e-6)
+    return result
+
+
+def _refuse_space(topology: Topology, name: str) -> None:
+    if topology.dimensions != 2:
+        raise InputError(f"step '{name}' is for key points in a picture; clips of '{topology.name}' are in space")
+
+
+MIDDLE = "shoulder_center"
+
+
+@step("centre-persons")
+def centre_persons(frames: Frames, topology: Topology) -> Frames:
+    """Subtract from every person, in every frame, its own joint between the shoulders; what is missing stays zero."""
+    if MIDDLE not in topology.joints:
+        raise InputError(
+            f"step 'centre-persons' needs a joint '{MIDDLE}', which topology '{topology.name}' does not have"
+        )
+    middle = frames[:, :, topology.index(MIDDLE)]
+    missing = (frames == 0).all(axis=3, keepdims=True)
+    return np.where(missing, np.float32(0), frames - middle[:, :, None]).astype(np.float32)
+
+
+@step("yaw-frames")
+def turn_each_frame(frames: Frames, topology: Topology) -> Frames:
+    """Turn every frame about the vertical (y) so that the first person's shoulder line points along x, seen from above.
+
+    A frame in which it cannot be seen is turned like the one before.
+    """
+    if topology.across is None or topology.dimensions != 3:
+        raise InputError(f"step 'yaw-frames' needs the 3D shoulders of a body, which '{topology.name}' does not name")
+    start, end = (frames[:, 0, topology.index(joint)].astype(np.float64) for joint in topology.across)
+    x, z = (end - start)[:, 0], (end - start)[:, 2]
+    length = np.hypot(x, z)
+    known = present(frames)[:, 0] & (length > 1e-9)
+    if not known.any():
+        return frames
+    source = np.maximum.accumulate(np.where(known, np.arange(len(frames)), np.argmax(known)))
+    cosine, sine = ((part[source] / length[source]).astype(np.float32)[:, None, None] for part in (x, z))
+    turned = frames.copy()
+    turned[..., 0] = cosine * frames[..., 0] + sine * frames[..., 2]
+    turned[..., 2] = cosine * frames[..., 2] - sine * frames[..., 0]
+    return turned

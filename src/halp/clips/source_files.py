@@ -81,14 +81,14 @@ def count_links_out(root: Path) -> int:
 def find_files(root: Path, *suffixes: str) -> list[Path]:
     """Files below `root` whose name ends with one of the suffixes (any case); none at all is an error."""
     wanted = tuple(suffix.lower() for suffix in suffixes)
-    found = [path for path in walk(root) if path.name.lower().endswith(wanted)]
-    if not found:
+    files = [path for path in walk(root) if path.name.lower().endswith(wanted)]
+    if not files:
         links = count_links_out(root)
         note = f" ({links} links lead out of it and are not followed)" if links else ""
         raise InputError(
             f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the format"
         )
-    return found
+    return files
 
 
 def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:

@@ -10,9 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.partial import partial_folder, put_in_place, remove_leftovers, restore_moved_aside
+from halp.clips.clip import Clip, Frames, Runs, frame_numbers, unknown
 from halp.clips.splits import Indices, Rule, split_command, split_sizes
 from halp.clips.store_check import (
+    check_absent,
     check_header,
     check_index,
     check_manifest,
@@ -33,10 +33,10 @@ from halp.clips.store_check import (
     header_hash,
     map_frames,
     topology_from_json,
+    verify,
 )
-from halp.clips.verified import verify
 from halp.errors import InputError, choose
-from halp.files import sync_folder, write_text
+from halp.files import building, restore_moved_aside, write_text
 from halp.locks import locked_folder
 from halp.skeleton import Topology
 
@@ -45,7 +45,25 @@ _COLUMNS = ("label", "subject", "camera")
 
 
 class Store:
-    """Clips on disk, read through a memory map. `clip(i)` is `(T, P, V, C)` float32."""
+    """Clips on disk, read through a memory map; made by `open_store`.
+
+    Attributes
+    ----------
+    frames : array (sum T, P, V, C) float32
+        Of all clips; `clip(i)` gives those of one, `times(i)` when they were recorded.
+    names, labels, subjects, cameras, lengths : array (N,)
+        What is known of every clip, -1 where it is not; `columns` holds these and further ones.
+    topology : Topology
+        Joint layout.
+    class_names : list of str
+        Names of the classes that `labels` counts.
+    splits : dict of str to Rule
+        Rules by name; `split(name)` gives indices of training and test clips.
+    normalisation : list of str
+        Steps that made the frames.
+    hash : str
+        Fingerprint of frames and index.
+    """
 
     def __init__(
         self, path: Path, header: Mapping[str, Any], columns: dict[str, npt.NDArray[Any]], frames: Frames
@@ -58,6 +76,8 @@ class Store:
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
         self.splits: dict[str, Rule] = check_splits(path, header["splits"])
+        #: For clips of which frames without a person were left out: their runs over the whole span of the clip.
+        self.absent: dict[int, Runs] = check_absent(path, header.get("absent", {}), self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -71,6 +91,43 @@ class Store:
             raise IndexError(f"clip {index} of a store with {len(self)} clips")
         index %= len(self)
         return self.frames[self.offsets[index] : self.offsets[index + 1]]
+
+    def times(self, index: int) -> npt.NDArray[np.float64]:
+        """When each frame of a clip was recorded, `(T,)`, in seconds of the recording's own clock.
+
+        Frames that `drop-empty` left out keep their time: the times jump over them. Where the frame rate is not known,
+        times are frames.
+        """
+        index = range(len(self))[index]
+        numbers = frame_numbers(int(self.lengths[index]), self.absent.get(index, ()))
+        return self.starts[index] + numbers / (self.fps[index] if self.fps[index] > 0 else 1.0)
+
+    @cached_property
+    def timed(self) -> bool:
+        """Whether the store knows which span of which recording its clips are.
+
+        Stores of earlier versions used the words `recording` and `start` for whole numbers of their own.
+        """
+        return "end" in self.columns and np.asarray(self.columns.get("recording", "")).dtype.kind == "U"
+
+    @cached_property
+    def fps(self) -> npt.NDArray[np.float64]:
+        """Frames per second of every clip; -1 where they are not known."""
+        return np.asarray(self.columns.get("fps", np.full(len(self), -1.0)), dtype=np.float64)
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.float64]:
+        """Where every clip starts in its recording, in seconds (in frames where the frame rate is not known)."""
+        known = self.columns.get("start") if self.timed else None
+        return np.zeros(len(self)) if known is None else np.maximum(known.astype(np.float64), 0)
+
+    @cached_property
+    def spans(self) -> Indices:
+        """Frames of every clip from first to last, those that were left out included."""
+        spans = np.array(self.lengths)
+        for index, left_out in self.absent.items():
+            spans[index] += sum(count for _, count in left_out)
+        return spans
 
     @property
     def persons(self) -> int:
@@ -122,15 +179,30 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
         path = self.path / "manifest.json"
-        found = _read_json(path) if path.exists() else {}
-        check_manifest(self.path, found)
-        return found
+        manifest = _read_json(path) if path.exists() else {}
+        check_manifest(self.path, manifest)
+        return manifest
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
     """Open a store; frames stay on disk until they are used.
 
     The first time, and whenever its files changed, all of it is read once and compared with its fingerprint.
+
+    Parameters
+    ----------
+    path : path
+        The folder that `halp prepare` made.
+
+    Returns
+    -------
+    Store
+        Its clips, what is known of them, and its splits.
+
+    Raises
+    ------
+    InputError
+        Where there is no store, or it is damaged.
     """
     path = Path(path)
     if not path.exists():
@@ -182,6 +254,25 @@ class StoreWriter:
     """Writes a store clip by clip with constant memory; the folder appears only when everything is in it.
 
     Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what was written.
+
+    Parameters
+    ----------
+    path : path
+        The store to make.
+    topology : Topology
+        Joint layout of all clips.
+    persons : int
+        The most that a clip may have; fewer are filled up with zeros.
+    class_names : sequence of str
+        Names of the classes that labels count.
+    splits : iterable of Rule
+        Saved with the store.
+    normalisation : sequence of str
+        Steps that the clips have been through.
+    origin : mapping
+        How it was made, for the record.
+    overwrite : bool
+        Replace a store that is there already.
     """
 
     def __init__(
@@ -208,36 +299,39 @@ class StoreWriter:
             "origin": dict(origin or {}),
         }
         self._columns: dict[str, list[Any]] = {"name": [], "length": [], **{name: [] for name in _COLUMNS}}
+        self._absent: dict[str, Runs] = {}
         self._total = 0
         self._hash = hashlib.sha256()
         #: Written into the store as `manifest.json` where it is not empty.
         self.manifest: dict[str, Any] = {}
         self.class_names = list(class_names)
-        self._partial = partial_folder(self.path)
 
     def _refuse_existing(self) -> None:
         is_store = (self.path / "store.json").exists()
         if self.path.exists() and not (self._overwrite and is_store):
-            what = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
-            raise InputError(f"'{self.path}' exists already; {what}, or choose another place for the store")
+            remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
+            raise InputError(f"'{self.path}' exists already; {remedy}, or choose another place for the store")
 
     def __enter__(self) -> StoreWriter:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_locked(self.path))
             self._refuse_existing()  # somebody else may have written it meanwhile
-            self._open()
+            try:
+                self._partial = stack.enter_context(building(self.path, replace=self._overwrite))
+                self._file = open(self._partial / "frames.npy", "wb")
+                stack.callback(self._close)
+                self._write_array_header()
+            except OSError as error:
+                raise InputError(
+                    f"the store '{self.path}' cannot be written ({error}); choose another place"
+                ) from error
             self._held = stack.pop_all()
         return self
 
-    def _open(self) -> None:
-        try:
-            remove_leftovers(self.path)
-            self._partial.mkdir(parents=True)
-            self._file = open(self._partial / "frames.npy", "wb")  # noqa: SIM115  (closed by __exit__)
-            self._write_array_header()
-        except OSError as error:
-            shutil.rmtree(self._partial, ignore_errors=True)
-            raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another place") from error
+    def _close(self) -> None:
+        # Closing flushes once more and fails again on a full disk; the first error has said all there is to say.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _write_array_header(self) -> None:
         # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
@@ -263,6 +357,8 @@ class StoreWriter:
             raise InputError(f"the store '{self.path}' cannot be written ({error}); nothing was left behind") from error
         self._hash.update(data)
         self._total += length
+        if clip.absent:
+            self._absent[str(len(self._columns["name"]))] = clip.absent
         row = {
             "name": clip.name,
             "length": length,
@@ -278,6 +374,14 @@ class StoreWriter:
             else:
                 values.append(clip.extra[column] if column in clip.extra else unknown(values[0] if values else -1))
 
+    def leave_out_empty_classes(self) -> None:
+        """Forget the names of classes that none of the clips added so far has, and number the others anew."""
+        used = sorted({label for label in self._columns["label"] if label >= 0})
+        position = {label: number for number, label in enumerate(used)}
+        self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
+        self.class_names = [self.class_names[label] for label in used]
+        self._header["class_names"] = self.class_names
+
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
         """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
         return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
@@ -285,17 +389,14 @@ class StoreWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._held.__exit__(kind, error, trace)
+            return
         try:
-            if kind is None:
+            with self._held:
                 self._finish()
         except OSError as problem:
             raise InputError(f"the store '{self.path}' could not be written ({problem})") from problem
-        finally:
-            # Closing flushes once more and fails again on a full disk; the first error has said all there is to say.
-            with contextlib.suppress(OSError):
-                self._file.close()
-            shutil.rmtree(self._partial, ignore_errors=True)
-            self._held.close()
 
     def _finish(self) -> None:
         names = self._columns["name"]
@@ -308,18 +409,17 @@ class StoreWriter:
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()
-        os.fsync(self._file.fileno())
         index = json.dumps(self._columns)
         self._hash.update(index.encode())
         self._header["hash"] = self._hash.hexdigest()
-        _write_text(self._partial / "index.json", index)
+        (self._partial / "index.json").write_text(index, encoding="utf-8")
         if self.manifest:
-            _write_text(self._partial / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False))
+            text = json.dumps(self.manifest, indent=1, ensure_ascii=False)
+            (self._partial / "manifest.json").write_text(text, encoding="utf-8")
+        if self._absent:
+            self._header["absent"] = self._absent
         self._header["header_hash"] = header_hash(self._header)
-        _write_text(self._partial / "store.json", json.dumps(self._header, indent=1))
-        sync_folder(self._partial)
-        put_in_place(self._partial, self.path)
-        sync_folder(self.path.parent)
+        (self._partial / "store.json").write_text(json.dumps(self._header, indent=1), encoding="utf-8")
 
 
 def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
@@ -347,15 +447,3 @@ def _add_split(store: Store, split: Rule, replace: bool) -> None:
         write_text(store.path / "store.json", json.dumps(header, indent=1))
     except OSError as error:
         raise InputError(f"split '{split.name}' cannot be saved in '{store.path}' ({error})") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def unknown(like: Any) -> int | str:
-    """What stands in a column where a clip has no value: an empty text among texts, -1 among numbers."""
-    return "" if isinstance(like, str) else -1

@@ -11,16 +11,21 @@ import json
 import math
 import os
 import re
+import time
 import tokenize
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.clip import Runs
 from halp.clips.splits import Rule, rule_from_json
 from halp.errors import InputError
+from halp.files import cache_home, write_text
+from halp.progress import Bar
 from halp.skeleton import Topology
 
 NEEDED_COLUMNS = ("name", "length", "label", "subject", "camera")
@@ -48,6 +53,25 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
         raise damaged(path, file, "'hash' is not a fingerprint")
     if not _encodable([json.dumps(header, ensure_ascii=False)]):
         raise damaged(path, file, "it holds characters that are none")
+
+
+def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dict[int, Runs]:
+    """Runs of frames that were left out, by the number of their clip: in order, apart from each other, within the clip."""
+    runs: dict[int, Runs] = {}
+    try:
+        for clip, rows in absent.items():
+            runs[int(clip)] = tuple((first, count) for first, count in rows)
+            span = int(lengths[int(clip)]) + sum(count for _, count in rows)
+            end = -1
+            for first, count in rows:
+                if type(first) is not int or type(count) is not int or first <= end or count < 1:
+                    raise ValueError(f"clip {clip} has no run {first}, {count}")
+                end = first + count
+            if int(clip) < 0 or end > span:
+                raise ValueError(f"clip {clip} has {span} frames, not {end}")
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise damaged(path, "store.json", f"'absent' cannot be read ({str(error)[:80]})") from None
+    return runs
 
 
 def check_seal(path: Path, header: Mapping[str, Any]) -> None:
@@ -137,10 +161,10 @@ def _check_rule(rule: Rule) -> None:
             _check_rule(value)
             continue
         listed = value if field.name in ("train", "test") else (value,)
-        if any(isinstance(one, int) and abs(one) >= 2**63 for one in listed):
+        if any(isinstance(entry, int) and abs(entry) >= 2**63 for entry in listed):
             raise ValueError(f"a number of '{field.name}' is too large")
         if field.name in ("train", "test"):
-            if not {type(one) for one in value} <= {int, str, float}:
+            if not {type(entry) for entry in value} <= {int, str, float}:
                 raise TypeError(f"'{field.name}' lists something else than numbers and texts")
         elif field.name in _FIELDS and type(value) not in _FIELDS[field.name]:
             raise TypeError(f"'{field.name}' is {str(value)[:40]!r}")
@@ -215,3 +239,89 @@ def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
             raise damaged(path, "manifest.json", f"'{name}' is not a list of clips")
     if not _encodable([json.dumps(manifest, ensure_ascii=False)]):
         raise damaged(path, "manifest.json", "it holds characters that are none")
+
+
+_BLOCK = 16 * 2**20
+# A file changed within this time may change again without its times showing it: clocks of file systems are coarse.
+_SETTLED = 2.0
+_SHOWN_FROM = 512 * 2**20
+_known: dict[str, list[Any]] = {}
+
+
+def verify(path: Path, expected: str, frames: np.memmap[Any, Any], lengths: npt.NDArray[np.int64], names: Any) -> None:
+    """Raise unless frames and index have the expected fingerprint and every number is finite."""
+    state = _state(path)
+    if state is not None and _remembered(path) == [expected, state]:
+        return
+    fingerprint, bad = content_hash(path, frames.offset)
+    if fingerprint != expected:
+        raise damaged(path, "frames.npy or index.json", "the content is not what was written (its fingerprint differs)")
+    if bad is not None:
+        frame = bad // int(np.prod(frames.shape[1:]))
+        clip = int(np.searchsorted(np.cumsum(lengths), frame, side="right"))
+        within = frame - int(lengths[:clip].sum())
+        raise InputError(
+            f"store '{path}': clip '{names[clip]}', frame {within} holds a number that is not finite; prepare it again"
+        )
+    if state is not None and state == _state(path):
+        _remember(path, [expected, state])
+
+
+def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
+    """Fingerprint of frames and index, and the position of the first number that is not finite."""
+    digest, bad, done = hashlib.sha256(), None, 0
+    try:
+        # Read, not through the map: pages that were only hashed should not stay in this process.
+        with open(path / "frames.npy", "rb") as file:
+            size = os.fstat(file.fileno()).st_size - offset
+            file.seek(offset)
+            with Bar("verify store (MiB)", size // 2**20, shown=size > _SHOWN_FROM) as bar:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    numbers = np.frombuffer(block[: len(block) // 4 * 4], "<f4")
+                    if bad is None and not np.isfinite(numbers).all():
+                        bad = done // 4 + int(np.argmin(np.isfinite(numbers)))
+                    done += len(block)
+                    bar.advance(len(block) // 2**20)
+        digest.update((path / "index.json").read_bytes())
+    except OSError as error:
+        raise InputError(f"store '{path}' cannot be read ({error}); check the disk and its permissions") from error
+    return digest.hexdigest(), bad
+
+
+def _state(path: Path) -> list[list[int]] | None:
+    """What changes when a file does; None while it is too fresh for that to be sure."""
+    rows, newest = [], 0.0
+    for name in ("frames.npy", "index.json"):
+        try:
+            status = os.stat(path / name)
+        except OSError:
+            return None
+        rows.append([status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns])
+        newest = max(newest, status.st_mtime, status.st_ctime)
+    return rows if time.time() - newest > _SETTLED else None
+
+
+def _record(path: Path) -> Path | None:
+    """The file in the user's cache folder that remembers this store; None where there is no such folder."""
+    home = cache_home()
+    name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
+    return None if home is None else home / "verified" / f"{name}.json"
+
+
+def _remembered(path: Path) -> list[Any] | None:
+    key = os.path.realpath(path)
+    if key not in _known:
+        with suppress(OSError, ValueError, RuntimeError):
+            record = _record(path)
+            if record is not None:
+                _known[key] = json.loads(record.read_text(encoding="utf-8"))
+    return _known.get(key)
+
+
+def _remember(path: Path, outcome: list[Any]) -> None:
+    _known[os.path.realpath(path)] = outcome
+    with suppress(OSError, RuntimeError):
+        record = _record(path)
+        if record is not None:
+            write_text(record, json.dumps(outcome))

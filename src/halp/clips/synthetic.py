@@ -17,8 +17,24 @@ from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, normalise
 from halp.clips.splits import Indices, Split
 from halp.clips.store import Store, StoreWriter, open_store
-from halp.clips.synthetic_actions import ACTIONS, HAND_RESTS, LAP, SEAT, Action, Manner, act, get_action
-from halp.clips.synthetic_body import BONES, CHANNELS, FPS, WIDTH, Array, channel, channels, place_joints
+from halp.clips.synthetic_body import (
+    ACTIONS,
+    BONES,
+    CHANNELS,
+    FPS,
+    HAND_RESTS,
+    LAP,
+    SEAT,
+    WIDTH,
+    Action,
+    Array,
+    Manner,
+    act,
+    channel,
+    channels,
+    get_action,
+    place_joints,
+)
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2
 
@@ -126,7 +142,7 @@ def _check(subjects: int, repetitions: int, seed: int) -> None:
 
 
 def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:
-    people = [_make_subject(seed, subject) for subject in range(1, subjects + 1)]
+    people = [make_subject(seed, subject) for subject in range(1, subjects + 1)]
     rng = np.random.default_rng((seed, _ORDER))
     cells = list(itertools.product(range(1, subjects + 1), CAMERAS, range(1, repetitions + 1)))
     order = [rng.permutation(len(cells)) for _ in ACTIONS]
@@ -136,7 +152,8 @@ def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:
             yield _make_clip(int(label), subject, camera, repetition, seed=seed, person=people[subject - 1])
 
 
-def _make_subject(seed: int, subject: int) -> Subject:
+def make_subject(seed: int, subject: int) -> Subject:
+    """The build and the manner of a person, by the seed and the number of the person alone."""
     rng = np.random.default_rng((seed, _SUBJECTS, subject))
     stature = np.clip(rng.normal(1.72, 0.09), 1.5, 1.95)
     bones = {name: float(stature * share * rng.normal(1, 0.045)) for name, share in BONES.items()}
@@ -166,11 +183,11 @@ def _make_clip(
     """One clip; without noise it is the motion itself before the camera, complete and exact."""
     rng = np.random.default_rng((seed, _CLIPS, label, subject, camera, repetition))
     action = get_action(label)
-    persons = [person or _make_subject(seed, subject)]
+    persons = [person or make_subject(seed, subject)]
     # Partners are not subjects of the data set, so that nobody of the test part is seen in the training part.
-    persons += [_make_subject(seed, int(rng.integers(1000, 2000))) for _ in action.parts[1:]]
-    scene = _film(_perform(action, persons, rng), camera, rng)
-    frames = _sense(scene, rng) if noisy else scene
+    persons += [make_subject(seed, int(rng.integers(1000, 2000))) for _ in action.parts[1:]]
+    scene = film(_perform(action, persons, rng), camera, rng)
+    frames = sense(scene, rng) if noisy else scene
     return Clip(
         frames.astype(np.float32),
         f"S001C{camera:03d}P{subject:03d}R{repetition:03d}A{label + 1:03d}",
@@ -188,7 +205,7 @@ def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generato
     tracks, turns = [], []
     for part, person in zip(action.parts, persons):
         manner = _manner_today(person.manner, seated, rng)
-        track = act(part, phase, manner, rng) + _restlessness(length, rng)
+        track = act(part, phase, manner, rng) + restlessness(length, rng)
         if not (seated or action.distance):
             track[:, channel("travel")] -= rng.uniform(-0.2, 0.7) * _settle(length, rng)
         tracks.append(track)
@@ -243,7 +260,7 @@ def _settle(length: int, rng: np.random.Generator) -> Array:
     return 1 - way * way * (3 - 2 * way)
 
 
-def _restlessness(length: int, rng: np.random.Generator) -> Array:
+def restlessness(length: int, rng: np.random.Generator) -> Array:
     """What a body does besides the action, `(T, WIDTH)`: it sways, looks around and shifts its weight now and then."""
     frame = np.arange(length)[:, None]
     speed, start = rng.uniform(0.2, 0.6, size=WIDTH) / FPS, rng.uniform(0, 1, size=WIDTH)
@@ -253,7 +270,7 @@ def _restlessness(length: int, rng: np.random.Generator) -> Array:
     return sway + bumps @ (_FIDGET * rng.normal(size=(2, WIDTH)))
 
 
-def _film(joints: Array, camera: int, rng: np.random.Generator) -> Array:
+def film(joints: Array, camera: int, rng: np.random.Generator) -> Array:
     """Scene to camera coordinates: x to the sensor's left, y up from it, z ahead, in metres."""
     height, distance = rng.uniform(0.7, 1.5), rng.uniform(2.8, 3.6)
     tilt = np.arctan2(height - 0.9, distance) + rng.normal(0, 0.02)
@@ -271,7 +288,7 @@ def _turn(joints: Array, degrees: float | Array) -> Array:
     return np.stack([cosine * x + sine * z, y, cosine * z - sine * x], axis=-1)
 
 
-def _sense(joints: Array, rng: np.random.Generator) -> Frames:
+def sense(joints: Array, rng: np.random.Generator) -> Frames:
     """What a depth sensor makes of it: jitter, slow drift, frames that are missing or repeated, bodies lost for a while."""
     length, persons = joints.shape[:2]
     jitter = rng.uniform(0.004, 0.008) * rng.standard_normal(joints.shape, dtype=np.float32)

@@ -7,10 +7,15 @@ the wrist or ankle comes where the track puts it. Limbs keep their lengths and s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from halp.files import read_toml
 from halp.skeleton import KINECT_V2
 
 Array = npt.NDArray[np.float64]
@@ -206,3 +211,99 @@ def _two_bones(root: Array, target: Array, upper: Array, lower: Array, pole: Arr
     end = root + distance * way
     square = -((distance - before) * side + height * way) / lower
     return middle, end, square
+
+
+Wave = tuple[str, int, float, float, float]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one person does: key poses `phase → pose` (channels that a pose leaves out are at rest) and oscillations.
+
+    A wave is (channel, axis, amplitude, cycles an action, phase), and the channel `beat` of the key poses fades it in.
+    """
+
+    keys: Mapping[float, Pose]
+    waves: tuple[Wave, ...] = ()
+
+    @cached_property
+    def phases(self) -> Array:
+        return np.array(list(self.keys), dtype=float)
+
+    @cached_property
+    def targets(self) -> Array:
+        """Key poses `(K, WIDTH)`, NaN where a channel is at rest."""
+        rows = []
+        for pose in self.keys.values():
+            # An arm that moves takes its elbow along, however it rested.
+            elbows = {f"{side}_elbow": 0.0 for side in ("main", "off") if side in pose}
+            rows.append(channels({**elbows, **pose}, others=np.nan))
+        return np.stack(rows)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One class: its parts (one per person), the usual duration, and in what ways it may be carried out."""
+
+    seconds: float
+    parts: tuple[Part, ...]
+    repeats: int = 1
+    seated: bool = False
+    distance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How somebody moves: the size of movements, how abruptly they start and stop, early or late, and how exactly."""
+
+    amplitude: float
+    sharpness: float
+    lateness: float
+    carelessness: float
+    rest: Array = field(repr=False)
+
+
+def act(part: Part, phase: Array, manner: Manner, rng: np.random.Generator) -> Array:
+    """The track `(T, WIDTH)` of a part at phases `(T,)` between 0 and 1, carried out in somebody's manner."""
+    asked = ~np.isnan(part.targets)
+    stretch = np.where(asked, manner.amplitude * (np.nan_to_num(part.targets) - manner.rest), 0)
+    blur = rng.normal(size=stretch.shape) * asked * np.maximum(np.abs(stretch), 0.15) * manner.carelessness
+    poses = manner.rest + stretch + blur
+    phases = part.phases**manner.lateness
+    at = np.clip(np.searchsorted(phases, phase, side="right") - 1, 0, len(phases) - 2)
+    way = np.clip((phase - phases[at]) / (phases[at + 1] - phases[at]), 0, 1)
+    there, back = way**manner.sharpness, (1 - way) ** manner.sharpness
+    track = poses[at] + (poses[at + 1] - poses[at]) * (there / (there + back))[:, None]
+    quicker, start = rng.uniform(0.75, 1.3), rng.uniform(-0.15, 0.15)
+    for name, axis, amplitude, cycles, offset in part.waves:
+        wave = np.sin(2 * np.pi * (cycles * quicker * phase + offset + start))
+        track[:, channel(name, axis)] += manner.amplitude * amplitude * wave * track[:, channel("beat")]
+    return track
+
+
+# How hands rest, as (hand, elbow): hanging, in a pocket, on the hip, clasped in front, behind the back.
+HAND_RESTS = (
+    ((0.12, -0.97, 0.06), 0.0),
+    ((0.10, -0.78, 0.12), 0.3),
+    ((0.24, -0.62, 0.02), 0.9),
+    ((-0.22, -0.66, 0.40), 0.2),
+    ((-0.12, -0.74, -0.26), 0.3),
+)
+LAP = (-0.08, -0.66, 0.48)
+SEAT: Pose = {"sink": 0.46, "forward": -0.42, "lean": 4, "main": LAP, "off": LAP}
+
+
+def _read_action(seconds: float, parts: list[dict[str, Any]], **fields: Any) -> Action:
+    persons = (Part(dict(part["keys"]), tuple(map(tuple, part.get("waves", ())))) for part in parts)
+    return Action(seconds, tuple(persons), **fields)
+
+
+_ACTIONS = {
+    name: _read_action(**facts) for name, facts in read_toml(Path(__file__).with_name("synthetic_actions.toml")).items()
+}
+ACTIONS: tuple[str, ...] = tuple(_ACTIONS)
+
+
+def get_action(label: int) -> Action:
+    """The action of a zero-based label."""
+    return _ACTIONS[ACTIONS[label]]

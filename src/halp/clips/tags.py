@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from halp.clips.clip import Clip, Value
-from halp.clips.source_files import walk
-from halp.clips.text_files import problem, read_table
+import numpy as np
+
+from halp.clips.clip import Clip, unknown
+from halp.clips.source_files import leaving_out, walk
+from halp.clips.store import open_store
+from halp.clips.text_files import LONGEST_NAME, Table, problem, read_table, shown
 from halp.errors import InputError
+
+COLUMNS = ("recording", "start", "stop", "label")
+LEAST = 0.5  # share of a clip that an event has to cover
+_SLACK = 1e-3
+
+
+def is_event_table(table: Table) -> bool:
+    """Whether the rows of a table are stretches of recordings rather than clips."""
+    return all(column in table.columns for column in COLUMNS)
+
+
+@dataclass
+class EventTags:
+    """Events of people by recording; those that a model found are no labels."""
+
+    path: Path
+    events: Mapping[str, list[tuple[float, float, dict[str, str]]]]
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def values(self) -> Mapping[str, set[str]]:
+        cells = [cells for events in self.events.values() for *_, cells in events]
+        return {column: {row[column] for row in cells} for column in ("label", "subject")}
+
+    def find(self, clip: Clip) -> Mapping[str, str] | None:
+        name = next((key for key in (clip.recording, clip.name, clip.source) if key and key in self.events), None)
+        if name is None:
+            return None
+        self.used.add(name)
+        stop = clip.start + len(clip.frames) / (clip.fps if clip.fps > 0 else 1.0)
+        shared = [min(stop, until) - max(clip.start, start) for start, until, _ in self.events[name]]
+        best = len(shared) - 1 - int(np.argmax(shared[::-1]))  # of equals the later row
+        covered = shared[best] >= LEAST * (stop - clip.start) - _SLACK
+        return self.events[name][best][2] if covered else None
+
+    def notes(self) -> list[str]:
+        lost = [name for name in self.events if name not in self.used]
+        if not lost:
+            return []
+        return [f"{len(lost)} of {len(self.events)} recordings of '{self.path}' were not met, the first is '{lost[0]}'"]
+
+
+def event_tags(table: Table) -> EventTags:
+    """Events of a table, with the columns subject and source where it has them."""
+    events: dict[str, list[tuple[float, float, dict[str, str]]]] = {}
+    starts, stops = table.numbers("start"), table.numbers("stop")
+    sources = table.columns.get("source", ("human",) * len(table))
+    subjects = table.columns.get("subject", ("",) * len(table))
+    for row, (name, label) in enumerate(zip(table.columns["recording"], table.columns["label"])):
+        if sources[row] == "model" or not label:
+            continue
+        start, stop = float(starts[row]), float(stops[row])
+        if not (math.isfinite(start) and stop > start):
+            raise problem(
+                table.path, table.where(row, "stop"), "an event has to stop after it starts", "correct the times"
+            )
+        events.setdefault(name, []).append((start, stop, {"label": label, "subject": subjects[row]}))
+    return EventTags(table.path, events)
+
 
 Cells = Mapping[str, str]
 _KEYS = ("name", "clip", "path", "file", "filename", "recording")
@@ -22,38 +87,94 @@ _WORDS = {
 }
 _OWN = ("name", "length", "recording", "start", "end", "fps")
 _FIELD = re.compile(r"\{([^{}]*)\}|(\*\*/)|(\*)|(\?)")
+# How tables are written where a value is missing; `Nan` may be a person.
+_NOTHING = ("", "nan", "NaN", "NAN")
+# What is taken off a name in a table where the files themselves are not at hand.
+_ENDINGS = tuple(
+    ".bvh .c3d .csv .h5 .hdf5 .json .jsonl .mat .mvnx .nc .ndjson .npy .npz .pickle .pkl .skeleton .trc .tsv .txt".split()
+)
+_NAMED = 3
 
 
 class Tags(Protocol):
     """Cells of text for clips, by column name."""
 
     @property
-    def rows(self) -> Sequence[Cells]:
-        """All rows there are, so that the values of a column are known beforehand."""
+    def values(self) -> Mapping[str, set[str]]:
+        """All values of every column, so that they are known beforehand."""
         ...
 
     def find(self, clip: Clip) -> Cells | None:
         """The row of a clip, or None."""
         ...
 
+    def notes(self) -> list[str]:
+        """What there is to say about rows when all clips were looked for."""
+        ...
 
-@dataclass(frozen=True)
+
+@dataclass
 class TableTags:
-    """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it is unique."""
+    """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it is unique.
+
+    `bare` counts how many recordings of the source have a bare name.
+    """
 
     path: Path
-    by_key: Mapping[str, Cells]
+    keys: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+    rows: Mapping[str, int]
+    bare: Mapping[str, int]
+    used: set[int] = field(default_factory=set)
+    ambiguous: dict[int, int] = field(default_factory=dict)
 
     @property
-    def rows(self) -> Sequence[Cells]:
-        return list(self.by_key.values())
+    def values(self) -> Mapping[str, set[str]]:
+        return {column: set(cells) for column, cells in self.columns.items()}
 
     def find(self, clip: Clip) -> Cells | None:
-        name = clip.recording or clip.name
-        for key in (clip.source, _stem(clip.source), clip.name, name, PurePosixPath(clip.source).name):
-            if key in self.by_key:
-                return self.by_key[key]
-        return self.by_key.get(PurePosixPath(_stem(clip.source)).name, self.by_key.get(PurePosixPath(name).name))
+        name, path = same_text(clip.recording or clip.name), same_text(clip.source)
+        stem = PurePosixPath(path).with_suffix("").as_posix() if path else name
+        # A file with one clip is meant by its path and by its name alike; a clip among several goes before its file.
+        levels = [{name, path, stem}] if stem == name else [{name}, {path, stem}]
+        if clip.recording:
+            levels.insert(0, {same_text(clip.name)})
+        for level in levels:
+            if rows := sorted({self.rows[key] for key in level if key in self.rows}):
+                return self._row(clip, rows)
+        keys = {key.rpartition("/")[2] for key in (name, path, stem)}
+        rows = sorted({self.rows[key] for key in keys if key in self.rows and self._unique(key)})
+        return self._row(clip, rows) if rows else None
+
+    def _unique(self, key: str) -> bool:
+        count = self.bare.get(key, 0)
+        if count > 1:
+            self.ambiguous[self.rows[key]] = count
+        return count == 1
+
+    def _row(self, clip: Clip, rows: Sequence[int]) -> Cells:
+        first, *others = ({column: cells[row] for column, cells in self.columns.items()} for row in rows)
+        if any(other != first for other in others):
+            said = " and ".join(f"'{self.keys[row]}'" for row in rows)
+            raise problem(self.path, "", f"rows {said} say different things about clip '{clip.name}'", "keep one")
+        self.used.update(rows)
+        return first
+
+    def notes(self) -> list[str]:
+        """Rows that fit several recordings or none, the first few by their names."""
+        unclear = {row: count for row, count in self.ambiguous.items() if row not in self.used}
+        lost = [row for row in range(len(self.keys)) if row not in self.used and row not in unclear]
+        notes = []
+        if unclear:
+            shown = _few([f"'{self.keys[row]}' ({count})" for row, count in unclear.items()])
+            notes.append(
+                f"{len(unclear)} rows of '{self.path}' fit several recordings and label none: {shown}; write paths below "
+                "the source"
+            )
+        if lost:
+            shown = _few([f"'{self.keys[row]}'" for row in lost])
+            notes.append(f"{len(lost)} of {len(self.keys)} rows of '{self.path}' fit no clip: {shown}")
+        return notes
 
 
 @dataclass(frozen=True)
@@ -62,7 +183,7 @@ class PathTags:
 
     pattern: str
     expression: re.Pattern[str]
-    rows: Sequence[Cells]
+    values: Mapping[str, set[str]]
 
     def find(self, clip: Clip) -> Cells | None:
         for text in (clip.source, clip.recording or clip.name):
@@ -70,29 +191,74 @@ class PathTags:
                 return match.groupdict()
         return None
 
+    def notes(self) -> list[str]:
+        return []
 
-def table_tags(path: Path) -> TableTags:
-    """Read a table with a column `name` or `path` and further ones such as `label`, `subject` or `camera`."""
+
+def same_text(text: str) -> str:
+    """Text with one spelling for characters that have several (macOS stores `é` as two)."""
+    return unicodedata.normalize("NFC", text)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def table_tags(path: Path, source: Path) -> TableTags | EventTags:
+    """Read a table with a column `name` or `path` and further ones such as `label`, `subject` or `camera`, or one of events.
+
+    `source` is the store, file or folder whose clips the rows are about; it tells which bare names are unique.
+    """
     if not path.is_file():
         raise InputError(
             f"there is no table '{path}'; give a CSV file with the columns name (or path), label, subject, …"
         )
     table = read_table(path)
+    if is_event_table(table):
+        return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
     if key is None:
-        what = f"none of the columns {', '.join(table.columns)} names a clip"
-        raise problem(path, "line 1", what, f"call one of them {' or '.join(_KEYS[:4])}")
+        fault = f"none of the columns {', '.join(table.columns)} names a clip"
+        raise problem(path, "line 1", fault, f"call one of them {' or '.join(_KEYS[:4])}")
     columns = _renamed([column for column in table.columns if column != key], path)
-    by_key: dict[str, Cells] = {}
+    _check_cells(table, columns)
+    store = (source / "store.json").is_file()
+    rows: dict[str, int] = {}
     for row, cell in enumerate(table.columns[key]):
-        name = PurePosixPath(cell.replace("\\", "/")).as_posix().removeprefix("./")
-        if name in by_key:
+        name = same_text(cell.replace("\\", "/").removeprefix("./"))
+        # Clips of a store have lost the endings of their files.
+        name = name.rpartition(".")[0] if store and name.lower().endswith(_ENDINGS) else name
+        if name in rows:
             raise problem(path, table.where(row, key), f"'{cell}' comes twice", "keep one row per clip")
-        by_key[name] = {column: table.columns[given][row] for given, column in columns.items()}
-    # The same rows without endings, so that either spelling fits; what is written out goes first.
-    for name, cells in list(by_key.items()):
-        by_key.setdefault(_stem(name), cells)
-    return TableTags(path, by_key)
+        rows[name] = row
+    cells = {name: tuple("" if c in _NOTHING else c for c in table.columns[given]) for given, name in columns.items()}
+    with leaving_out(path):
+        return TableTags(path, table.columns[key], cells, rows, _bare_names(source, store))
+
+
+def _check_cells(table: Table, columns: Mapping[str, str]) -> None:
+    """Refuse values that could not be shown: a name of a class or a person is a short text."""
+    for given in columns:
+        for row, cell in enumerate(table.columns[given]):
+            if len(cell) > LONGEST_NAME or not cell.isprintable():
+                fault = f"{shown(cell)} has {len(cell)} characters or one that cannot be printed"
+                raise problem(table.path, table.where(row, given), fault, f"use at most {LONGEST_NAME}")
+
+
+def _bare_names(source: Path, store: bool) -> Counter[str]:
+    """How many recordings have a bare name: files with and without ending, and folders (some recordings are folders)."""
+    if store:
+        opened = open_store(source)
+        recordings = opened.columns["recording"] if opened.timed else opened.names
+        return Counter(str(name).rpartition("/")[2] for name in set(map(same_text, recordings.tolist())))
+    counts: Counter[str] = Counter()
+    folders: set[str] = set()
+    root = source if source.is_dir() else source.parent
+    for file in walk(source):
+        counts.update({same_text(file.name), same_text(file.stem)})
+        folders |= {same_text(folder.as_posix()) for folder in file.relative_to(root).parents}
+    # A file called after its folder is the same recording.
+    return counts | Counter(folder.rpartition("/")[2] for folder in folders)
 
 
 def path_tags(pattern: str, source: Path) -> PathTags:
@@ -104,20 +270,24 @@ def path_tags(pattern: str, source: Path) -> PathTags:
         )
     columns = _renamed(fields, Path(pattern))
     position, parts = 0, []
-    for found in _FIELD.finditer(pattern):
-        parts.append(re.escape(pattern[position : found.start()]))
-        field, folders, star, _ = found.groups()
+    for placeholder in _FIELD.finditer(pattern):
+        parts.append(re.escape(pattern[position : placeholder.start()]))
+        field, folders, star, _ = placeholder.groups()
         named = f"(?P<{columns[field]}>[^/]+?)" if field else ""
         parts.append(named or ("(?:[^/]+/)*" if folders else "[^/]*" if star else "[^/]"))
-        position = found.end()
+        position = placeholder.end()
     expression = re.compile("".join([*parts, re.escape(pattern[position:])]))
     root = source if source.is_dir() else source.parent
     files = [file.relative_to(root).as_posix() for file in walk(source)]
-    rows = [match.groupdict() for file in files if (match := expression.fullmatch(file))]
-    if not rows:
+    values: dict[str, set[str]] = {}
+    for file in files:
+        if match := expression.fullmatch(file):
+            for column, cell in match.groupdict().items():
+                values.setdefault(column, set()).add(cell)
+    if not values:
         example = f"; the first file is '{files[0]}'" if files else ""
         raise InputError(f"the path pattern '{pattern}' fits no file below '{source}'{example}; correct the pattern")
-    return PathTags(pattern, expression, rows)
+    return PathTags(pattern, expression, values)
 
 
 class Tagger:
@@ -125,13 +295,19 @@ class Tagger:
 
     def __init__(self, sources: Sequence[Tags]) -> None:
         self.sources = sources
-        cells: dict[str, set[str]] = {}
-        for row in (row for source in sources for row in source.rows):
-            for column, cell in row.items():
-                cells.setdefault(column, set()).add(cell)
-        self.columns = {column: _ordered(values - {""}) for column, values in cells.items()}
+        values: dict[str, set[str]] = {}
+        for source in sources:
+            for column, cells in source.values.items():
+                values.setdefault(column, set()).update(cells)
+        self.columns = {column: _ordered(cells - {""}) for column, cells in values.items()}
+        self._kinds = {column: _kind(known) for column, known in self.columns.items()}
+        self._positions = {
+            column: {cell: number for number, cell in enumerate(known)} for column, known in self.columns.items()
+        }
         self.missed: list[str] = []
         self.found = 0
+        #: Whether what is said of a clip depends on when it starts and stops.
+        self.timed = any(isinstance(source, EventTags) for source in sources)
 
     @property
     def class_names(self) -> list[str] | None:
@@ -146,40 +322,35 @@ class Tagger:
         if not rows:
             self.missed.append(clip.name)
         extra = dict(clip.extra)
-        for column, known in self.columns.items():
+        for column, kind in self._kinds.items():
             if column not in ("label", "subject", "camera"):
-                extra[column] = _value(cells.get(column, ""), known)
-            elif column != "label" and not _whole(known):
+                extra[column] = kind(cells[column]) if column in cells else unknown(kind())
+            elif column != "label" and kind is not int:
                 extra[f"{column}_name"] = cells.get(column, "")
-        label = self.columns.get("label")
-        return replace(
-            clip,
-            label=clip.label if label is None else label.index(cells["label"]) if "label" in cells else -1,
-            subject=self._number("subject", cells, clip.subject),
-            camera=self._number("camera", cells, clip.camera),
-            extra=extra,
-        )
+        label = clip.label if "label" not in self.columns else self._positions["label"].get(cells.get("label", ""), -1)
+        subject, camera = (self._number(column, cells, getattr(clip, column)) for column in ("subject", "camera"))
+        return replace(clip, label=label, subject=subject, camera=camera, extra=extra)
 
     def _number(self, column: str, cells: Cells, default: int) -> int:
         if column not in cells:
             return default
-        known = self.columns[column]
-        return int(cells[column]) if _whole(known) else known.index(cells[column])
+        return int(cells[column]) if self._kinds[column] is int else self._positions[column][cells[column]]
 
-    def check(self) -> str:
-        """A sentence about clips without a row, empty where there is none; an error where no row fits any clip."""
-        if not self.missed:
-            return ""
+    def check(self) -> list[str]:
+        """Sentences about clips without a row and rows without a clip; an error where no row fits any clip."""
         where = " and ".join(
             f"'{getattr(source, 'path', None) or getattr(source, 'pattern', '')}'" for source in self.sources
         )
-        if not self.found:
+        rows = [note for source in self.sources for note in source.notes()]
+        if self.missed and not self.found:
             raise InputError(
                 f"{where} fits no clip (the first clip is called '{self.missed[0]}'), nothing was written; use names or "
-                "paths below the source"
+                "paths below the source" + (f": {rows[0]}" if rows else "")
             )
+        if not self.missed:
+            return rows
         total = self.found + len(self.missed)
-        return f"{len(self.missed)} of {total} clips are not in {where}, the first is '{self.missed[0]}'"
+        return [f"{len(self.missed)} of {total} clips are not in {where}, the first is '{self.missed[0]}'", *rows]
 
 
 def make_tagger(source: Path, table: Path | None, pattern: str | None) -> Tagger | None:
@@ -188,7 +359,7 @@ def make_tagger(source: Path, table: Path | None, pattern: str | None) -> Tagger
     if pattern is not None:
         sources.append(path_tags(pattern, source))
     if table is not None:
-        sources.append(table_tags(table))
+        sources.append(table_tags(table, source))
     return Tagger(sources) if sources else None
 
 
@@ -203,24 +374,17 @@ def _renamed(columns: Iterable[str], path: Path) -> dict[str, str]:
     return renamed
 
 
-def _stem(path: str) -> str:
-    return PurePosixPath(path).with_suffix("").as_posix() if path else ""
-
-
 def _whole(values: Sequence[str]) -> bool:
     return all(re.fullmatch(r"[0-9]{1,9}", value) for value in values)
 
 
-def _ordered(values: Iterable[str]) -> list[str]:
+def _ordered(values: set[str]) -> list[str]:
     """Numbers by size, words by letter."""
-    found = list(values)
-    return sorted(found, key=int) if _whole(found) else sorted(found)
+    return sorted(values, key=int if _whole(list(values)) else str)
 
 
-def _value(cell: str, known: Sequence[str]) -> Value:
-    """A cell of a further column: a whole number, a number or a text, as all of the column are."""
+def _kind(known: Sequence[str]) -> type[int] | type[float] | type[str]:
+    """What all cells of a column are: whole numbers, numbers or texts."""
     if _whole(known):
-        return int(cell) if cell else -1
-    if all(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) for value in known):
-        return float(cell) if cell else -1.0
-    return cell
+        return int
+    return float if all(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) for value in known) else str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Dropped, Frames
-from halp.clips.source_files import read_text
+from halp.clips.source_files import MIB, read_text
 from halp.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -22,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 # Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody sees why.
 LARGEST = 1e7
 LONGEST_NAME = 200
+_REMEMBERED = 64 * MIB
+_last: dict[str, Any] = {}
 MOST_CELLS = 2**28
 # Labels beyond this number and beyond the number of clips are not class numbers.
 MOST_CLASSES = 10_000
@@ -137,6 +140,26 @@ def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: s
     return array.astype(np.float32)
 
 
+def places_in_time(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+    """The place of every frame number and how many places there are.
+
+    Where numbers follow a fixed step with some left out, as of frames with nobody, those keep their place; numbers without
+    such a step, as of clocks, only tell the order.
+
+    >>> places_in_time(np.array([10, 12, 18]))
+    (array([0, 1, 4]), 5)
+    >>> places_in_time(np.array([0, 33, 67]))
+    (array([0, 1, 2]), 3)
+    """
+    times, index = np.unique(numbers, return_inverse=True)
+    steps, counts = np.unique(np.diff(times), return_counts=True)
+    if len(steps) and not (steps % steps[counts.argmax()]).any():
+        places = (times - times[0]) // steps[counts.argmax()]
+        if places[-1] < 1000 * len(times):
+            return places[index], int(places[-1]) + 1
+    return index, len(times)
+
+
 def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floats:
     """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an error."""
     if np.isinf(array).any():
@@ -186,6 +209,7 @@ class Table:
     columns: dict[str, tuple[str, ...]]
     lines: list[int]
     spelling: dict[str, str] = field(default_factory=dict)
+    _parsed: dict[str, Floats] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -195,9 +219,14 @@ class Table:
 
     def numbers(self, column: str) -> Floats:
         """A column of finite numbers; an empty cell is NaN."""
+        if column not in self._parsed:
+            self._parsed[column] = self._parse(column)
+        return self._parsed[column]
+
+    def _parse(self, column: str) -> Floats:
         cells = self.columns[column]
         try:
-            values = np.array([float(cell) if cell else math.nan for cell in cells])
+            values = np.fromiter(map(float, (cell or "nan" for cell in cells) if "" in cells else cells), np.float64)
         except ValueError:
             for at, cell in enumerate(cells):
                 if cell:
@@ -205,9 +234,9 @@ class Table:
             raise
         for row in np.flatnonzero(~(np.abs(values) <= LARGEST)):
             if cells[row]:
-                what = f"{shown(cells[row])} is not a place"
+                fault = f"{shown(cells[row])} is not a place"
                 raise problem(
-                    self.path, self.where(int(row), column), what, "correct it, or leave a missing cell empty"
+                    self.path, self.where(int(row), column), fault, "correct it, or leave a missing cell empty"
                 )
         return values
 
@@ -234,13 +263,34 @@ def _doubled_header(path: Path, where: str, header: Sequence[str]) -> InputError
     twice = next(name for name in header if header.count(name) > 1)
     if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|nan|", cell) for cell in header):
         return problem(
-            path, where, "it holds numbers and no names of columns", "add a header line that names the joints"
+            path,
+            where,
+            "it holds numbers and no names of columns",
+            "add a header line that names the joints; where these are the landmarks of MediaPipe, prepare it with "
+            "`halp prepare mediapipe … --option header=false`",
         )
     return problem(path, where, f"column {shown(twice)} comes twice", "rename one of the two")
 
 
-def read_table(path: Path) -> Table:
-    """A CSV file with a header line; the separator is a comma, a semicolon or a tab."""
+def read_table(path: Path, header: Sequence[str] = ()) -> Table:
+    """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
+
+    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read ({error.strerror}); check its permissions") from error
+    key = (path, status.st_mtime_ns, status.st_size, status.st_ino, tuple(header))
+    if status.st_size > _REMEMBERED:
+        return _parse_table(path, header)
+    if _last.get("key") != key:
+        _last.update(key=key, table=_parse_table(path, header))
+    table: Table = _last["table"]
+    return table
+
+
+def _parse_table(path: Path, header: Sequence[str]) -> Table:
     text = read_text(path)
     first = text.partition("\n")[0]
     rows: list[list[str]] = []
@@ -248,17 +298,23 @@ def read_table(path: Path) -> Table:
     reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count), strict=True)
     try:
         for row in reader:
-            if any(cell.strip() for cell in row):
-                rows.append([cell.strip() for cell in row])
+            cells = list(map(str.strip, row))
+            if any(cells):
+                rows.append(cells)
                 lines.append(reader.line_num)
                 if len(row) != len(rows[0]):
                     what = f"{len(row)} cells instead of {len(rows[0])}"
                     raise problem(path, f"line {lines[-1]}", what, "check that the file is whole")
     except csv.Error as error:
         raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
+    if header:
+        rows, lines = [list(header), *rows], [0, *lines]
+        if len(rows[-1]) != len(header):
+            what = f"{len(rows[-1])} columns instead of {len(header)}"
+            raise problem(path, "line 1", what, "check that the file is whole")
     if len(rows) < 2:
         raise problem(path, "", "there is no row below the header", "fetch it again or leave it out")
-    header = [name.lower() for name in rows[0]]
-    if len(set(header)) != len(header):
-        raise _doubled_header(path, f"line {lines[0]}", header)
-    return Table(path, dict(zip(header, zip(*rows[1:]))), lines[1:], dict(zip(header, rows[0])))
+    names = [name.lower() for name in rows[0]]
+    if len(set(names)) != len(names):
+        raise _doubled_header(path, f"line {lines[0]}", names)
+    return Table(path, dict(zip(names, zip(*rows[1:]))), lines[1:], dict(zip(names, rows[0])))

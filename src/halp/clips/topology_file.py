@@ -20,6 +20,9 @@ from halp.clips.source_files import MIB, read_text
 from halp.errors import InputError, choose
 from halp.skeleton import Topology, canonical_joints, chain, get_topology
 
+_MOST_JOINTS = 500
+# Every joint stands in quotes once among the joints and at most twice in each bone; the parser is slow.
+_MOST_QUOTES = 10 * 2 * _MOST_JOINTS
 _FIELDS = ("name", "dimensions", "joints", "bones", "centre", "up", "across")
 
 
@@ -36,8 +39,11 @@ def read_topology(path: Path) -> Topology:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
+    text = read_text(path, MIB)
+    if text.count('"') + text.count("'") > _MOST_QUOTES:
+        raise InputError(f"'{path}' names far more joints than the {_MOST_JOINTS} that a skeleton may have; shorten it")
     try:
-        data: dict[str, Any] = tomlkit.parse(read_text(path, MIB)).unwrap()
+        data: dict[str, Any] = tomlkit.parse(text).unwrap()
     except TOMLKitError as error:
         raise InputError(f"'{path}' is not TOML ({error}); correct that line") from None
     for field in data:
@@ -80,6 +86,6 @@ def _texts(path: Path, data: dict[str, Any], field: str, *, required: bool = Fal
     """A list of joint names, none of them twice."""
     values = data.get(field, [])
     sound = isinstance(values, list) and all(isinstance(value, str) and value.strip() for value in values)
-    if not sound or len(set(values)) != len(values) or len(values) > 500 or (required and not values):
+    if not sound or len(set(values)) != len(values) or len(values) > _MOST_JOINTS or (required and not values):
         raise InputError(f'\'{path}\': {field} has to be a list of different joint names, such as ["head", "neck"]')
     return list(values)

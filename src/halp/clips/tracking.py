@@ -40,16 +40,19 @@ def follow(
     A tracker's own identity decides where there is one; otherwise each frame is assigned to the tracks so that the sum of
     mean joint distances is least, and a body farther away than its own size starts a new track.
     """
-    tracks: list[_Track] = []
-    for time, frame in enumerate(detections):
-        people = sorted((one for one in frame if one.joints.any()), key=lambda one: -one.score)[:CROWD]
+    crowds = [
+        sorted((person for person in frame if person.joints.any()), key=lambda person: -person.score)[:CROWD]
+        for frame in detections
+    ]
+    tracks = _single_track(crowds) or []
+    for time, people in enumerate(crowds if not tracks else ()):
         matched = _match(people, tracks)
-        for one in people:
-            track = matched.get(id(one))
+        for person in people:
+            track = matched.get(id(person))
             if track is None:
-                track = _Track(one.joints, one.identity)
+                track = _Track(person.joints, person.identity)
                 tracks.append(track)
-            track.seen[time] = track.last = one.joints
+            track.seen[time] = track.last = person.joints
     tracks.sort(key=lambda track: (-len(track.seen), min(track.seen)))
     frames = np.zeros((len(detections), persons, joints, dimensions), dtype=np.float32)
     for place, track in enumerate(tracks[:persons]):
@@ -59,15 +62,26 @@ def follow(
     return frames, (f"{left_out} of {len(tracks)} tracked persons left out",) if left_out > 0 else ()
 
 
+def _single_track(crowds: Sequence[Sequence[Detection]]) -> list[_Track] | None:
+    """The only track of frames in which nobody is ever beside, or far from, the person before; None elsewhere."""
+    alone = {time: people[0].joints for time, people in enumerate(crowds) if people}
+    if not alone or any(len(people) > 1 or (people and people[0].identity >= 0) for people in crowds):
+        return None
+    bodies = np.stack(list(alone.values())).astype(np.float64)
+    if (_distances(bodies[1:], bodies[:-1]) > FARTHEST).any():
+        return None
+    return [_Track(bodies[-1], -1, alone)]
+
+
 def _match(people: Sequence[Detection], tracks: Sequence[_Track]) -> dict[int, _Track]:
     """The track of every detection that has one, by `id` of the detection."""
     by_identity = {track.identity: track for track in tracks if track.identity >= 0}
     matched: dict[int, _Track] = {}
-    for one in people:
-        track = by_identity.pop(one.identity, None) if one.identity >= 0 else None
+    for person in people:
+        track = by_identity.pop(person.identity, None) if person.identity >= 0 else None
         if track is not None:
-            matched[id(one)] = track
-    loose = [one for one in people if one.identity < 0]
+            matched[id(person)] = track
+    loose = [person for person in people if person.identity < 0]
     # Tracks that ended long ago are not asked again, or a long video of passers-by would take forever.
     open_tracks = [track for track in tracks if track.identity < 0][-4 * CROWD :]
     if loose and open_tracks:
@@ -81,9 +95,14 @@ def _match(people: Sequence[Detection], tracks: Sequence[_Track]) -> dict[int, _
 
 
 def _costs(people: Sequence[Detection], tracks: Sequence[_Track]) -> npt.NDArray[np.float64]:
-    """Mean distance of the joints both have, in sizes of the body `(people, tracks)`; 1e6 where they share none."""
-    now = np.stack([one.joints for one in people])[:, None].astype(np.float64)
+    """Distance of every person to every track `(people, tracks)`."""
+    now = np.stack([person.joints for person in people])[:, None].astype(np.float64)
     before = np.stack([track.last for track in tracks])[None].astype(np.float64)
+    return _distances(now, before)
+
+
+def _distances(now: npt.NDArray[np.float64], before: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Mean distance of the joints both have, in sizes of the body: `(…, V, C)` → `(…)`; 1e6 where they share none."""
     both = (now != 0).any(axis=-1) & (before != 0).any(axis=-1)
     shared = both.sum(axis=-1)
     distance = (np.linalg.norm(now - before, axis=-1) * both).sum(axis=-1) / np.maximum(shared, 1)

@@ -18,6 +18,8 @@ from halp.errors import InputError
 _MUCH_LONGER = 3.0
 # Where the training clips are not known: so many times the frames that an encoder reads.
 _FRAMES_READ = 20
+# What no recording has: seconds of a window and between two, frames per second.
+LARGEST = {"window": 1_000_000, "stride": 1_000_000, "fps": 100_000}
 
 
 def cut_windows(
@@ -69,8 +71,8 @@ class Cutting:
     def __post_init__(self) -> None:
         for name in ("window", "stride", "fps"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value:g}; give a number above 0")
+            if value is not None and not 0 < value <= LARGEST[name]:
+                raise InputError(f"{name} is {value:g}; give a number above 0 and up to {LARGEST[name]:,}")
         if self.stride is not None and self.window is None:
             raise InputError("a stride without a window has no meaning; give --window SECONDS as well")
 
@@ -78,6 +80,8 @@ class Cutting:
         """The windows of a clip, or the clip itself where none are asked for."""
         fps = self.fps or clip.fps
         clip = replace(clip, fps=fps)
+        if self.window is not None:
+            clip = clip.restored()
         if self.window is None:
             return [clip]
         if fps <= 0:
@@ -103,7 +107,7 @@ def span_columns(clip: Clip) -> dict[str, int | float | str]:
     """Columns of a store for a clip that knows its frame rate or its recording; none for others."""
     if clip.fps <= 0 and not clip.recording:
         return {}
-    seconds = len(clip.frames) / clip.fps if clip.fps > 0 else float(len(clip.frames))
+    seconds = clip.span / clip.fps if clip.fps > 0 else float(clip.span)
     return {
         "recording": clip.recording or clip.name,
         "start": clip.start,
@@ -127,23 +131,14 @@ def spans(store: Store, fps: float | None = None) -> Spans:
 
     `fps` is used for clips whose frame rate the store does not know.
     """
-    columns, count = store.columns, len(store)
-
-    def column(name: str, default: Any) -> npt.NDArray[Any]:
-        return np.asarray(columns.get(name, default))
-
-    # Stores of earlier versions used the words `recording` and `start` for whole numbers of their own.
-    known = "end" in columns and column("recording", "").dtype.kind == "U"
-    rates = column("fps", np.full(count, -1.0)).astype(np.float64)
+    rates = store.fps
     if fps is not None:
         rates = np.where(rates > 0, rates, fps)
-    lengths = store.lengths / np.where(rates > 0, rates, 1.0)
-    if not known:
-        return Spans(store.names, np.zeros(count), lengths, rates)
-    recording = np.where(column("recording", "") == "", store.names, column("recording", ""))
-    start = np.maximum(column("start", 0).astype(np.float64), 0)
-    end = column("end", 0).astype(np.float64)
-    return Spans(recording, start, np.where(end > 0, end, start + lengths), rates)
+    end = store.starts + store.spans / np.where(rates > 0, rates, 1.0)
+    if not store.timed:
+        return Spans(store.names, store.starts, end, rates)
+    recording, ends = store.columns["recording"], store.columns["end"].astype(np.float64)
+    return Spans(np.where(recording == "", store.names, recording), store.starts, np.where(ends > 0, ends, end), rates)
 
 
 def squeeze_warning(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halp.config import build_settings, field_types, plain
 from halp.errors import InputError
-from halp.registry import Registry
+from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 from halp.streams import split_stream
 
@@ -25,7 +25,7 @@ class Encoder(Protocol):
         ...
 
 
-ENCODERS: Registry[Callable[..., nn.Module]] = Registry("encoder")
+ENCODERS: Registry[Entry] = Registry("encoder", Entry)
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
 register_encoder = ENCODERS.register
 
@@ -82,12 +82,44 @@ class EncoderSettings:
 
 
 def list_encoders() -> list[str]:
-    """Names of all known encoders."""
+    """Names of all known kinds of encoder.
+
+    Returns
+    -------
+    list of str
+        What `encoder.name` of a recipe may be.
+
+    Examples
+    --------
+    >>> "gru" in list_encoders()
+    True
+    """
     return list(ENCODERS)
 
 
 def build_encoder(settings: EncoderSettings, topology: Topology, persons: int) -> Any:
-    """A fresh encoder for clips of that topology and number of persons."""
+    """Build a fresh encoder.
+
+    Parameters
+    ----------
+    settings : EncoderSettings
+        Its registered name and its settings.
+    topology : Topology
+        Joint layout of the clips.
+    persons : int
+        How many of them a clip has.
+
+    Returns
+    -------
+    nn.Module
+        `(B, T, P, V, C)` → `(B, output_size)`.
+
+    Examples
+    --------
+    >>> from halp.skeleton import get_topology
+    >>> build_encoder(EncoderSettings("gru", hidden=8), get_topology("kinect-v1"), 1).output_size
+    16
+    """
     return ENCODERS[settings.name].build(settings.settings, topology, persons)
 
 
@@ -102,20 +134,29 @@ def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, Enc
     return labelled[label] if label else default
 
 
+def require_abilities(encoder: Any, name: str, needed: Sequence[str], why: str) -> None:
+    """Refuse an encoder that lacks something which a method works on, whatever it is called.
+
+    Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; where it is a sequence of frames
+    `(B, T, frame_size)`, also `frame_size`.
+    """
+    lacking = [ability for ability in needed if not hasattr(encoder, ability)]
+    if lacking:
+        raise InputError(
+            f"{why}, and encoder '{name}' has no {' and no '.join(map(repr, lacking))}; choose an encoder that does"
+        )
+
+
+def centre_joint(topology: Topology) -> int:
+    """Index of the joint that stands for the place of the body: the topology's centre, else its first root."""
+    if topology.centre:
+        return topology.index(topology.centre)
+    return next(joint for joint, parent in enumerate(topology.parents) if joint == parent)
+
+
 def has_setting(encoder: str, name: str) -> bool:
     """Whether an encoder has a setting of that name."""
     return name in field_types(ENCODERS[encoder].settings)
 
 
-from halp.encoders import (  # noqa: E402, F401  (they register their encoders)
-    branches,
-    fusion,
-    global_local,
-    gru,
-    hierarchical,
-    kernel_fusion,
-    lstm,
-    sebirenet,
-    stgcn,
-    transformer,
-)
+from halp.encoders import branches, fusion, gru, kernel_fusion, lifted, stgcn, transformer  # noqa: E402, F401  (they register)

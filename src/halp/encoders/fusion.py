@@ -89,11 +89,21 @@ class FusionEncoder(nn.Module):
             raise InputError(f"the encoder reads {len(self.parents)} joints; these clips have {clips.shape[3]}")
         batch, _, persons = clips.shape[:3]
         bodies = clips.transpose(1, 2).flatten(0, 1)
-        pooled = self.describe(bodies).view(batch, persons, -1)
-        there = (bodies != 0).flatten(1).any(1).view(batch, persons, 1)
+        seen = (bodies != 0).flatten(1).any(1)
+        pooled = self._describe_seen(bodies, seen).view(batch, persons, -1)
+        there = seen.view(batch, persons, 1)
         largest = pooled.masked_fill(~there, -torch.inf).amax(1)
         features = torch.where(there.any(1), largest, torch.zeros_like(largest))
         return features if self.projection is None else self.projection(features)
+
+    def _describe_seen(self, bodies: Tensor, seen: Tensor) -> Tensor:
+        """Features of bodies, zeros for those that are not seen; outside of training these cost nothing."""
+        if self.training or _exported() or bool(seen.all()):
+            return self.describe(bodies)
+        features = bodies.new_zeros(len(bodies), self.pooled_size)
+        if bool(seen.any()):
+            features[seen] = self.describe(bodies[seen])
+        return features
 
     def describe(self, bodies: Tensor) -> Tensor:
         """Features `(B, F)` of bodies `(B, T, V, C)`, each alone."""
@@ -112,42 +122,52 @@ class FusionEncoder(nn.Module):
     def inputs(self, bodies: Tensor) -> Tensor:
         """Standardised streams `(B, T, channels)`; 0, the mean, for what is missing."""
         x, known = self.streams(bodies)
-        normed = self._standardised(x)
-        gains = torch.tensor(self.gains, dtype=x.dtype, device=x.device)
-        return normed * known * gains.repeat_interleave(torch.tensor(self.widths, device=x.device))
-
-    def _standardised(self, x: Tensor) -> Tensor:
         norm = self.input_norm
         if self.training or norm.running_mean is None or norm.running_var is None:
-            return norm(x.flatten(0, 1)).view_as(x)
-        # written out: a BatchNorm without weights has no counterpart in ONNX
-        return (x - norm.running_mean) * (norm.running_var + norm.eps).rsqrt()
+            normed = norm(x.flatten(0, 1)).view_as(x)
+        else:  # written out: a BatchNorm without weights has no counterpart in ONNX
+            normed = (x - norm.running_mean) * (norm.running_var + norm.eps).rsqrt()
+        return normed * known * self.channel_gains(x)
+
+    def channel_gains(self, like: Tensor) -> Tensor:
+        """The gain of every channel `(channels,)`."""
+        gains = torch.tensor(self.gains, dtype=like.dtype, device=like.device)
+        return gains.repeat_interleave(torch.tensor(self.widths, device=like.device))
 
     def streams(self, bodies: Tensor) -> tuple[Tensor, Tensor]:
         """Joints, bones, motion and geometry `(B, T, channels)`, and which of them are known `(B, 1, channels)`."""
-        seen = (bodies != 0).any(3).any(1)
-        if self.centre is not None:
-            centre = torch.arange(len(self.parents), device=bodies.device) == self.centre
-            seen = seen | (centre & seen.any(1, keepdim=True))
         bones = bodies - bodies[:, :, self.parents]
         motion = nn.functional.pad(bodies[:, 1:] - bodies[:, :-1], (0, 0, 0, 0, 0, 1))
         x = torch.cat([bodies, bones, motion], dim=2).flatten(2)
-        joined = seen & seen[:, self.parents]
-        known = torch.cat([seen, joined, seen], dim=1).repeat_interleave(bodies.shape[3], dim=1)
         if self.geometry is not None:
             x = torch.cat([x, self.geometry(bodies, bones)], dim=2)
-            known = torch.cat([known, self.geometry.known(seen, joined)], dim=1)
-        return x, known[:, None].to(x.dtype)
+        return x, self.known((bodies != 0).any(3).any(1), bodies.shape[3])[:, None].to(x.dtype)
+
+    def known(self, seen: Tensor, coordinates: int) -> Tensor:
+        """Which channels are known `(B, channels)`, from the joints that are seen at all `(B, V)`."""
+        if self.centre is not None:
+            centre = torch.arange(len(self.parents), device=seen.device) == self.centre
+            seen = seen | (centre & seen.any(1, keepdim=True))
+        joined = seen & seen[:, self.parents]
+        known = torch.cat([seen, joined, seen], dim=1).repeat_interleave(coordinates, dim=1)
+        return known if self.geometry is None else torch.cat([known, self.geometry.known(seen, joined)], dim=1)
 
     def pool(self, maps: Sequence[Tensor]) -> Tensor:
         """Mean and maximum over the thirds of the clip, of every layer, side by side."""
         columns = []
         for x in maps:
-            frames = int(x.shape[1])
-            # thirds share a frame where three does not divide their number, as in adaptive pooling
-            thirds = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
-            columns += [part.mean(1) for part in thirds] + [part.amax(1) for part in thirds]
+            parts = [x[:, third] for third in thirds(int(x.shape[1]))]
+            columns += [part.mean(1) for part in parts] + [part.amax(1) for part in parts]
         return torch.cat(columns, dim=1)
+
+
+def thirds(frames: int) -> list[slice]:
+    """The thirds of a clip; they share a frame where three does not divide their number, as in adaptive pooling."""
+    return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
+
+
+def _exported() -> bool:
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
 class Geometry(nn.Module):
@@ -168,10 +188,17 @@ class Geometry(nn.Module):
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:
         """Distances and cosines `(B, T, pairs + angles)` of bodies and bones `(B, T, V, C)`; a bone of length 0 has cosine 0."""
-        apart = bodies[:, :, self.pairs[0]] - bodies[:, :, self.pairs[1]]
-        ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
-        cosines = (ends @ ends.transpose(2, 3))[:, :, self.angles[0], self.angles[1]]
-        return torch.cat([apart.square().sum(3).clamp_min(1e-12).sqrt(), cosines], dim=2)
+        if self.training:
+            apart = bodies[:, :, self.pairs[0]] - bodies[:, :, self.pairs[1]]
+            ends = nn.functional.normalize(bones[:, :, self.bones], dim=3)
+            cosines = (ends @ ends.transpose(2, 3))[:, :, self.angles[0], self.angles[1]]
+            return torch.cat([apart.square().sum(3).clamp_min(1e-12).sqrt(), cosines], dim=2)
+        # picking joints by products with zeros and ones is exact, and without gradients much faster than by index
+        first, second = (nn.functional.one_hot(side, bodies.shape[2]).to(bodies).T for side in self.pairs)
+        squares = (bodies.transpose(2, 3).contiguous() @ (first - second)).square()
+        ends = nn.functional.normalize(bones[:, :, self.bones], dim=3).transpose(2, 3).contiguous()
+        start, end = (nn.functional.one_hot(side, ends.shape[3]).to(bodies).T for side in self.angles)
+        return torch.cat([squares.sum(2).clamp_min(1e-12).sqrt(), ((ends @ start) * (ends @ end)).sum(2)], dim=2)
 
     def known(self, seen: Tensor, joined: Tensor) -> Tensor:
         """Which of them are known `(B, pairs + angles)`, from the joints that are seen and bones with both ends seen `(B, V)`."""

@@ -31,8 +31,11 @@ class GRUSettings:
     direction: str = "bidirectional"
     pooling: str = "last"
     input_norm: bool = True
+    persons: int = 0  # the first so many are read; 0: all
 
     def __post_init__(self) -> None:
+        if self.persons < 0:
+            raise InputError(f"encoder: persons = {self.persons} cannot be negative; 0 reads all")
         if min(self.hidden, self.layers) < 1:
             raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
         choose("direction", self.direction, DIRECTIONS)
@@ -68,9 +71,12 @@ class GRUEncoder(nn.Module):
         direction: str = "bidirectional",
         pooling: str = "last",
         input_norm: bool = True,
+        persons: int | None = None,
     ) -> None:
+        """`persons` are those of a clip, from the first on, that are read; all of them where none is given."""
         super().__init__()
         GRUSettings(hidden, layers, direction, pooling)  # refuses what is out of range
+        self.persons = persons
         self.direction, self.pooling = direction, pooling
         self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * POOLINGS[pooling]
         self.frame_size = 2 * hidden  # of the feature map before pooling
@@ -94,7 +100,7 @@ class GRUEncoder(nn.Module):
 
     def frames_first(self, clips: Tensor) -> Tensor:
         """What the first layer reads, `(T, B, inputs)`."""
-        x = joints_by_frame(clips, self.inputs)
+        x = joints_by_frame(clips[:, :, : self.persons], self.inputs)
         return x if self.input_norm is None else self.input_norm(x.reshape(-1, self.inputs)).view_as(x)
 
     def pool(self, x: Tensor) -> Tensor:
@@ -121,5 +127,7 @@ class GRUEncoder(nn.Module):
 @register_encoder("gru", GRUSettings)
 def build_gru(settings: GRUSettings, topology: Topology, persons: int) -> nn.Module:
     """The GRU encoder for all joints of all persons side by side."""
-    inputs = persons * len(topology) * topology.dimensions
-    return initialise(GRUEncoder(inputs, **dataclasses.asdict(settings)))
+    read = min(settings.persons or persons, persons)
+    inputs = read * len(topology) * topology.dimensions
+    chosen = {**dataclasses.asdict(settings), "persons": read if read < persons else None}
+    return initialise(GRUEncoder(inputs, **chosen))

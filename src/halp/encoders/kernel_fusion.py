@@ -12,20 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from halp.cores import run_in_threads
 from halp.encoders import register_encoder
-from halp.encoders.fusion import POOLINGS, STREAMS, THIRDS, FusionEncoder, FusionSettings
+from halp.encoders.body_rows import (
+    BODIES,
+    Mixture,
+    body_rows,
+    in_rows,
+    kernel_sums,
+    mixture,
+    read_both_ways,
+    spare_channels,
+    write_streams,
+)
+from halp.encoders.fusion import POOLINGS, STREAMS, THIRDS, FusionEncoder, FusionSettings, thirds
 from halp.errors import InputError
 from halp.initialisation import initialise
 from halp.skeleton import Topology
 
 LENGTH = 9
-PLACES = list(combinations(range(LENGTH), 3))
+PLACES = tuple(combinations(range(LENGTH), 3))
 DILATIONS = (1, 2, 3, 4, 6, 7)  # the longest kernel spans 57 of the 64 frames that the encoder reads
 MOST_CHANNELS = 9
 GOLDEN = (5**0.5 - 1) / 2
@@ -35,7 +48,10 @@ BLUR = 0.1  # of a response's standard deviation: around the bias, within which 
 
 @dataclass(frozen=True)
 class KernelFusionSettings:
-    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five."""
+    """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five.
+
+    Without layers there is no GRU: the kernels alone.
+    """
 
     hidden: int = 96
     layers: int = 2
@@ -49,7 +65,7 @@ class KernelFusionSettings:
 
     def fusion(self) -> FusionSettings:
         """What the GRU takes of it."""
-        return FusionSettings(hidden=self.hidden, layers=self.layers, gains=self.gains)
+        return FusionSettings(hidden=self.hidden, layers=self.layers or 1, gains=self.gains)
 
 
 class KernelShares(nn.Module):
@@ -86,10 +102,30 @@ class KernelShares(nn.Module):
         return torch.cat(found, dim=1)
 
     def forward(self, series: Tensor) -> Tensor:
-        above = self.responses(series) - self.bias[:, None]
-        frames = (above / self.blur[:, None] + 0.5).clamp(0, 1).sum(2)
-        excess = above.clamp(min=0).sum(2) / frames.clamp(min=1)
-        return torch.cat([frames / series.shape[1], excess], dim=1)
+        # a dilated convolution is a plain one over interleaved frames, which is several times as fast
+        batch, frames, _ = series.shape
+        mix = self.mix.to(series.dtype)
+        shares, excesses = [], []
+        for start, dilation in zip(range(0, len(self.bias), len(PLACES)), DILATIONS):
+            kernels = slice(start, start + len(PLACES))
+            steps = (frames + dilation - 1) // dilation  # ONNX rounds towards zero, so nothing negative
+            mixed = series @ mix[:, kernels]
+            if steps * dilation != frames:
+                mixed = nn.functional.pad(mixed, (0, 0, 0, steps * dilation - frames))
+            # responses in units in which "above the bias, in part around it" is a hard sigmoid
+            scale = 6 / self.blur[kernels]
+            responses = nn.functional.conv2d(
+                mixed.view(batch, steps, dilation, -1).permute(0, 3, 1, 2),
+                self.weight[..., None] * scale[:, None, None, None],
+                -self.bias[kernels] * scale,
+                padding=(LENGTH // 2, 0),
+                groups=len(PLACES),
+            )
+            responses = responses.permute(0, 2, 3, 1).reshape(batch, steps * dilation, -1)[:, :frames]
+            shares.append(nn.functional.hardsigmoid(responses).sum(1))
+            excesses.append(responses.relu().sum(1) / scale)
+        count = torch.cat(shares, dim=1)
+        return torch.cat([count / frames, torch.cat(excesses, dim=1) / count.clamp(min=1)], dim=1)
 
     @torch.no_grad()
     def fit(self, series: Tensor) -> None:
@@ -111,11 +147,14 @@ class KernelFusionEncoder(FusionEncoder):
     def __init__(self, topology: Topology, settings: KernelFusionSettings) -> None:
         super().__init__(topology, settings.fusion())
         self.step = settings.step
+        if not settings.layers:
+            self.layers, self.pooled_size = nn.ModuleList(), 0
         self.banks = [sum(self.widths[:STREAMS]), *self.widths[STREAMS:]]
         self.kernels = KernelShares(self.banks[0])
         self.geometry_kernels = nn.ModuleList(KernelShares(width) for width in self.banks[1:])
         sizes = [self.kernels.output_size] * len(self.banks)
         self.pooled_size = self.output_size = self.pooled_size // POOLINGS + sum(sizes)
+        self._prepared: tuple[Any, list[Tensor], list[Mixture], Tensor] | None = None
         self.register_buffer("shift", torch.zeros(self.output_size))
         self.register_buffer("spread", torch.ones(self.output_size))
 
@@ -123,10 +162,72 @@ class KernelFusionEncoder(FusionEncoder):
         return (super().forward(clips) - self.shift) / self.spread
 
     def describe(self, bodies: Tensor) -> Tensor:
-        maps = self.sequences(bodies[:, :: self.step])
+        if in_rows(bodies) and not self.training and not any(self.gains[STREAMS:]):
+            return torch.cat(run_in_threads([partial(self._describe_rows, part) for part in bodies.split(BODIES)]))
+        maps = self.sequences(bodies[:, :: self.step]) if len(self.layers) else []
         thirds = [self.pool([one])[:, THIRDS * one.shape[2] :] for one in maps]  # the maxima follow the means
         shares = [bank(series) for bank, series in zip(self._all_kernels(), self.centred(bodies))]
         return torch.cat([*thirds, *shares], dim=1)
+
+    def _describe_rows(self, bodies: Tensor) -> Tensor:
+        """`describe` on the CPU, without gradients."""
+        x, norm = body_rows(bodies), self.input_norm
+        mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+        shares = self._shares_in_rows(x, mean)
+        if not len(self.layers):
+            return shares.T
+        factor = (variance + norm.eps).rsqrt() * self.channel_gains(x)
+        x = x[:, :, :: self.step].contiguous()
+        streams = x.new_empty(sum(self.widths[:STREAMS]), *x.shape[2:])
+        self._write_series(streams, x, mean, factor)
+        states, columns = streams.transpose(0, 1).contiguous(), []
+        for layer in cast(Iterable[Sequence[nn.GRU]], self.layers):
+            states = read_both_ways(layer, states)
+            columns += [states[third].amax(0) for third in thirds(len(states))]
+        return torch.cat([*columns, shares]).T
+
+    def _write_series(self, out: Tensor, x: Tensor, mean: Tensor, factor: Tensor | None = None) -> None:
+        """Streams `(channels, T, B)` of rows `(V, C, T, B)` less their mean, times a factor; 0 for what is missing."""
+        channels = len(out)
+        known = self.known(x.abs().amax((1, 2)).T != 0, x.shape[1]).to(x.dtype)
+        known = known if factor is None else known * factor
+        write_streams(out, x, self.parents, self.geometry if channels == sum(self.widths) else None)
+        out.sub_(mean[:channels, None, None]).mul_(known.T[:channels, None].contiguous())
+
+    def _shares_in_rows(self, x: Tensor, mean: Tensor) -> Tensor:
+        """What all banks give, `(2 · kernels, B)`, for rows `(V, C, T, B)`."""
+        frames, bodies = x.shape[2:]
+        mixtures, unit = self._mixtures(frames)
+        channels, kernels = sum(self.widths), len(self.banks) * len(PLACES)
+        table = x.new_empty(channels + spare_channels(kernels, frames), frames, bodies)
+        self._write_series(table[:channels], x, mean)
+        spare = x.new_empty(kernels, frames, bodies)
+        sums = [
+            kernel_sums(table, part, PLACES, LENGTH, dilation, spare) for part, dilation in zip(mixtures, DILATIONS)
+        ]
+        # (dilations, banks, kernels, B) → banks first, as they are one after the other
+        count, excess = (torch.stack(part).unflatten(1, (len(self.banks), -1)).transpose(0, 1) for part in zip(*sums))
+        return torch.stack([count / frames, excess * unit / count.clamp(min=1)], 1).flatten(0, 3)
+
+    def _mixtures(self, frames: int) -> tuple[list[Mixture], Tensor]:
+        """Per dilation what the kernels of all banks read, and the units of their responses; kept while the banks stay."""
+        banks = self._all_kernels()
+        parts = [part for bank in banks for part in (bank.mix, bank.bias, bank.blur)]
+        changes = [-1 if part.is_inference() else part._version for part in parts]
+        kept = self._prepared
+        if kept is None or kept[0] != (frames, changes) or any(a is not b for a, b in zip(kept[1], parts)):
+            mix = torch.block_diag(*(bank.mix for bank in banks)).unflatten(1, (len(banks), len(DILATIONS), -1))
+            # in units of a sixth of the blur, "above the bias, in part around it" is a hard sigmoid
+            unit, bias = (
+                torch.stack(values).unflatten(1, (len(DILATIONS), -1))
+                for values in ([bank.blur / 6 for bank in banks], [bank.bias for bank in banks])
+            )
+            mixtures = [
+                mixture(mix[:, :, i].flatten(1), 1 / unit[:, i].flatten(), (-bias / unit)[:, i].flatten(), frames)
+                for i in range(len(DILATIONS))
+            ]
+            kept = self._prepared = ((frames, changes), parts, mixtures, unit[..., None])
+        return kept[2], kept[3]
 
     def centred(self, bodies: Tensor) -> Sequence[Tensor]:
         """What every bank reads `(B, T, channels)`: streams less their mean in the training data; 0 for what is missing."""

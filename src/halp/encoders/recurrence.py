@@ -75,11 +75,11 @@ class Recurrences(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        found = run_in_threads([partial(_forward_pass, *group, keep=keep) for group in _fives(tensors)])
+        passes = run_in_threads([partial(_forward_pass, *group, keep=keep) for group in _fives(tensors)])
         if keep:
-            ctx.save_for_backward(*(tensor for kept in found for tensor in kept))
+            ctx.save_for_backward(*(tensor for kept in passes for tensor in kept))
             ctx.spent = False
-        return tuple(states[1:] for states, *_ in found)
+        return tuple(states[1:] for states, *_ in passes)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -88,8 +88,8 @@ class Recurrences(torch.autograd.Function):
             raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
         ctx.spent = True
         tasks = zip(grads, ctx.needs_input_grad[1::5], _fives(ctx.saved_tensors))
-        found = run_in_threads([partial(_backward_pass, given, to_input, *kept) for given, to_input, kept in tasks])
-        return None, *(grad for group in found for grad in group)
+        passes = run_in_threads([partial(_backward_pass, given, to_input, *kept) for given, to_input, kept in tasks])
+        return None, *(grad for group in passes for grad in group)
 
 
 def _fives(tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:

@@ -17,14 +17,16 @@ from halp.skeleton import Topology
 
 BLOCKS = (4, 3)  # blocks of the first stage, and of every later one
 INITIALISATIONS = ("torch", "normal")
+PARTITIONS = ("distance", "one-hop")
 TAPS = 9  # frames that a temporal convolution sees
 
 
-def spatial_graph(parents: Sequence[int]) -> Tensor:
+def spatial_graph(parents: Sequence[int], partition: str = "distance") -> Tensor:
     """The skeleton's graph `(3, V, V)`, split by direction: a joint itself, its parent (inwards), its children (outwards).
 
     Entry (k, v, w) is the weight of joint v in joint w; over k and v the weights of a joint w sum to one. A root is its
-    own parent.
+    own parent. `one-hop` is what the public code of CrosSCLR and AimCLR computes: it knows distances to the root up to one,
+    so that edges between joints further out count as neighbours at the same distance, which share a part with children.
 
     >>> spatial_graph([0, 0, 0])[:, :, 0]
     tensor([[0.3333, 0.0000, 0.0000],
@@ -36,7 +38,8 @@ def spatial_graph(parents: Sequence[int]) -> Tensor:
     for joint, parent in enumerate(parents):
         graph[0, joint, joint] = 1
         if parent != joint:
-            graph[1, parent, joint] = 1
+            known = partition == "distance" or parents[parent] in (parent, parents[parents[parent]])
+            graph[1 if known else 2, parent, joint] = 1
             graph[2, joint, parent] = 1
     return graph / graph.sum((0, 1))
 
@@ -49,10 +52,14 @@ class STGCNSettings:
     stages: int = 3
     input_norm: bool = True
     dropout: float = 0.0  # after the second normalisation of every block but the first
+    partition: str = (
+        "distance"  # neighbours inwards and outwards, by the paper; one-hop: as the public code tells them apart
+    )
     initialisation: str = "torch"  # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
 
     def __post_init__(self) -> None:
         choose("initialisation", self.initialisation, INITIALISATIONS)
+        choose("partition", self.partition, PARTITIONS)
         if min(self.output, self.stages) < 1:
             raise InputError(f"encoder: output = {self.output} and stages = {self.stages} have to be at least 1")
         if not 0 <= self.dropout < 1:
@@ -109,11 +116,12 @@ class STGCNEncoder(nn.Module):
         stages: int = 3,
         input_norm: bool = True,
         dropout: float = 0.0,
+        partition: str = "distance",
     ) -> None:
         super().__init__()
-        STGCNSettings(output, stages, input_norm, dropout)  # refuses what is out of range
+        STGCNSettings(output, stages, input_norm, dropout, partition)  # refuses what is out of range
         self.joints, self.coordinates, self.output_size = len(parents), coordinates, output
-        self.register_buffer("graph", spatial_graph(parents), persistent=False)
+        self.register_buffer("graph", spatial_graph(parents, partition), persistent=False)
         self.input_norm = nn.BatchNorm1d(self.joints * coordinates) if input_norm else None
         self.blocks = nn.ModuleList()
         width = coordinates
@@ -154,7 +162,7 @@ def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
 @register_encoder("stgcn", STGCNSettings)
 def build_stgcn(settings: STGCNSettings, topology: Topology, persons: int) -> nn.Module:
     """ST-GCN for a topology; persons share its weights."""
-    own = asdict(settings)
-    initialisation = own.pop("initialisation")
-    encoder = STGCNEncoder(topology.parents, topology.dimensions, **own)
+    chosen = asdict(settings)
+    initialisation = chosen.pop("initialisation")
+    encoder = STGCNEncoder(topology.parents, topology.dimensions, **chosen)
     return initialise_normal(encoder) if initialisation == "normal" else encoder

@@ -8,23 +8,26 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
-from halp.clips.splits import Indices
+from halp.clips.splits import ALL, Indices
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
-from halp.evaluation.context import Predictions, ProtocolContext
-from halp.evaluation.encoder_group import EncoderGroup
-from halp.evaluation.feature_cache import FeatureCache
-from halp.evaluation.features import Features, fingerprint
-from halp.evaluation.overlap import count_overlap
-from halp.evaluation.protocol import get_protocol
-from halp.evaluation.protocol_settings import protocol_settings
+from halp.evaluation.protocol import (
+    EncoderGroup,
+    Features,
+    Predictions,
+    ProtocolContext,
+    get_protocol,
+    protocol_settings,
+)
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
+from halp.features.cache import FeatureCache, fingerprint
 
-Encoder = PackagedEncoder | Mapping[str, PackagedEncoder] | EncoderGroup
+Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup
 
 
 def evaluate(
@@ -43,10 +46,36 @@ def evaluate(
 ) -> Result:
     """Evaluate an encoder on the labelled clips of a store.
 
-    `seeds` repeats a protocol and reports mean and standard deviation. `features` of the central crops may be handed in;
-    `cache` is a folder where features are kept and found again. Several encoders by name go to the protocol `ensemble`.
-    `device` is where clips are encoded: the first GPU, if there is one, unless said otherwise.
-    The given encoder stays as it is: its fingerprint is taken before and after, and a difference is an error.
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, or mapping of names to several
+        It stays as it is: its fingerprint is taken before and after. Several go to the protocol `ensemble`.
+    store : Store
+        Clips with labels and splits.
+    protocol, split : str
+        By what and on which split, see `list_protocols` and `store.splits`.
+    seed, seeds : int, sequence of int
+        One seed, or several for mean and standard deviation.
+    features : array (N, F), optional
+        Of the central crops, where they are known already.
+    cache : path or FeatureCache, optional
+        Where features are kept and found again.
+    device : str
+        Where clips are encoded; `auto` is the first GPU, if there is one.
+    progress : bool
+        Whether progress is shown.
+    **settings
+        Of the protocol, such as `k=5`.
+
+    Returns
+    -------
+    Result
+        Accuracy, metrics, confusion, and what they were measured on.
+
+    Raises
+    ------
+    InputError
+        Where protocol, split or a setting is not known, or there is nothing to train or to test on.
     """
     known, chosen = get_protocol(protocol), protocol_settings(protocol, settings)
     backbone = _backbone(encoder, protocol)
@@ -57,7 +86,7 @@ def evaluate(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kept = cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
     context = ProtocolContext(backbone, store, split, train, test, seeds[0], kept, device, progress, features)
-    found = [known.run(replace(context, seed=one), chosen) for one in seeds]
+    outcomes = [known.run(replace(context, seed=draw), chosen) for draw in seeds]
     backbone.to(home)
     after = fingerprint(backbone)
     if before != after:
@@ -70,8 +99,8 @@ def evaluate(
         seed=seeds[0],
         seeds=seeds,
         stream=backbone.stream,
-        **_scores(store, test, found),
-        clips={"train": found[0].trained_on or len(train), "test": len(test)},
+        **_scores(store, test, outcomes),
+        clips={"train": outcomes[0].trained_on or len(train), "test": len(test)},
         test_clips_trained_on=count_overlap(backbone.origin, store, test),
         encoder=backbone.origin,
         data={"store": str(store.path), "hash": store.hash},
@@ -90,10 +119,10 @@ def _labelled_parts(store: Store, split: str) -> tuple[Indices, Indices]:
     return train, test
 
 
-def _scores(store: Store, test: Indices, found: Sequence[Predictions]) -> dict[str, Any]:
+def _scores(store: Store, test: Indices, outcomes: Sequence[Predictions]) -> dict[str, Any]:
     """Accuracies, metrics and confusions of the predictions of every seed, by their names in a result."""
     names = store.class_names or [str(label) for label in range(int(store.labels.max()) + 1)]
-    scored = [score(store.labels[test], one.predicted, names) for one in found]
+    scored = [score(store.labels[test], outcome.predicted, names) for outcome in outcomes]
     accuracies = [round(accuracy, 4) for accuracy, _, _ in scored]
     accuracy, std = mean_and_std(accuracies)
     confusion = np.sum([counts for _, _, counts in scored], axis=0)
@@ -101,7 +130,9 @@ def _scores(store: Store, test: Indices, found: Sequence[Predictions]) -> dict[s
         "accuracy": accuracy,
         "accuracies": accuracies,
         "std": std,
-        "metrics": {key: mean_and_std([one.metrics[key] for one in found])[0] for key in found[0].metrics},
+        "metrics": {
+            key: mean_and_std([outcome.metrics[key] for outcome in outcomes])[0] for key in outcomes[0].metrics
+        },
         "per_class": by_class(confusion, names),
         "confusion": confusion.tolist(),
         "classes": names,
@@ -121,3 +152,55 @@ def _backbone(encoder: Encoder, protocol: str) -> Any:
     if not isinstance(encoder, nn.Module):
         raise InputError(f"an encoder is needed, not {type(encoder).__name__}; load one with halp.load_encoder")
     return encoder
+
+
+def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np.int64] | None:
+    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None where it is not known.
+
+    It is not known for encoders that do not say, and for other data than the pre-training's: two stores may share
+    recordings.
+    """
+    if origin.get("raw") or origin.get("trained") is False:
+        return np.zeros(0, dtype=np.int64)
+    origins = list(origin.get("members", {}).values())
+    if "initialised" in origin:  # its encoder had learned from other clips before
+        origins = [origin["initialised"], {key: value for key, value in origin.items() if key != "initialised"}]
+    if origins:
+        parts = [pretraining_clips(member, store) for member in origins]
+        known = [part for part in parts if part is not None]
+        return np.unique(np.concatenate(known)) if len(known) == len(parts) else None
+    split = origin.get("split")
+    if split is None or origin.get("data") != store.hash:
+        return None
+    if split == ALL:
+        return np.arange(len(store))
+    return store.split(split)[0] if split in store.splits else None
+
+
+def pretraining_splits(origin: Mapping[str, Any]) -> list[str | None]:
+    """The split of the pre-training, and before it those of the encoders that it started from."""
+    before = pretraining_splits(origin["initialised"]) if "initialised" in origin else []
+    split = origin.get("split")
+    return before if split in before else [*before, split]
+
+
+def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.int64]) -> int | None:
+    """How many of these test clips an encoder was pre-trained on; None where it is not known."""
+    clips = pretraining_clips(origin, store)
+    return None if clips is None else int(np.isin(test, clips).sum())
+
+
+def overlap_warning(origin: Mapping[str, Any], store: Store, split: str, *, allowed: bool) -> str | None:
+    """What has to be said of evaluating on this split; an overlap that is neither allowed nor inevitable is refused."""
+    _, test = store.split(split)
+    shared = count_overlap(origin, store, test)
+    if not shared:
+        return None
+    seen = f"{shared} of the {len(test)} test clips of split '{split}' were in the pre-training"
+    splits = pretraining_splits(origin)
+    if allowed or ALL in splits:
+        return f"{seen}; the results are marked and do not compare with those on clips that were not trained on"
+    raise InputError(
+        f"{seen} on split {' and '.join(map(repr, splits))}; evaluate on that split, pre-train on '{split}', "
+        "or add --allow-overlap, which marks the results"
+    )

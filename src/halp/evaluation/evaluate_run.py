@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,19 +14,92 @@ from typing import Any
 from rich.markup import escape
 
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
 from halp.errors import InputError
-from halp.evaluation.encoder_group import EncoderGroup
-from halp.evaluation.evaluate_encoder import evaluate
-from halp.evaluation.feature_cache import FeatureCache
-from halp.evaluation.features import RawCoordinates
-from halp.evaluation.overlap import overlap_warning
-from halp.evaluation.protocol import get_protocol
-from halp.evaluation.protocol_settings import protocol_settings
-from halp.evaluation.result_store import locked_result, result_path
+from halp.evaluation.evaluate_encoder import evaluate, overlap_warning
+from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settings
 from halp.evaluation.results import Result
+from halp.features.cache import FeatureCache, fingerprint
+from halp.locks import locked_where_possible
 from halp.progress import console
-from halp.training.run import Run
+from halp.training.run import Run, seeded
+from halp.training.run_folder import RunFolder
+
+
+def saved_results(folder: RunFolder) -> list[Result]:
+    """All results that are saved in a run folder, by file name; what a killed process left unfinished is passed over."""
+    paths = sorted(folder.results.glob("*.json"))
+    return [Result.load(path) for path in paths if not path.name.startswith(".")]
+
+
+def result_path(
+    folder: RunFolder,
+    encoder: PretrainedEncoder | EncoderGroup,
+    store: Store,
+    protocol: str,
+    split: str,
+    *,
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    home_hash: str = "",
+) -> Path:
+    """Where a result is saved under a run folder; `home_hash` is that of the data of the run itself."""
+    other = "" if home_hash == store.hash else store.hash
+    return folder.results / result_name(protocol, split, encoder.stream, seeds, settings, encoder.origin, other)
+
+
+def locked_result(path: Path) -> AbstractContextManager[None]:
+    """Own a result while it is computed and saved: a second process that wants the same one is told who computes it."""
+    return locked_where_possible(path.with_name(f".{path.stem}.lock"), f"result '{path}'")
+
+
+def result_name(
+    protocol: str,
+    split: str,
+    stream: str,
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    other_data: str = "",
+) -> str:
+    """The file name of a result; settings other than the protocol's own and data other than the run's are in it."""
+    chosen = protocol_settings(protocol, dict(settings))
+    parts = [protocol, split, stream, f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{'-'.join(map(str, seeds))}"]
+    if chosen != protocol_settings(protocol, {}):
+        text = json.dumps([protocol, asdict(chosen)], sort_keys=True)
+        parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
+    parts += [f"on-{other_data[:8]}"] if other_data else []
+    parts += ["raw"] if origin.get("raw") else []
+    parts += [] if origin.get("trained", True) else ["untrained"]
+    return f"{'-'.join(parts)}.json"
+
+
+def evaluate_cached(
+    folder: RunFolder,
+    encoder: PretrainedEncoder,
+    store: Store,
+    protocol: str,
+    split: str,
+    *,
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    progress: bool = True,
+) -> Result:
+    """A result from its file under `folder`, if it is of this very encoder and data; evaluated and saved otherwise."""
+    # data is always named here: a sweep evaluates one encoder on several stores
+    path = result_path(folder, encoder, store, protocol, split, seeds=list(seeds), settings=settings)
+    with locked_result(path):
+        if path.exists():
+            kept = Result.load(path)
+            if kept.backbone["before"] == fingerprint(encoder) and kept.data["hash"] == store.hash:
+                return kept
+        cache = FeatureCache(folder.features)
+        result = evaluate(
+            encoder, store, protocol, split, seeds=seeds, cache=cache, progress=progress, **dict(settings)
+        )
+        result.save(path)
+    return result
+
 
 ProtocolSettings = Mapping[str, Mapping[str, Any]]  # by protocol
 
@@ -48,7 +124,7 @@ def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dic
 
 def evaluate_protocols(
     name: str,
-    encoder: PackagedEncoder | EncoderGroup,
+    encoder: PretrainedEncoder | EncoderGroup,
     store: Store,
     *,
     protocols: Sequence[str] = ("knn", "linear"),
@@ -90,9 +166,10 @@ def _save(path: Path, result: Result) -> None:
 
 
 def evaluate_run(
-    run: Run,
+    run: Run | PretrainedEncoder,
     store: Store,
     *,
+    name: str = "encoder",
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = ("xsub",),
     stream: str = "joint",
@@ -105,24 +182,35 @@ def evaluate_run(
 ) -> list[EncoderResults]:
     """Results of a run's encoder and, with `baselines`, of the raw coordinates and of the encoder before training.
 
+    An encoder without a run (a package, called `name`) leaves nothing behind; its baselines are the same coordinates as it
+    reads them, and its architecture with fresh weights.
     Protocols that fuse encoders, such as `ensemble`, get all streams of the run and of the `others`. A split whose test
-    clips were pre-trained on is refused unless `allow_overlap` (see `overlap.py`).
+    clips were pre-trained on is refused unless `allow_overlap` (see `overlap_warning`).
     """
     single = [protocol for protocol in protocols if not get_protocol(protocol).fuses_encoders]
     fusing = [protocol for protocol in protocols if protocol not in single]
-    encoder = run.encoder(stream)
-    group = ensemble_of([run, *others]) if fusing else None
+    home = run if isinstance(run, Run) else None
+    encoder = run if isinstance(run, PretrainedEncoder) else run.encoder(stream)
+    if fusing and home is None:
+        raise InputError(f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder in place of '{name}'")
+    group = ensemble_of([home, *others]) if fusing and home is not None else None
     for split in splits:
         for origin in [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]:
             if warning := overlap_warning(origin, store, split, allowed=allow_overlap):
                 console.print(f"[yellow]warning:[/] {warning}")
                 break
-    encoders: dict[str, PackagedEncoder | EncoderGroup] = {}
-    if baselines:
+    encoders: dict[str, PretrainedEncoder | EncoderGroup] = {}
+    if baselines and home is not None:
         encoders["raw coordinates"] = RawCoordinates(store.topology, stream=stream, persons=store.persons)
-        encoders["untrained"] = run.encoder(stream, trained=False)
-    encoders[run.path.name] = encoder
-    shared: dict[str, Any] = {"splits": splits, "seed": seed, "seeds": seeds, "settings": settings, "run": run}
+        encoders["untrained"] = home.encoder(stream, trained=False)
+    elif baselines:
+        layout, steps = encoder.topology, encoder.normalisation
+        encoders["raw coordinates"] = RawCoordinates(
+            layout, stream=encoder.stream, persons=encoder.persons, normalisation=steps
+        )
+        encoders["untrained"] = fresh_weights(encoder)
+    encoders[name if home is None else home.path.name] = encoder
+    shared: dict[str, Any] = {"splits": splits, "seed": seed, "seeds": seeds, "settings": settings, "run": home}
     rows = [
         evaluate_protocols(name, one, store, protocols=single, **shared) for name, one in encoders.items() if single
     ]
@@ -131,9 +219,24 @@ def evaluate_run(
     return rows
 
 
+def fresh_weights(encoder: PretrainedEncoder) -> PretrainedEncoder:
+    """The architecture of an encoder with weights as they are before any training."""
+    with seeded(0):
+        inner = build_architecture(encoder.architecture, encoder.topology, encoder.persons)
+    return PretrainedEncoder(
+        inner,
+        encoder.topology,
+        stream=encoder.stream,
+        persons=encoder.persons,
+        frames=encoder.frames,
+        normalisation=encoder.normalisation,
+        origin={"trained": False},
+    ).eval()
+
+
 def ensemble_of(runs: Sequence[Run]) -> EncoderGroup:
     """All streams of these runs; a stream that occurs twice is numbered."""
-    members: dict[str, PackagedEncoder] = {}
+    members: dict[str, PretrainedEncoder] = {}
     for run in runs:
         for stream in run.recipe.streams:
             name, number = stream, 2

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ import jsonschema
 import numpy as np
 import numpy.typing as npt
 
-from halp._version import __version__
+from halp._version import __version__, revision
 from halp.errors import InputError
 from halp.files import read_json, write_json
 
@@ -26,7 +26,23 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Result:
-    """What a protocol found with one or several seeds, and everything needed to find it again."""
+    """What a protocol found with one or several seeds, and everything needed to find it again.
+
+    Attributes
+    ----------
+    accuracy, accuracies, std : float, list of float, float or None
+        Top-1 in per cent: the mean, every seed's, and their standard deviation where there are several.
+    metrics : dict of str to float
+        What a protocol finds beside it, such as mAP; means over the seeds.
+    per_class, confusion, classes : dict, list of lists, list of str
+        Accuracies by class; counts, a row per true class, summed over the seeds; names.
+    protocol, settings, split, split_hash, seed, seeds, stream
+        How it was measured.
+    clips, test_clips_trained_on : dict of str to int, int or None
+        How many for training and testing, and how many of the latter the pre-training saw (None: not known).
+    encoder, data, backbone, versions, format
+        What was measured: origin, store, fingerprint before and after, versions of software and of the file.
+    """
 
     protocol: str
     settings: dict[str, Any]
@@ -53,8 +69,8 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result whole or not at all; one that does not fit the schema is not written."""
         data = json.loads(json.dumps(asdict(self)))
-        if found := schema_violation(data):
-            raise ValueError(f"the result does not fit its schema ({found}) and is not saved")
+        if violation := schema_violation(data):
+            raise ValueError(f"the result does not fit its schema ({violation}) and is not saved")
         try:
             return write_json(path, data)
         except OSError as error:
@@ -69,8 +85,8 @@ class Result:
         if isinstance(data, dict) and data.get("format") == 2 and "figures" in data:
             data = {**data, "format": FORMAT, "metrics": data["figures"], "test_clips_trained_on": None}
             del data["figures"]
-        if found := schema_violation(data):
-            raise InputError(f"'{path}' is not a result of this version of halp: {found}; evaluate again")
+        if violation := schema_violation(data):
+            raise InputError(f"'{path}' is not a result of this version of halp: {violation}; evaluate again")
         return cls(**data)
 
 
@@ -113,6 +129,46 @@ def by_class(confusion: npt.NDArray[np.int64], class_names: Sequence[str]) -> di
     return {name: round(100 * float(confusion[c, c] / total[c]), 4) for c, name in enumerate(class_names) if total[c]}
 
 
+def pool_folds(results: Sequence[Result]) -> list[Result]:
+    """One result for the folds of a split (`NAME-1`, `NAME-2`, …) in place of theirs: all test clips together.
+
+    Accuracy, classes and confusion are of the clips of all folds; `accuracies` and `std` are over the folds.
+    """
+    families: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        family, dash, number = result.split.rpartition("-")
+        split = family if dash and number.isdigit() else result.split
+        families.setdefault((split, result.protocol, result.stream, json.dumps(result.settings)), []).append(result)
+    pooled = []
+    for (split, *_), folds in families.items():
+        if len(folds) == 1:
+            pooled += folds
+            continue
+        confusion = np.sum([fold.confusion for fold in folds], axis=0)
+        accuracies = [fold.accuracy for fold in folds]
+        seen = [fold.test_clips_trained_on for fold in folds]
+        pooled.append(
+            replace(
+                folds[0],
+                split=f"{split}, {len(folds)} folds",
+                accuracy=round(100 * float(np.trace(confusion) / confusion.sum()), 4),
+                accuracies=accuracies,
+                std=mean_and_std(accuracies)[1],
+                metrics={key: mean_and_std([fold.metrics[key] for fold in folds])[0] for key in folds[0].metrics},
+                per_class=by_class(confusion, folds[0].classes),
+                confusion=confusion.tolist(),
+                clips={"train": folds[0].clips["train"], "test": sum(fold.clips["test"] for fold in folds)},
+                test_clips_trained_on=None if None in seen else sum(count or 0 for count in seen),
+            )
+        )
+    return pooled
+
+
+def with_folds(results: Sequence[Result]) -> list[Result]:
+    """The results, and behind them those of folds taken together."""
+    return [*results, *(result for result in pool_folds(results) if result not in results)]
+
+
 def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean, and the standard deviation of a sample where there is more than one value.
 
@@ -123,6 +179,9 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
     return round(float(np.mean(values)), 4), std
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
-    return {"halp": __version__, **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}}
+    """Versions of what a result depends on; of halp also the commit, where it is run from a checkout."""
+    commit = revision()
+    halp = {"halp": __version__, **({"commit": commit} if commit else {})}
+    return {**halp, **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}}

@@ -1,4 +1,4 @@
-"""Distillation over queues: between aligned ones of streams (CMD), and from the keys to the queries of one stream (PCM3)."""
+"""Distillation between the aligned queues of streams (CMD)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.losses.infonce import log_sum_exp, logits
+from halp.losses.infonce import logits
 
 
 class TeacherTargets(NamedTuple):
@@ -69,23 +69,3 @@ def distillation_loss(
     """
     targets = teacher_targets(teacher_key.detach(), teacher_queue.detach(), count, teacher_temperature)
     return kl_to_teacher(logits(query, queue, student_temperature), targets)
-
-
-def self_distillation(
-    query: Tensor, key: Tensor, queue: Tensor, teacher_temperature: float = 0.05, student_temperature: float = 0.1
-) -> Tensor:
-    """KL(softmax(key·Q / T) ‖ softmax(query·Q / S)) over the whole queue `(L, D)`, mean over the batch `(B, D)`.
-
-    It equals log Σ exp(query·Q / S) − query·m / S − entropy, with m the mean row under the key's distribution: what the
-    backward pass needs is `(B, D)`. Gradient through `query` only.
-
-    >>> axes = torch.eye(3)
-    >>> round(abs(float(self_distillation(axes, axes, axes, student_temperature=0.05))), 6)
-    0.0
-    """
-    with torch.no_grad():
-        log_probability = F.log_softmax((key / teacher_temperature) @ queue.T, dim=1)
-        probability = log_probability.exp()
-        entropy, mean_row = -(probability * log_probability).sum(1), probability @ queue
-    aim = (query * mean_row).sum(1) / student_temperature
-    return (log_sum_exp(query, queue, student_temperature) - aim - entropy).mean()

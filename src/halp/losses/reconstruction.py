@@ -6,15 +6,6 @@ import torch
 from torch import Tensor
 
 
-def frame_distance(found: Tensor, target: Tensor) -> Tensor:
-    """P&C: absolute differences summed over the numbers of a frame, mean over frames; `(B, T, N)` → `(B,)`.
-
-    >>> frame_distance(torch.zeros(1, 2, 3), torch.tensor([[[1.0, -1.0, 0.0], [2.0, 0.0, 0.0]]])).tolist()
-    [2.0]
-    """
-    return (found - target).abs().sum(2).mean(1)
-
-
 def squared_error(found: Tensor, target: Tensor, frames: Tensor | None = None) -> Tensor:
     """Mean squared difference over the numbers of all frames, or of the `frames` `(B, T)` alone; `(B, T, N)` → `(B,)`.
 

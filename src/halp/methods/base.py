@@ -1,16 +1,16 @@
 """What training knows of a method: the views it wants, one training step, and the encoders it leaves behind.
 
-Everything else (queue, momentum twin, terms, decoders, heads) is the method's own business. Methods are registered by name
+Everything else (queue, key encoder, terms, decoders, heads) is the method's own business. Methods are registered by name
 with a dataclass of settings; a recipe names one and sets it up in the section of that name.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from halp.augment import Policy
 from halp.distributed import rank_rows, world_size
-from halp.encoders import EncoderSettings, build_encoder
-from halp.registry import Registry
+from halp.encoders import EncoderSettings, build_encoder, require_abilities
+from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 
 Metrics = dict[str, Tensor]
@@ -63,14 +63,25 @@ class Method(nn.Module, abc.ABC):
     """A self-supervised method. Its state dict is what a checkpoint holds."""
 
     #: the views a step takes, by name, each with a policy of its own or None for the recipe's common one
-    views: Mapping[str, Policy | None] = {}
+    views: Mapping[str, Policy | None] = MappingProxyType({"clip": None})
+    #: the loss terms of a method that is composed of terms, where a recipe names none; None: it takes none
+    default_terms: ClassVar[tuple[str, ...] | None] = None
     #: prefixes of state that a run forked from another may lack or have in addition
     fork_optional: tuple[str, ...] = ()
     #: keys of past clips that are kept; 0 for none
     queue_size: int = 0
-    has_momentum_twin: bool = False
+    has_key_encoder: bool = False
     #: whether it is meant for encoders that are trained already
     tunes: bool = False
+
+    @classmethod
+    def build(cls, settings: Any, context: BuildContext) -> Method:
+        """The method with these settings for these clips."""
+        return cls(settings, context)
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Any) -> None:
+        """Refuse a recipe that cannot work, before anything is built."""
 
     @abc.abstractmethod
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
@@ -99,8 +110,8 @@ class BuildContext:
     frames: int
     encoder_settings: Mapping[str, EncoderSettings]  # by representation
     terms: Mapping[str, Any]  # settings of the loss terms by name, in order
-    generator: torch.Generator
-    accumulate: int = 1  # pieces a batch is encoded in
+    generator: torch.Generator | None = None
+    encode_chunks: int = 1  # chunks a batch is encoded in
 
     @property
     def numbers_per_frame(self) -> int:
@@ -111,32 +122,33 @@ class BuildContext:
         """A fresh encoder of a representation."""
         return build_encoder(self.encoder_settings[representation], self.topology, self.persons)
 
-    def build_pairs(self, decoder: Callable[[Any], nn.Module]) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-        """Fresh encoders of all representations, then what `decoder` makes for each of them."""
+    def build_encoders(self, needed: Sequence[str] = (), why: str = "") -> dict[str, Any]:
+        """Fresh encoders of all representations; `why` is said where one lacks an ability that is needed."""
         encoders = {name: self.build_encoder(name) for name in self.encoder_settings}
-        return encoders, {name: decoder(encoder) for name, encoder in encoders.items()}
+        for name, encoder in encoders.items():
+            require_abilities(encoder, self.encoder_settings[name].name, needed, why)
+        return encoders
 
 
-METHODS: Registry[Callable[..., Any]] = Registry("method")
+@dataclass(frozen=True, kw_only=True)
+class MethodEntry(Entry):
+    """A registered method: a class of `Method`, which says itself what views and terms it has and what it refuses."""
+
+    build: type[Method]
+    section: str  # of a recipe, with its settings
+
+
+METHODS: Registry[MethodEntry] = Registry("method", MethodEntry)
 
 
 def register_method(
-    name: str,
-    settings: type[Any] | None = None,
-    *,
-    section: str | None = None,
-    views: Mapping[str, Policy | None] | None = None,
-    default_terms: tuple[str, ...] | None = None,
-    check: Callable[[Any, Any], None] | None = None,
-) -> Callable[[Any], Any]:
-    """Make a method known by name: `build(settings, context)` returns a `Method`.
+    name: str, settings: type[Any] | None = None, *, section: str | None = None
+) -> Callable[[type[Method]], type[Method]]:
+    """Decorator that makes a class of `Method`, built as `cls(settings, context)`, known by name.
 
-    `section` is the recipe's section with its settings (default: the name), `views` what a recipe may describe,
-    `default_terms` the loss terms of a method that is composed of terms (None: it takes none), and
-    `check(settings, recipe)` may refuse a recipe.
+    `section` is the recipe's section with its settings (default: the name).
     """
-    facts = {"section": section or name, "views": dict(views or {"clip": None}), "default_terms": default_terms}
-    return METHODS.register(name, settings, check=check, **facts)
+    return METHODS.register(name, settings, section=section or name)
 
 
 def list_methods() -> list[str]:

@@ -69,8 +69,8 @@ class CmdTerm(nn.Module):
         for stream, batch in streams.items():
             # one product with the queue serves all teachers of a student
             student = logits(batch.query, queue.keys(stream), settings.student_temperature)
-            found = [kl_to_teacher(student, target) for teacher, target in targets.items() if teacher != stream]
-            losses += found
+            divergences = [kl_to_teacher(student, target) for teacher, target in targets.items() if teacher != stream]
+            losses += divergences
             if context.log_metrics:
-                metrics[f"{stream}/loss_distillation"] = torch.stack(found).detach().sum()
+                metrics[f"{stream}/loss_distillation"] = torch.stack(divergences).detach().sum()
         return settings.weight * torch.stack(losses).sum(), metrics

@@ -17,7 +17,7 @@ from halp.methods.term import StreamBatch, register_term, require_queue, require
 
 
 @dataclass(frozen=True)
-class MiningSettings:
+class CrossClrSettings:
     """Cross-stream positive mining. The defaults are those of CrosSCLR."""
 
     start_epoch: int = 150  # plain InfoNCE before
@@ -26,17 +26,17 @@ class MiningSettings:
     def __post_init__(self) -> None:
         if self.start_epoch < 0 or self.top < 1:
             raise InputError(
-                f"mining: start_epoch = {self.start_epoch} cannot be negative and top = {self.top} has to be at least 1"
+                f"crossclr: start_epoch = {self.start_epoch} cannot be negative and top = {self.top} has to be at least 1"
             )
 
 
-def _check_mining(settings: MiningSettings, streams: Sequence[str], queue: int) -> None:
-    require_streams("mining", streams, "takes positives from another stream")
-    require_queue("mining", settings.top, f"mining.top = {settings.top}", queue)
+def _check_mining(settings: CrossClrSettings, streams: Sequence[str], queue: int) -> None:
+    require_streams("crossclr", streams, "takes positives from another stream")
+    require_queue("crossclr", settings.top, f"crossclr.top = {settings.top}", queue)
 
 
-@register_term("mining", MiningSettings, check=_check_mining, contrast=True)
-class MiningTerm(LateTerm):
+@register_term("crossclr", CrossClrSettings, check=_check_mining, contrast=True)
+class CrossClrTerm(LateTerm):
     """Mined positives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE.
 
     All key encoders go on following their query encoders, which in the public code only that of motion does.

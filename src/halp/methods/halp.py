@@ -9,17 +9,62 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from halp.distributed import compute_on_rank_zero
 from halp.errors import InputError, choose
 from halp.hallucinate import HallucinatedPositives
 from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext
-from halp.methods.guidance import GUIDES, guided_prototypes, partner
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term, require_streams
+from halp.sphere import exp_map, kmeans, log_map, precise, unit
 
-PULLS = ("paper", "balanced")
+SOURCES = ("self", "cross_stream")
+
+
+def partner(stream: str, streams: Sequence[str], turn: int) -> str:
+    """Which other stream guides: they take turns, one per refresh.
+
+    >>> [partner("motion", ["joint", "motion", "bone"], turn) for turn in range(3)]
+    ['bone', 'joint', 'bone']
+    """
+    names = list(streams)
+    position = names.index(stream)
+    return names[(position + 1 + turn % (len(names) - 1)) % len(names)]
+
+
+@torch.no_grad()
+def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None = None) -> Tensor:
+    """Prototypes `(N, D)` of a stream's recent keys `(n, D)` by the clusters of another stream's keys `(n, E)`.
+
+    Row i of both is the same clip. A cluster that nothing is nearest to is the key whose guide is nearest to its centre.
+    Where several processes train together, the first finds them for all.
+    """
+    keys, guide = precise(keys.detach()), precise(guide.detach())
+    room = keys.new_empty(prototypes, keys.shape[1])
+    return compute_on_rank_zero(partial(_by_clusters, keys, guide, prototypes, generator), room, generator)
+
+
+def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None) -> Tensor:
+    centres = kmeans(guide, prototypes, generator=generator)
+    with torch.autocast(keys.device.type, enabled=False):
+        similarity = guide @ centres.T
+        member = F.one_hot(similarity.argmax(1), prototypes).to(keys)
+        empty = member.sum(0) == 0
+        member[similarity.argmax(0)[empty], empty.nonzero()[:, 0]] = 1
+        return group_means(keys, member.T / member.sum(0)[:, None])
+
+
+def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: float = 1e-4) -> Tensor:
+    """Karcher means `(N, D)` of weighted groups of unit rows `(n, D)`; `share` `(N, n)` sums to one over each group."""
+    means = unit(share @ points)
+    for _ in range(iterations):
+        step = torch.einsum("gn,gnd->gd", share, log_map(means[:, None], points[None]))
+        means = exp_map(means, step)
+        if float(step.norm(dim=1).max()) < tolerance:
+            break
+    return means
 
 
 class SharedPositives(HallucinatedPositives):
@@ -46,18 +91,21 @@ class HalpSettings:
     anchor: str = "key"
     direction: str = "prototype"
     source: str = "queue"
-    reduction: str = "positives"
+    average_over: str = "positives"
     warm_start: bool = False
-    guide: str = "own"  # whose clusters make the prototypes: the stream's own, or by turns those of the others (cross)
-    pull: str = "paper"  # Eq. 8 pulls without negatives; balanced: each positive also pays the denominator of InfoNCE
+    prototype_source: str = (
+        "self"  # whose clusters make the prototypes: the stream's own, or by turns those of the others
+    )
+    negatives: bool = False  # Eq. 8 pulls without; true: each positive also pays the denominator of InfoNCE
     queries: tuple[str, ...] = (
         "query",
     )  # which embeddings of a clip are pulled, with equal weight; others come from terms
 
     def __post_init__(self) -> None:
-        if choose("guide", self.guide, GUIDES) == "cross" and self.source != "queue":
-            raise InputError(f"halp: guide = 'cross' needs source = 'queue', not '{self.source}': queues are aligned")
-        choose("pull", self.pull, PULLS)
+        if choose("prototype_source", self.prototype_source, SOURCES) == "cross_stream" and self.source != "queue":
+            raise InputError(
+                f"halp: prototype_source = 'cross_stream' needs source = 'queue', not '{self.source}': queues are aligned"
+            )
         self._check_queries()
         if self.weight < 0 or self.start_epoch < 0:
             raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
@@ -74,11 +122,11 @@ class HalpSettings:
     def _check_queries(self) -> None:
         if not self.queries or len(set(self.queries)) != len(self.queries):
             raise InputError(f"halp: queries = {list(self.queries)}: name at least one, each once")
-        by_query = {"anchor": "query", "direction": "query", "filter": "variant-1", "pull": "balanced"}
+        by_query = {"anchor": "query", "direction": "query", "filter": "variant-1", "negatives": True}
         for name, value in by_query.items():
             if len(self.queries) > 1 and getattr(self, name) == value:
                 raise InputError(
-                    f"halp: {name} = '{value}' depends on the query, and queries = {list(self.queries)} are several; name one"
+                    f"halp: {name} = {value!r} depends on the query, and queries = {list(self.queries)} are several; name one"
                 )
 
     def term(self, temperature: float) -> HallucinatedPositives:
@@ -96,7 +144,7 @@ class HalpSettings:
                 anchor=self.anchor,
                 direction=self.direction,
                 source=self.source,
-                reduction=self.reduction,
+                average_over=self.average_over,
                 warm_start=self.warm_start,
             )
         except InputError as error:
@@ -109,25 +157,25 @@ def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> N
             f"halp.recent = {settings.recent} is more than contrast.queue = {queue}: prototypes come from "
             "the newest keys of the queue; lower recent, raise queue, or set halp.source to 'batch' or 'keys'"
         )
-    if settings.guide == "cross":
-        require_streams("halp", streams, "with guide = 'cross' takes the clusters of another stream")
+    if settings.prototype_source == "cross_stream":
+        require_streams("halp", streams, "with prototype_source = 'cross_stream' takes the clusters of another stream")
 
 
 def balance(query: Tensor, key: Tensor, negatives: Tensor, term: HallucinatedPositives) -> Tensor:
-    """What the balanced pull adds to Eq. 8: log Σ exp(q·[key, negatives] / τ), weighted as the positives of each query are.
+    """What negatives add to Eq. 8: log Σ exp(q·[key, negatives] / τ), weighted as the positives of each query are.
 
     With it every hallucinated positive stands where the real key stands in InfoNCE, so that the pull has the negatives that
     keep embeddings apart. Without a queue the other keys of the batch are the negatives.
     """
-    made = term.last
-    if made is None or not bool(made.kept.any()):
+    plan = term.last
+    if plan is None or not bool(plan.kept.any()):
         return query.new_zeros(())
     if len(negatives):
         partition = log_partition(query, key, negatives, term.temperature)
     else:
         partition = (query @ key.detach().T / term.temperature).logsumexp(1)
-    number = made.kept.sum(1).to(query)
-    share = number if term.reduction == "positives" else (number > 0).to(query)
+    number = plan.kept.sum(1).to(query)
+    share = number if term.average_over == "positives" else (number > 0).to(query)
     return (share / share.sum() * partition).sum()
 
 
@@ -156,13 +204,13 @@ class HalpTerm(nn.Module):
             term: Any = self.streams[stream]
             recent = queue.recent(stream, term.recent) if term.needs_recent_keys else None
             prototypes = None
-            if recent is not None and self.settings.guide == "cross":
+            if recent is not None and self.settings.prototype_source == "cross_stream":
                 other = partner(stream, list(streams), int(term.calls) // term.refresh)
                 guide = queue.recent(other, term.recent)
                 prototypes = guided_prototypes(recent, guide, term.prototypes, context.generator)
             query = self._query(batch)
             losses.append(term(query, batch.key, recent, context.generator, prototypes))
-            if self.settings.pull == "balanced":
+            if self.settings.negatives:
                 losses[-1] = losses[-1] + balance(query, batch.key, queue.keys(stream), term)
             if context.log_metrics:
                 metrics |= {
@@ -179,14 +227,14 @@ class HalpTerm(nn.Module):
     @torch.no_grad()
     def _metrics(self, term: HallucinatedPositives, batch: StreamBatch, queue: KeyQueue, stream: str) -> Metrics:
         """The curves of the supplement: kept positives, and their similarity to query and queue."""
-        made = term.last
-        if made is None:
+        plan = term.last
+        if plan is None:
             return {}
-        total, number = made.kept_sum(), made.kept.sum().clamp_min(1)
+        total, number = plan.kept_sum(), plan.kept.sum().clamp_min(1)
         occupied = (batch.key @ term.centres.T).argmax(1).unique().numel() / len(term.centres)
         metrics = {
-            "kept": made.kept.float().mean(),
-            "step": made.step.mean(),
+            "kept": plan.kept.float().mean(),
+            "step": plan.step.mean(),
             "prototypes_used": torch.tensor(occupied),
             "similarity_positive_query": (batch.query * total).sum() / number,
             "similarity_positive_key": (batch.key * total).sum() / number,

@@ -15,16 +15,16 @@ from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, register_term
 
 
-def _check_cross(settings: Any, streams: Sequence[str], queue: int) -> None:
+def _check(settings: Any, streams: Sequence[str], queue: int) -> None:
     if len(streams) < 2:
         raise InputError(
-            f"terms: 'cross' contrasts representations, and streams = {list(streams)} is one alone; name at least two, "
+            f"terms: 'isc' contrasts representations, and streams = {list(streams)} is one alone; name at least two, "
             'for example streams = ["joint", "joint@stgcn"]'
         )
 
 
-@register_term("cross", check=_check_cross)
-class CrossTerm(ContrastTerm):
+@register_term("isc", check=_check)
+class IscTerm(ContrastTerm):
     """InfoNCE across representations: query of a, key of b, queue of b, for all ordered pairs, summed."""
 
     def forward(
@@ -33,10 +33,10 @@ class CrossTerm(ContrastTerm):
         losses: list[Tensor] = []
         metrics: Metrics = {}
         for stream, batch in streams.items():
-            found = [
+            pairs = [
                 self.contrast(batch.query, other.key, queue, name) for name, other in streams.items() if name != stream
             ]
-            losses += found
+            losses += pairs
             if context.log_metrics:
-                metrics[f"{stream}/loss_cross"] = torch.stack(found).detach().sum()
+                metrics[f"{stream}/loss_cross"] = torch.stack(pairs).detach().sum()
         return torch.stack(losses).sum(), metrics

@@ -1,12 +1,11 @@
-"""Masked motion prediction (after MAMP, in small): hide most joint patches, above all those that move, and predict their motion.
+"""Masked motion prediction (after MAMP, scaled down): hide most joint patches, above all moving ones, and predict their motion.
 
-No queue, no momentum twin, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) − x(t),
+No queue, no key encoder, one view, and a decoder of its own. The target of a patch is its motion x(t + 1) − x(t),
 standardised to mean 0 and variance 1 within the patch; the loss is the squared error over hidden patches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,15 +15,14 @@ from torch import Tensor, nn
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
 from halp.errors import InputError, choose
 from halp.methods.base import BuildContext, register_method
-from halp.methods.predictive import Predicted, PredictiveMethod, PredictiveSettings, WholeBatch, require_encoder
-from halp.skeleton import Topology
+from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch
 from halp.streams import derive
 
 TARGETS = ("motion", "coordinates")
 
 
 @dataclass(frozen=True)
-class MaskedSettings(PredictiveSettings):
+class MaskedSettings:
     """Masked prediction. Mask and temperature are MAMP's for few tokens; the decoder is sized for a CPU."""
 
     mask: float = 0.8  # share of the tokens that are hidden
@@ -41,17 +39,17 @@ class MaskedSettings(PredictiveSettings):
         choose("target", self.target, TARGETS)
 
 
+@register_method("masked", MaskedSettings)
 class MaskedMethod(PredictiveMethod):
     """A transformer encoder sees the visible patches; a small decoder predicts the hidden ones."""
 
     settings: MaskedSettings
     profiled = "halp: masked prediction"
+    needs = ("patches", "places", "encode")
+    why = "method 'masked' hides tokens"
 
-    def __init__(
-        self, encoders: Mapping[str, TransformerEncoder], settings: MaskedSettings, topology: Topology
-    ) -> None:
-        decoders = {name: Decoder(encoder, settings) for name, encoder in encoders.items()}
-        super().__init__(encoders, decoders, settings, topology)
+    def decoder(self, encoder: Any, settings: MaskedSettings, context: BuildContext) -> nn.Module:
+        return Decoder(encoder, settings)
 
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         encoder = cast(TransformerEncoder, self.backbones[name])
@@ -77,8 +75,8 @@ class MaskedMethod(PredictiveMethod):
         visible, hidden = order[:, :count], order[:, count:]
         target = self._target(clips, encoder)
         tokens = encoder.encode(patches, visible)
-        found = self.decoders[name](tokens, visible, encoder.places(patches.shape[1]))
-        error = (found - target).square().mean(2).gather(1, hidden).mean(1)
+        predicted = self.decoders[name](tokens, visible, encoder.places(patches.shape[1]))
+        error = (predicted - target).square().mean(2).gather(1, hidden).mean(1)
         weight = present.flatten().to(error)
         batch = (len(clips), clips.shape[2])
         per_clip = (error * weight).view(batch).sum(1) / weight.view(batch).sum(1)
@@ -140,14 +138,3 @@ def standardise(patches: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Every patch with mean 0 and variance 1; a patch that does not move is 0."""
     variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)
     return (patches - mean) / (variance + epsilon).sqrt()
-
-
-def _check(settings: MaskedSettings, recipe: Any) -> None:
-    require_encoder(recipe, ["transformer"], "hides tokens")
-
-
-@register_method("masked", MaskedSettings, check=_check)
-def build_masked(settings: MaskedSettings, context: BuildContext) -> MaskedMethod:
-    """Masked prediction in every stream of the recipe."""
-    encoders = {name: context.build_encoder(name) for name in context.encoder_settings}
-    return MaskedMethod(encoders, settings, context.topology)

@@ -1,37 +1,37 @@
-"""Momentum contrast: an encoder and its momentum twin for every stream, one queue of past keys, and a sum of loss terms.
+"""Momentum contrast: a query and a key encoder for every stream, one queue of past keys, and a sum of loss terms.
 
 MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams; what differs stands in the recipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.augment import DrawnMix, Policy
+from halp.augment import Policy
 from halp.distributed import gather
-from halp.encoders import EncoderSettings, build_encoder, encoder_of
+from halp.encoders import EncoderSettings, encoder_of, require_abilities
 from halp.errors import InputError, choose
 from halp.losses.infonce import info_nce, mixed_key
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
-from halp.methods.momentum import HEADS, Encoding, MomentumPair, ProjectedEncoder, encode_all
+from halp.methods.momentum import HEADS, EncodeJob, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
     TERMS,
+    DrawnMix,
     StreamBatch,
     add_terms,
     build_terms,
     check_recipe_terms,
     check_terms,
     contrast_terms,
+    term_map_variants,
     term_mixes,
-    term_twins,
     term_views,
 )
 from halp.skeleton import Topology
@@ -62,18 +62,41 @@ class ContrastSettings:
         choose("contrast.head", self.head, HEADS)
 
 
+@register_method("moco", ContrastSettings, section="contrast")
 class MocoMethod(Method):
     """Views → loss. A single-stream run is the same code with one entry in the dictionary.
 
-    With `parts` above 1 a batch is encoded in so many pieces, whose activations are computed again one after the other in
-    the backward pass: the gradient accumulates over the pieces, and the loss still sees the whole batch.
+    With `encode_chunks` above 1 a batch is encoded in so many chunks, whose activations are computed again one after the other in
+    the backward pass: the gradient accumulates over the chunks, and the loss still sees the whole batch.
     """
 
+    views = VIEWS
+    default_terms = ("infonce", "halp")
     fork_optional = ("terms.",)
-    has_momentum_twin = True
+    has_key_encoder = True
 
-    def __init__(
-        self,
+    def __init__(self, contrast: ContrastSettings, context: BuildContext) -> None:
+        super().__init__()
+        self.contrast, self.topology, self.encode_chunks = contrast, context.topology, context.encode_chunks
+        streams, terms = list(context.encoder_settings), context.terms
+        check_terms(terms, streams, contrast.queue)
+        self.pairs = nn.ModuleDict()
+        for stream in streams:
+            branch = ProjectedEncoder(context.build_encoder(stream), contrast.dimension, contrast.head)
+            self.pairs[stream] = MomentumPair(branch, contrast.momentum)
+        self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, context.generator)
+        self.queue_size = contrast.queue
+        self.terms = build_terms(terms, streams, contrast.temperature)
+        self.map_variants, self.mixes = term_map_variants(terms), term_mixes(terms, context.topology)
+        self.views = {**VIEWS, **term_views(terms)}
+        if self.map_variants:
+            for stream, encoder in self.encoders().items():
+                why = f"'{next(iter(self.map_variants))}' is made from the feature map before pooling"
+                require_abilities(encoder, context.encoder_settings[stream].name, ("sequence", "pool"), why)
+
+    @classmethod
+    def compose(
+        cls,
         topology: Topology,
         persons: int,
         *,
@@ -83,32 +106,21 @@ class MocoMethod(Method):
         encoders: Mapping[str, EncoderSettings] | None = None,
         contrast: ContrastSettings | None = None,
         generator: torch.Generator | None = None,
-        parts: int = 1,
+        encode_chunks: int = 1,
         **sections: Any,
-    ) -> None:
-        """`encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name."""
-        super().__init__()
-        self.parts = parts
-        self.contrast = contrast = contrast or ContrastSettings()
-        self.topology = topology
+    ) -> MocoMethod:
+        """The method without a recipe.
+
+        `encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name.
+        """
+        chosen = {stream: encoder_of(stream, encoder or EncoderSettings(), encoders or {}) for stream in streams}
         settings = {name: sections.get(name) or TERMS[name].settings() for name in terms}
-        check_terms(settings, streams, contrast.queue)
-        self.pairs = nn.ModuleDict()
-        for stream in streams:
-            chosen = encoder_of(stream, encoder or EncoderSettings(), encoders or {})
-            branch = ProjectedEncoder(build_encoder(chosen, topology, persons), contrast.dimension, contrast.head)
-            self.pairs[stream] = MomentumPair(branch, contrast.momentum)
-        self.queue = KeyQueue(streams, contrast.queue, contrast.dimension, generator)
-        self.queue_size = contrast.queue
-        self.terms = build_terms(settings, streams, contrast.temperature)
-        self.extra_views, self.twins = term_views(settings), term_twins(settings)
-        self.mixes = term_mixes(settings, topology)
-        self.views = {**VIEWS, **self.extra_views}
-        if self.twins and (lacking := [s for s, made in self.encoders().items() if not hasattr(made, "sequence")]):
-            raise InputError(
-                f"stream '{lacking[0]}': its encoder has no feature map before pooling, which '{next(iter(self.twins))}' is "
-                "made from; choose another encoder, for example 'stgcn'"
-            )
+        context = BuildContext(topology, persons, 0, chosen, settings, generator, encode_chunks)
+        return cls(contrast or ContrastSettings(), context)
+
+    @classmethod
+    def check(cls, settings: ContrastSettings, recipe: Any) -> None:
+        check_recipe_terms(recipe, settings.queue)
 
     def encoders(self) -> dict[str, nn.Module]:
         return {stream: pair.query.encoder for stream, pair in self._pairs().items()}
@@ -126,7 +138,7 @@ class MocoMethod(Method):
         """Loss of one step for joint views `(B, T, P, V, C)` of the same clips; the new keys join the queue."""
         with record_function("halp: momentum"):
             for pair in self._pairs().values():
-                pair.update_momentum()
+                pair.update_key_encoder()
         batches = self._encode(views, context)
         # half precision would blur angles and logits: the loss is computed in full
         with torch.autocast(views["query"].device.type, enabled=False):
@@ -138,31 +150,43 @@ class MocoMethod(Method):
 
     def _encode(self, views: Mapping[str, Tensor], context: StepContext) -> dict[str, StreamBatch]:
         """Queries, keys and the embeddings of further views, of the whole batch, by stream."""
-        pairs, total = list(self._pairs().values()), context.batch_size(len(views["query"]))
+        total = context.batch_size(len(views["query"]))
         drawn = {view: mix.draw(total, views["query"].shape[1], context.generator) for view, mix in self.mixes.items()}
         with record_function("halp: query and key forward"):
-            queries = self._streams(views["query"])
-            work = [Encoding(pair.query, x) for pair, x in zip(pairs, queries)]
-            work += [Encoding(pair.key, x) for pair, x in zip(pairs, self._streams(views["key"]))]
-            for view in self.extra_views:
-                changes = tuple(change for of, change in self.twins.values() if of == view)
-                work += [Encoding(pair.query, x, changes) for pair, x in zip(pairs, self._streams(views[view]))]
+            jobs = {
+                (stream, view): self._job(stream, view, views[view]) for view in self.views for stream in self.pairs
+            }
             for view, mix in drawn.items():
-                partners = self._streams(self._partners(views["query"], mix, context))
-                mixed = map(partial(self.mixes[view].apply, drawn=mix), queries, partners)
-                work += [Encoding(pair.query, x) for pair, x in zip(pairs, mixed)]
-            vectors = [gather(vector, total) for vector in encode_all(work, self.parts)]
-        number = len(pairs)
-        query, key, *extra = [vectors[start : start + number] for start in range(0, len(vectors), number)]
+                others = self._partners(views["query"], mix, context)
+                for stream, pair in self._pairs().items():
+                    mixed = self.mixes[view].apply(jobs[stream, "query"].clips, self._derive(others, stream), mix)
+                    jobs[stream, view] = EncodeJob(pair.query, mixed)
+            vectors = dict(zip(jobs, encode_all(list(jobs.values()), self.encode_chunks)))
+            vectors = {place: gather(vector, total) for place, vector in vectors.items()}
         return {
             stream: StreamBatch(
-                query[i],
-                key[i],
-                self._extra([vectors[i] for vectors in extra]),
-                {view: mixed_key(key[i], mix.partner, mix.share) for view, mix in drawn.items()},
+                vectors[stream, "query"],
+                vectors[stream, "key"],
+                {
+                    name: vector
+                    for view in [*self.views, *drawn]
+                    if view not in VIEWS
+                    for name, vector in self._split_variants(view, vectors[stream, view])
+                },
+                {view: mixed_key(vectors[stream, "key"], mix.partner, mix.share) for view, mix in drawn.items()},
             )
-            for i, stream in enumerate(self.pairs)
+            for stream in self.pairs
         }
+
+    def _job(self, stream: str, view: str, clips: Tensor) -> EncodeJob:
+        pair = self._pairs()[stream]
+        changes = tuple(change for of, change in self.map_variants.values() if of == view)
+        return EncodeJob(pair.key if view == "key" else pair.query, self._derive(clips, stream), changes)
+
+    def _split_variants(self, view: str, vectors: Tensor) -> Iterable[tuple[str, Tensor]]:
+        """The embedding of a further view and those of its changed feature maps by name, from what stands side by side."""
+        names = [view, *(variant for variant, (of, _) in self.map_variants.items() if of == view)]
+        return zip(names, vectors.chunk(len(names), dim=1))
 
     @staticmethod
     def _partners(clips: Tensor, drawn: DrawnMix, context: StepContext) -> Tensor:
@@ -170,19 +194,11 @@ class MocoMethod(Method):
         whole = gather(clips.flatten(1), context.batch_size(len(clips))).unflatten(1, clips.shape[1:])
         return whole[drawn.partner[context.rows(len(clips))].to(clips.device)]
 
-    def _extra(self, vectors: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Embeddings of further views and their twins by name, from what the branches gave side by side."""
-        found: dict[str, Tensor] = {}
-        for view, vector in zip([*self.extra_views, *self.mixes], vectors):
-            names = [view, *(twin for twin, (of, _) in self.twins.items() if of == view)]
-            found |= dict(zip(names, vector.chunk(len(names), dim=1)))
-        return found
+    def _derive(self, clips: Tensor, stream: str) -> Tensor:
+        return derive(clips, stream, self.topology)
 
     def _pairs(self) -> dict[str, MomentumPair]:
         return {stream: cast(MomentumPair, pair) for stream, pair in self.pairs.items()}
-
-    def _streams(self, clips: Tensor) -> list[Tensor]:
-        return [derive(clips, stream, self.topology) for stream in self.pairs]
 
     def loss(self, batches: Mapping[str, StreamBatch], context: StepContext) -> tuple[Tensor, Metrics]:
         """Sum of the terms; `metrics` is empty on steps that are not logged."""
@@ -205,29 +221,3 @@ class MocoMethod(Method):
                         batch.query, batch.key, keys, self.contrast.temperature
                     )
         return metrics
-
-
-def _check(settings: ContrastSettings, recipe: Any) -> None:
-    check_recipe_terms(recipe, settings.queue)
-
-
-@register_method(
-    "moco", ContrastSettings, section="contrast", views=VIEWS, default_terms=("infonce", "halp"), check=_check
-)
-def build_moco(settings: ContrastSettings, context: BuildContext) -> MocoMethod:
-    """Momentum contrast of the recipe's streams with the recipe's terms."""
-    streams = list(context.encoder_settings)
-    labelled = {name.partition("@")[2]: chosen for name, chosen in context.encoder_settings.items() if "@" in name}
-    plain = [chosen for name, chosen in context.encoder_settings.items() if "@" not in name]
-    return MocoMethod(
-        context.topology,
-        context.persons,
-        streams=streams,
-        terms=list(context.terms),
-        encoder=plain[0] if plain else None,
-        encoders=labelled,
-        contrast=settings,
-        generator=context.generator,
-        parts=context.accumulate,
-        **context.terms,
-    )

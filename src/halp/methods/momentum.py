@@ -1,4 +1,4 @@
-"""The query encoder with its projection head, and its momentum twin."""
+"""The query encoder with its projection head, and the key encoder that follows it."""
 
 from __future__ import annotations
 
@@ -54,51 +54,51 @@ class ProjectedEncoder(nn.Module):
         return F.normalize(self.projector(features).float(), dim=1)
 
 
-class Encoding(NamedTuple):
-    """One piece of work: a branch, its clips, and the changes of the feature map whose vectors are wanted beside."""
+class EncodeJob(NamedTuple):
+    """A branch, its clips, and the changes of the feature map whose vectors are wanted beside."""
 
     branch: nn.Module
     clips: Tensor
     changes: tuple[Callable[[Tensor], Tensor], ...] = ()
 
 
-def encode_all(work: Sequence[Encoding], parts: int = 1) -> list[Tensor]:
+def encode_all(jobs: Sequence[EncodeJob], chunks: int = 1) -> list[Tensor]:
     """Unit vectors of several branches, each of its own clips: side by side where that gives the same and may help.
 
     A branch that encodes several views does so in their order, since BatchNorm and dropout count its forward passes.
     """
     groups: dict[int, list[int]] = {}
-    for number, one in enumerate(work):
-        groups.setdefault(id(one.branch), []).append(number)
-    tasks = [partial(_encode_in_turn, [work[number] for number in group], parts) for group in groups.values()]
-    if work[0].clips.device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
-        found = run_in_threads(tasks)
+    for number, job in enumerate(jobs):
+        groups.setdefault(id(job.branch), []).append(number)
+    tasks = [partial(_encode_in_turn, [jobs[number] for number in group], chunks) for group in groups.values()]
+    if jobs[0].clips.device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
+        encoded = run_in_threads(tasks)
     else:
-        found = [task() for task in tasks]
-    vectors = dict(zip(itertools.chain(*groups.values()), itertools.chain(*found)))
-    return [vectors[number] for number in range(len(work))]
+        encoded = [task() for task in tasks]
+    vectors = dict(zip(itertools.chain(*groups.values()), itertools.chain(*encoded)))
+    return [vectors[number] for number in range(len(jobs))]
 
 
-def _encode_in_turn(work: Sequence[Encoding], parts: int) -> list[Tensor]:
-    return [encode_in_parts(one.branch, one.clips, parts, *([one.changes] if one.changes else [])) for one in work]
+def _encode_in_turn(jobs: Sequence[EncodeJob], chunks: int) -> list[Tensor]:
+    return [encode_in_chunks(job.branch, job.clips, chunks, *([job.changes] if job.changes else [])) for job in jobs]
 
 
-def encode_in_parts(branch: nn.Module, clips: Tensor, parts: int, *more: Any) -> Tensor:
-    """Encode a batch in `parts` pieces, keeping the activations of none; BatchNorm sees one piece at a time."""
-    if parts == 1:
+def encode_in_chunks(branch: nn.Module, clips: Tensor, chunks: int, *more: Any) -> Tensor:
+    """Encode a batch in `chunks`, keeping the activations of none; BatchNorm sees one at a time."""
+    if chunks == 1:
         return branch(clips, *more)
     if not torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in branch.parameters()):
-        return torch.cat([branch(piece, *more) for piece in clips.chunk(parts)])
+        return torch.cat([branch(chunk, *more) for chunk in clips.chunk(chunks)])
     return torch.cat(
         [
             checkpoint(
                 branch,
-                piece,
+                chunk,
                 *more,
                 use_reentrant=False,
                 context_fn=lambda: (nullcontext(), _keeping_buffers(branch)),
             )
-            for piece in clips.chunk(parts)
+            for chunk in clips.chunk(chunks)
         ]
     )
 
@@ -127,7 +127,7 @@ class MomentumPair(nn.Module):
         self.momentum = momentum
 
     @torch.no_grad()
-    def update_momentum(self) -> None:
+    def update_key_encoder(self) -> None:
         """Move the key parameters towards the query's: k ← m·k + (1 − m)·q, all tensors in one call."""
         keys = [parameter.data for parameter in self.key.parameters()]
         queries = [parameter.data for parameter in self.query.parameters()]

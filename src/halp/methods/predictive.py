@@ -1,13 +1,13 @@
 """What predictive methods share: one view, an encoder and a decoder per stream, a loss averaged over the whole batch.
 
 Masked prediction, P&C, MS2L, LongT GAN and GL-Transformer differ in what they hide, what they decode and how they compare
-it; each says so in `predict`. Neither queue nor momentum twin.
+it; each says so in `predict`. Their settings may have `weights` of losses by name. Neither queue nor key encoder.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,25 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.augment import Policy
 from halp.distributed import gather
 from halp.encoders import has_setting
 from halp.errors import InputError
-from halp.methods.base import Method, Metrics, StepContext, StepOutput
-from halp.skeleton import Topology
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
 from halp.streams import derive
-
-VIEWS: Mapping[str, Policy | None] = {"clip": None}
-
-
-@dataclass(frozen=True)
-class PredictiveSettings:
-    """What the settings of all predictive methods have."""
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Weights of losses by name; 1 where none is given."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -77,20 +63,26 @@ class Predicted:
 class PredictiveMethod(Method):
     """Encoders and decoders by representation; the loss is the weighted sum over streams and their losses."""
 
-    views = VIEWS
     fork_optional = ("decoders.",)
     profiled: ClassVar[str] = "halp: prediction"
+    needs: ClassVar[tuple[str, ...]] = ()  # abilities of an encoder, see `halp.encoders.require_abilities`
+    why: ClassVar[str] = ""  # it needs them
 
-    def __init__(
-        self,
-        encoders: Mapping[str, nn.Module],
-        decoders: Mapping[str, nn.Module],
-        settings: PredictiveSettings,
-        topology: Topology,
-    ) -> None:
+    def __init__(self, settings: Any, context: BuildContext) -> None:
         super().__init__()
-        self.settings, self.topology = settings, topology
+        self.settings, self.topology = settings, context.topology
+        encoders = context.build_encoders(self.needs, self.why)
+        decoders = {name: self.decoder(encoder, settings, context) for name, encoder in encoders.items()}
         self.backbones, self.decoders = nn.ModuleDict(encoders), nn.ModuleDict(decoders)
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Any) -> None:
+        check_frames(recipe)
+        refuse_chunks(recipe)
+
+    @abc.abstractmethod
+    def decoder(self, encoder: Any, settings: Any, context: BuildContext) -> nn.Module:
+        """What decodes the features of an encoder."""
 
     @abc.abstractmethod
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
@@ -102,17 +94,17 @@ class PredictiveMethod(Method):
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         clips = views["clip"]
         batch = WholeBatch(context.batch_size(len(clips)), context.rows(len(clips)), context.generator)
-        weights, losses = self.settings.weights, list[Tensor]()
+        weights, losses = getattr(self.settings, "weights", {}), list[Tensor]()
         metrics: Metrics = {}
         embeddings = {}
         for name in self.backbones:
             with record_function(self.profiled):
-                found = self.predict(name, derive(clips, name, self.topology), batch)
-            losses += [weights[part] * loss if part in weights else loss for part, loss in found.losses.items()]
-            embeddings[name] = batch.gather(found.features.detach())
+                predicted = self.predict(name, derive(clips, name, self.topology), batch)
+            losses += [weights[part] * loss if part in weights else loss for part, loss in predicted.losses.items()]
+            embeddings[name] = batch.gather(predicted.features.detach())
             if context.log_metrics:
-                metrics |= {f"{name}/loss_{part}": loss.detach() for part, loss in found.losses.items()}
-                metrics |= {f"{name}/{entry}": value.detach() for entry, value in found.metrics.items()}
+                metrics |= {f"{name}/loss_{part}": loss.detach() for part, loss in predicted.losses.items()}
+                metrics |= {f"{name}/{entry}": value.detach() for entry, value in predicted.metrics.items()}
         loss = torch.stack(losses).sum()
         if context.log_metrics:
             metrics["loss"] = loss.detach()
@@ -125,25 +117,10 @@ def hidden_frames(noise: Tensor, share: float) -> Tensor:
     return noise.argsort(1).argsort(1) < count
 
 
-def refuse_pieces(recipe: Any) -> None:
-    """Refuse a batch that is encoded in pieces."""
-    if recipe.optimiser.accumulate != 1:
-        raise InputError(f"method '{recipe.method}' encodes a batch at once; set optimiser.accumulate to 1")
-
-
-def require_encoder(recipe: Any, needed: Sequence[str], why: str) -> None:
-    """Refuse a recipe whose streams have other encoders than those that the method works on, and a batch in pieces.
-
-    Views have to be as long as an encoder with learned positions expects.
-    """
-    for chosen in map(recipe.encoder_of, recipe.streams):
-        if chosen.name not in needed:
-            raise InputError(
-                f"method '{recipe.method}' {why}, which encoder '{chosen.name}' does not have; "
-                f"set encoder.name to {' or '.join(map(repr, needed))}"
-            )
-    check_frames(recipe)
-    refuse_pieces(recipe)
+def refuse_chunks(recipe: Any) -> None:
+    """Refuse a batch that is encoded in chunks."""
+    if recipe.optimiser.encode_chunks != 1:
+        raise InputError(f"method '{recipe.method}' encodes a batch at once; set optimiser.encode_chunks to 1")
 
 
 def check_frames(recipe: Any) -> None:

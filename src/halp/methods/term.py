@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.augment import ClipMix, Policy
+from halp.augment import Policy
 from halp.errors import InputError
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.registry import Registry
+from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 
 
@@ -26,7 +27,7 @@ class StreamBatch:
     """What one stream gives in one step: unit queries and keys `(B, D)`; keys carry no gradient.
 
     `extra` holds the query encoder's embeddings of further views that a term asked for, by the name of the view, and those
-    of changed feature maps, by the name of the twin. A view mixed of two clips is among them; the key mixed of theirs stands in
+    of changed feature maps, by the variant's name. A view mixed of two clips is among them; the key mixed of theirs stands in
     `mixed_keys` under the same name.
     """
 
@@ -44,13 +45,50 @@ class Term(Protocol):
     ) -> tuple[Tensor, Metrics]: ...
 
 
+class DrawnMix(Protocol):
+    """How the clips of a batch are mixed: one draw for all of them."""
+
+    @property
+    def partner(self) -> Tensor:
+        """Which clip of the batch each is mixed with, `(B,)`."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """How much of a mixed clip comes from its partner."""
+        ...
+
+
+class Mix(Protocol):
+    """What makes a view of two clips of the batch."""
+
+    def draw(self, batch: int, frames: int, generator: torch.Generator) -> DrawnMix: ...
+
+    def apply(self, clips: Tensor, others: Tensor, drawn: Any) -> Tensor:
+        """Clips `(B, T, P, V, C)` mixed with their partners, which are given row by row."""
+        ...
+
+
 Views = Mapping[str, Policy | None]
 #: a change of the feature map before pooling: (B, …) → (B, …)
 MapChange = Callable[[Tensor], Tensor]
-Twins = Mapping[str, tuple[str, MapChange]]
-Mixes = Mapping[str, ClipMix]
+#: embeddings of changed feature maps by name: (view, change)
+MapVariants = Mapping[str, tuple[str, MapChange]]
+Mixes = Mapping[str, Mix]
 
-TERMS: Registry[Callable[..., Any]] = Registry("term")
+
+@dataclass(frozen=True, kw_only=True)
+class TermEntry(Entry):
+    """A registered term, and what it asks for; see `register_term`."""
+
+    views: Callable[[Any], Views]
+    map_variants: Callable[[Any], MapVariants]
+    mixes: Callable[[Any, Topology], Mixes]
+    check: Callable[[Any, Sequence[str], int], None]
+    contrast: bool
+
+
+TERMS: Registry[TermEntry] = Registry("term", TermEntry)
 
 
 def register_term(
@@ -58,7 +96,7 @@ def register_term(
     settings: type[Any] | None = None,
     *,
     views: Views | Callable[[Any], Views] | None = None,
-    twins: Callable[[Any], Twins] | None = None,
+    map_variants: Callable[[Any], MapVariants] | None = None,
     mixes: Callable[[Any, Topology], Mixes] | None = None,
     check: Callable[[Any, Sequence[str], int], None] | None = None,
     contrast: bool = False,
@@ -66,48 +104,48 @@ def register_term(
     """Make a term known by name; a recipe names it in `terms` and sets it up in the section of that name.
 
     `views` are further views that the query encoder sees, with their policies, or a function of the settings that says
-    which. `twins(settings)` are further embeddings of such a view, by name: (view, change of its feature map).
+    which. `map_variants(settings)` are further embeddings of such a view, by name: (view, change of its feature map).
     `mixes(settings, topology)` are further views made of the query views of two clips of the batch, by name.
     `check(settings, streams, queue size)` may refuse. `contrast`: the term is InfoNCE or takes its place, and reports it as
     `loss_contrast`; a recipe names one such.
     """
-    known = views if callable(views) else dict(views or {})
-    return TERMS.register(name, settings, views=known, twins=twins, mixes=mixes, contrast=contrast, check=check)
+    fixed = {} if views is None or callable(views) else dict(views)
+    return TERMS.register(
+        name,
+        settings,
+        views=views if callable(views) else lambda _: fixed,
+        map_variants=map_variants or (lambda _: {}),
+        mixes=mixes or (lambda *_: {}),
+        check=check or (lambda *_: None),
+        contrast=contrast,
+    )
 
 
 def term_views(terms: Mapping[str, Any]) -> dict[str, Policy | None]:
     """The further views that terms, given with their settings, ask for."""
-    found: dict[str, Policy | None] = {}
-    for name, settings in terms.items():
-        views = TERMS[name].facts["views"]
-        found |= views(settings) if callable(views) else views
-    return found
+    return _joined(TERMS[name].views(settings) for name, settings in terms.items())
 
 
-def term_twins(terms: Mapping[str, Any]) -> dict[str, tuple[str, MapChange]]:
+def term_map_variants(terms: Mapping[str, Any]) -> dict[str, tuple[str, MapChange]]:
     """The embeddings of changed feature maps that terms, given with their settings, ask for."""
-    found: dict[str, tuple[str, MapChange]] = {}
-    for name, settings in terms.items():
-        if TERMS[name].facts["twins"] is not None:
-            found |= TERMS[name].facts["twins"](settings)
-    return found
+    return _joined(TERMS[name].map_variants(settings) for name, settings in terms.items())
 
 
-def term_mixes(terms: Mapping[str, Any], topology: Topology) -> dict[str, ClipMix]:
+def term_mixes(terms: Mapping[str, Any], topology: Topology) -> dict[str, Mix]:
     """The views made of two clips that terms, given with their settings, ask for."""
-    found: dict[str, ClipMix] = {}
-    for name, settings in terms.items():
-        if TERMS[name].facts["mixes"] is not None:
-            found |= TERMS[name].facts["mixes"](settings, topology)
-    return found
+    return _joined(TERMS[name].mixes(settings, topology) for name, settings in terms.items())
+
+
+def _joined(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for mapping in mappings for name, value in mapping.items()}
 
 
 def list_terms() -> list[str]:
     """Names of the loss terms a recipe can combine.
 
     >>> import halp.methods
-    >>> [name for name in list_terms() if name in ("cmd", "cross", "halp", "infonce", "mining")]
-    ['cmd', 'cross', 'halp', 'infonce', 'mining']
+    >>> [name for name in list_terms() if name in ("cmd", "crossclr", "halp", "infonce", "isc")]
+    ['cmd', 'crossclr', 'halp', 'infonce', 'isc']
     """
     return list(TERMS)
 
@@ -115,9 +153,7 @@ def list_terms() -> list[str]:
 def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
     """Refuse terms, given with their settings, that cannot work with these streams and this size of the queue."""
     for name, settings in terms.items():
-        check = TERMS[name].facts["check"]
-        if check is not None:
-            check(settings, streams, queue)
+        TERMS[name].check(settings, streams, queue)
         _check_queries(name, getattr(settings, "queries", ()), terms)
     contrasts = sorted(contrast_terms(terms), key=lambda name: name != "infonce")
     if len(contrasts) > 1:
@@ -128,18 +164,18 @@ def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) ->
 
 def _check_queries(name: str, queries: Sequence[str], terms: Mapping[str, Any]) -> None:
     """Refuse a term that reads embeddings which no term asks for."""
-    there = ["query", *term_views(terms), *term_twins(terms)]
+    available = ["query", *term_views(terms), *term_map_variants(terms)]
     for query in queries:
-        if query not in there:
+        if query not in available:
             raise InputError(
-                f"{name}.queries names '{query}', and terms = {list(terms)} give: {', '.join(there)}; name one of these or "
+                f"{name}.queries names '{query}', and terms = {list(terms)} give: {', '.join(available)}; name one of these or "
                 "add the term that makes it"
             )
 
 
 def contrast_terms(terms: Iterable[str]) -> list[str]:
     """Those of the terms that are InfoNCE or take its place."""
-    return [name for name in terms if TERMS[name].facts["contrast"]]
+    return [name for name in terms if TERMS[name].contrast]
 
 
 def check_recipe_terms(recipe: Any, queue: int) -> None:

@@ -1,6 +1,6 @@
 """Two views of a clip through one encoder and a head, compared by a loss on their embeddings: Barlow Twins, VICReg.
 
-No queue, no momentum twin, no negatives; the methods differ in the loss alone, which their settings hold. Further terms, such
+No queue, no key encoder, no negatives; the methods differ in the loss alone (`compare`). Further terms, such
 as HaLP with prototypes from the batch, join by name: for them the first view is the query and the second the key, both of unit
 length.
 """
@@ -19,19 +19,18 @@ from torch.profiler import record_function
 
 from halp.distributed import gather
 from halp.errors import InputError
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
 from halp.methods.moco import VIEWS
-from halp.methods.predictive import refuse_pieces
+from halp.methods.predictive import refuse_chunks
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, add_terms, build_terms, check_recipe_terms
-from halp.skeleton import Topology
 from halp.sphere import unit
 from halp.streams import derive
 
 
 @dataclass(frozen=True)
-class TwoViewSettings(abc.ABC):
-    """The projection head, the temperature of further terms, and the loss of two views."""
+class TwoViewSettings:
+    """The projection head, and the temperature of further terms."""
 
     section: ClassVar[str]
     width: int = 6144  # of every layer of the head
@@ -45,10 +44,6 @@ class TwoViewSettings(abc.ABC):
             )
         if self.temperature <= 0:
             raise InputError(f"{self.section}: temperature = {self.temperature} has to be above 0")
-
-    @abc.abstractmethod
-    def loss(self, first: Tensor, second: Tensor) -> Tensor:
-        """The loss of the embeddings `(B, D)` of two views of the same clips."""
 
 
 def projection_head(inputs: int, width: int, layers: int) -> nn.Sequential:
@@ -65,18 +60,13 @@ class TwoViewMethod(Method):
     """One encoder and head per stream; both views pass through them, each with statistics of its own in BatchNorm."""
 
     views = VIEWS
+    default_terms = ()
     fork_optional = ("terms.",)
 
-    def __init__(
-        self,
-        encoders: Mapping[str, Any],
-        settings: TwoViewSettings,
-        topology: Topology,
-        terms: Mapping[str, Any] | None = None,
-    ) -> None:
-        """`terms` are the settings of further loss terms, by name."""
+    def __init__(self, settings: TwoViewSettings, context: BuildContext) -> None:
         super().__init__()
-        self.settings, self.topology = settings, topology
+        self.settings, self.topology = settings, context.topology
+        encoders = context.build_encoders()
         self.backbones = nn.ModuleDict(encoders)
         self.heads = nn.ModuleDict(
             {
@@ -84,8 +74,17 @@ class TwoViewMethod(Method):
                 for stream, encoder in encoders.items()
             }
         )
-        self.terms = build_terms(terms or {}, list(encoders), settings.temperature)
+        self.terms = build_terms(context.terms, list(encoders), settings.temperature)
         self.queue = KeyQueue(list(encoders), 0, settings.width)
+
+    @classmethod
+    def check(cls, settings: TwoViewSettings, recipe: Any) -> None:
+        refuse_chunks(recipe)
+        check_recipe_terms(recipe, queue=0)
+
+    @abc.abstractmethod
+    def compare(self, first: Tensor, second: Tensor) -> Tensor:
+        """The loss of the embeddings `(B, D)` of two views of the same clips."""
 
     def encoders(self) -> dict[str, nn.Module]:
         return dict(self.backbones.items())
@@ -108,7 +107,7 @@ class TwoViewMethod(Method):
     def _loss(self, pairs: Mapping[str, list[Tensor]], context: StepContext) -> tuple[Tensor, Metrics]:
         losses, metrics, batches = [], {}, {}
         for stream, (first, second) in pairs.items():
-            losses.append(self.settings.loss(first, second))
+            losses.append(self.compare(first, second))
             batches[stream] = StreamBatch(unit(first), unit(second.detach()))
             if context.log_metrics:
                 metrics[f"{stream}/loss_{self.settings.section}"] = losses[-1].detach()
@@ -118,20 +117,3 @@ class TwoViewMethod(Method):
         if context.log_metrics:
             metrics |= seen | {"loss": loss.detach()}
         return loss, metrics
-
-
-def _check(settings: TwoViewSettings, recipe: Any) -> None:
-    refuse_pieces(recipe)
-    check_recipe_terms(recipe, queue=0)
-
-
-def build_two_views(settings: TwoViewSettings, context: BuildContext) -> TwoViewMethod:
-    """The method in every stream of the recipe, with the recipe's further terms."""
-    encoders = {stream: context.build_encoder(stream) for stream in context.encoder_settings}
-    return TwoViewMethod(encoders, settings, context.topology, context.terms)
-
-
-def register_two_views(settings: type[TwoViewSettings]) -> type[TwoViewSettings]:
-    """Make a method of two views known by the section of its settings, which hold its loss."""
-    register_method(settings.section, settings, views=VIEWS, default_terms=(), check=_check)(build_two_views)
-    return settings

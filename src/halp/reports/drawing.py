@@ -9,9 +9,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
+import jinja2
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from halp.errors import InputError
 
@@ -167,3 +170,31 @@ def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bo
         keys.append(tag("g", full + mark + label, class_="key", data_series=position, style=style))
         x += advance
     return "".join(keys), (y + row_height / 2 - top if keys else 0.0)
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of `templates/` filled in; plain texts are escaped, characters that no markup can hold replaced."""
+    return _environment().get_template(template).render(**values)
+
+
+def trusted(markup: str) -> Markup:
+    """Markup of our own making, which goes into a page as it is."""
+    return Markup(markup)  # noqa: S704  (that is what it is for)
+
+
+def trusted_asset(name: str) -> Markup:
+    """A style sheet or script that comes with halp."""
+    return trusted(read_asset(name))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("halp.reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else without_illegal_characters(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

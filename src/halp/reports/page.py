@@ -13,10 +13,12 @@ from typing import Any
 from halp._version import __version__
 from halp.errors import InputError
 from halp.files import atomic_path
-from halp.reports.templating import render, trusted, trusted_asset
+from halp.reports.drawing import render, trusted, trusted_asset
 
 # The page may use what is inside it and nothing else, whatever markup a figure brings along.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src 'self' file:"
+)
 _NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)?")
 
 
@@ -75,15 +77,22 @@ class Report:
         label = f"Figure {self._count('figure') + 1}"
         self._add("figure", label=label, caption=caption, markup=trusted(svg_or_html))
 
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Sections, paragraphs, tables and figures in their order, every cell as text."""
+        return self._parts
+
     def html(self) -> str:
         """The whole page."""
+        moving = any('<div class="halp-' in part.get("markup", "") for part in self._parts)
         return render(
             "page.html",
             policy=trusted(_POLICY),
             title=self.title,
             subtitle=self.subtitle,
-            style=trusted_asset("page.css"),
+            style=trusted_asset("page.css") + (trusted_asset("figures.css") if moving else ""),
             script=trusted_asset("page.js"),
+            figures=trusted_asset("figures.js") if moving else "",
             headings=[part["heading"] for part in self._parts if part["kind"] == "section"],
             parts=self._parts,
             version=__version__,

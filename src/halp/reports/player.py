@@ -1,9 +1,10 @@
-"""The skeleton player: clips side by side, a query and its nearest neighbours, as one HTML fragment that animates itself."""
+"""The skeleton player: clips side by side, a query and its nearest neighbours, as a figure of a report."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.cleaning import trunk
+from halp.clips.cleaning import up_axis as standing_axis
 from halp.clips.clip import present
 from halp.errors import InputError
-from halp.reports.templating import render, trusted, trusted_asset
 from halp.skeleton import Topology
 
 _ABSENT = -32768
@@ -27,13 +29,14 @@ class PlayerClip:
     """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its query.
 
     A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands above the
-    caption in place of "query" or "neighbour".
+    caption in place of "query" or "neighbour"; `film` is the address of the film that the frames come from, shown beside them.
     """
 
     frames: npt.NDArray[np.floating[Any]]
     title: str
     good: bool | None = None
     role: str | None = None
+    film: str | None = None
 
     def __post_init__(self) -> None:
         shape = np.shape(self.frames)
@@ -44,11 +47,19 @@ class PlayerClip:
             )
 
 
-def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis: int = 2, rate: float = 30.0) -> str:
+def player(
+    rows: Sequence[Sequence[PlayerClip]],
+    topology: Topology,
+    *,
+    up_axis: int | None = None,
+    rate: float = 30.0,
+    same_zoom: bool = False,
+) -> str:
     """The player for rows of clips, each row the query first and then its neighbours; a chooser steps through the rows.
 
-    Clips with three coordinates have `up_axis` up and are seen from the front; clips with two have x across and y up.
-    `rate` is how many frames are played per second.
+    Clips with three coordinates are seen from the front with `up_axis` up, or the axis that most of the bodies stand along;
+    clips with two have x across and stand as most of their bodies do, or with y down as in a picture. `rate` is how many frames
+    are played per second; with `same_zoom` all clips are drawn at one scale.
     """
     for clip in (clip for row in rows for clip in row):
         if clip.frames.shape[2] != len(topology):
@@ -56,19 +67,30 @@ def player(rows: Sequence[Sequence[PlayerClip]], topology: Topology, *, up_axis:
                 f"clip '{clip.title}' has {clip.frames.shape[2]} joints, topology '{topology.name}' has {len(topology)}; "
                 "give the topology the clip was recorded with"
             )
-    if up_axis not in _LEVEL:
+    if up_axis not in (None, *_LEVEL):
         raise InputError(f"up_axis is {up_axis!r}; it has to be 0, 1 or 2, the coordinate that points up")
+    up = upward([clip.frames for row in rows for clip in row], topology) if up_axis is None else (up_axis, 1.0)
+    packed = [[_packed(clip, up) for clip in row] for row in rows if row]
+    if same_zoom:
+        for name in ("radius", "half"):
+            most = max((clip[name] * clip["extent"] for row in packed for clip in row), default=1.0)
+            for drawn in (drawn for row in packed for drawn in row):
+                drawn[name] = round(most / drawn["extent"], 4)
     data = {
+        **describe_body(topology),
+        "rate": rate,
+        "rows": packed,
+    }
+    return _moving_figure("player", data)
+
+
+def describe_body(topology: Topology) -> dict[str, Any]:
+    """What a player has to know about a topology: bones, the side of every joint, and which one is the head."""
+    return {
         "bones": topology.bones,
         "sides": [_side(joint) for joint in topology.joints],
         "head": next((v for v, joint in enumerate(topology.joints) if joint in ("head", "nose")), -1),
-        "rate": rate,
-        "rows": [[_packed(clip, up_axis) for clip in row] for row in rows if row],
     }
-    # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    style, script = trusted_asset("player.css"), trusted_asset("player.js")
-    return render("player.html", style=style, script=script, data=trusted(text)).rstrip("\n")
 
 
 def _side(joint: str) -> str:
@@ -77,37 +99,114 @@ def _side(joint: str) -> str:
     return "l" if "left" in words else "r" if "right" in words else "m"
 
 
-def _packed(clip: PlayerClip, up_axis: int) -> dict[str, Any]:
-    """A clip for the script: joints as int16 `(T, P, V, 3)` in base64, axes in the order across, depth, up."""
-    frames = np.asarray(clip.frames, dtype=np.float64)
+Up = tuple[int, float]  # the axis that points up, and its sign
+
+
+def upward(clips: Sequence[npt.NDArray[Any]], topology: Topology) -> Up:
+    """The axis that points up in most of some clips `(T, P, V, C)`; y down in pictures and z up where none tells."""
+    clips = [np.nan_to_num(frames) for frames in clips[:50]]
+    if clips and clips[0].shape[3] == 2:
+        lines = [line for frames in clips if (line := trunk(frames, topology)) is not None]
+        return 1, 1.0 if sum(np.sign(line[1]) for line in lines) > 0 else -1.0
+    ways = Counter(way for frames in clips if (way := standing_axis(frames, topology)) is not None)
+    return ways.most_common(1)[0][0] if ways else (2, 1.0)
+
+
+def _packed(clip: PlayerClip, up: Up) -> dict[str, Any]:
+    """A clip for the script: its joints in base64 with what is known about it."""
+    joints, facts = pack_joints(clip.frames, up)
+    text = base64.b64encode(joints.tobytes()).decode("ascii")
+    film = {} if clip.film is None else {"film": clip.film}
+    return {"title": clip.title, "role": clip.role, "good": clip.good, **film, **facts, "joints": text}
+
+
+Box = tuple[npt.NDArray[np.float64], float]
+
+
+def pack_joints(
+    frames: npt.NDArray[Any], up: Up, box: Box | None = None
+) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
+    """Frames `(T, P, V, C)` as int16 `(T, P, V, 3)`, axes in the order across, depth, up, and the facts that a player needs.
+
+    Persons who are never there are left out. `box` (see `bounding_box`) keeps the scale of parts of one recording, and all
+    of its persons.
+    """
+    flat = frames.shape[3] == 2
+    frames = np.asarray(frames, dtype=np.float64)
     there = present(np.nan_to_num(frames).astype(np.float32))
-    frames, there = frames[:, there.any(axis=0)], there[:, there.any(axis=0)]
-    axes = _axes(frames, up_axis)
+    if box is None:
+        frames, there = frames[:, there.any(axis=0)], there[:, there.any(axis=0)]
+    axes = _axes(frames, *up)
     known = np.isfinite(axes).all(axis=-1) & there[..., None]
-    low, high = (axes[known].min(axis=0), axes[known].max(axis=0)) if known.any() else (np.zeros(3), np.ones(3))
-    middle = (low + high) / 2
-    extent = float((high - low).max()) / 2 or 1.0
-    whole = np.round((np.where(known[..., None], axes, middle) - middle) / extent * _LARGEST)
-    joints = np.where(known[..., None], whole, _ABSENT).astype("<i2")
+    middle, extent = _box(axes[known]) if box is None else box
     reach = np.where(known[..., None], axes - middle, 0.0) / extent
-    return {
-        "title": clip.title,
-        "role": clip.role,
-        "good": clip.good,
-        "flat": clip.frames.shape[3] == 2,
+    whole = np.clip(np.round(reach * _LARGEST), -_LARGEST, _LARGEST)
+    joints = np.where(known[..., None], whole, _ABSENT).astype("<i2")
+    radius = float(np.hypot(reach[..., 0], reach[..., 1]).max(initial=0.0))
+    half = float(np.abs(reach[..., 2]).max(initial=0.0))
+    facts = {
+        "flat": flat,
         "shape": joints.shape[:3],
-        "radius": round(float(np.hypot(reach[..., 0], reach[..., 1]).max(initial=0.0)), 4),
-        "half": round(float(np.abs(reach[..., 2]).max(initial=0.0)), 4),
-        "joints": base64.b64encode(joints.tobytes()).decode("ascii"),
+        "radius": round(radius, 4),
+        "half": round(half, 4),
+        "extent": extent,
     }
+    return joints, facts
 
 
-def _axes(frames: npt.NDArray[np.float64], up_axis: int) -> npt.NDArray[np.float64]:
+def bounding_box(frames: npt.NDArray[Any], up: Up) -> Box:
+    """Middle and half the extent of everybody who is there in frames `(T, P, V, C)`, as a player lays them out."""
+    there = present(np.nan_to_num(frames).astype(np.float32))
+    axes = _axes(np.asarray(frames, dtype=np.float64), *up)
+    return _box(axes[np.isfinite(axes).all(axis=-1) & there[..., None]])
+
+
+def _box(places: npt.NDArray[np.float64]) -> Box:
+    low, high = (places.min(axis=0), places.max(axis=0)) if len(places) else (np.zeros(3), np.ones(3))
+    return (low + high) / 2, float((high - low).max()) / 2 or 1.0
+
+
+def _axes(frames: npt.NDArray[np.float64], axis: int, sign: float) -> npt.NDArray[np.float64]:
     """Coordinates `(T, P, V, C)` → `(T, P, V, 3)` as (to the right of the screen, away from the viewer, up).
 
     A normalised person has the right shoulder on +x and so looks along +y; seen from the front its right is on our left.
     """
     if frames.shape[-1] == 2:
-        return np.stack([frames[..., 0], np.zeros_like(frames[..., 0]), frames[..., 1]], axis=-1)
-    across, depth, sign = _LEVEL[up_axis]
-    return np.stack([-frames[..., across], sign * frames[..., depth], frames[..., up_axis]], axis=-1)
+        return np.stack([frames[..., 0], np.zeros_like(frames[..., 0]), sign * frames[..., 1]], axis=-1)
+    across, depth, hand = _LEVEL[axis]
+    return np.stack([-frames[..., across], sign * hand * frames[..., depth], sign * frames[..., axis]], axis=-1)
+
+
+@dataclass(frozen=True)
+class TimelinePart:
+    """A stretch from `start` to `end` with its label; parts of one label have one colour."""
+
+    start: float
+    end: float
+    label: str
+    note: str = ""
+
+
+def timeline(
+    parts: Sequence[TimelinePart], *, end: float, start: float = 0.0, faint: Sequence[str] = (), unit: str = "s"
+) -> str:
+    """The bar of one recording from `start` to `end`; labels in `faint` are drawn without a colour."""
+    labels = list(dict.fromkeys(part.label for part in parts))
+    data = {
+        "start": start,
+        "stop": end,
+        "unit": unit,
+        "labels": [label for label in labels if label not in faint],
+        "faint": [label for label in labels if label in faint],
+        "tiers": {
+            "": [{"start": part.start, "stop": part.end, "label": part.label, "note": part.note} for part in parts]
+        },
+    }
+    return _moving_figure("timeline", data)
+
+
+def _moving_figure(kind: str, data: Any) -> str:
+    """A figure that the script of `page/src/figures.jsx` draws from data; the report brings that script along once."""
+    # A script element ends at the first "</", wherever it stands, so no "<" may be left in the data.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<div class="halp-{kind}"><script type="application/json">{text}</script></div>'

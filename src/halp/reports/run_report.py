@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from halp.analysis.embedding import embed_split
-from halp.analysis.kept_positives import kept_curve, kept_share
 from halp.analysis.prototypes import prototype_similarities
-from halp.analysis.similarities import smooth_curve
+from halp.analysis.similarities import kept_curve, kept_share, smooth_curve
 from halp.clips.store import Store
-from halp.evaluation.evaluate_run import EncoderResults
-from halp.evaluation.result_store import saved_results
+from halp.errors import InputError
+from halp.evaluation.evaluate_run import EncoderResults, saved_results
 from halp.evaluation.results import Result
 from halp.reports.figures import line_chart, scatter
 from halp.reports.heat import heatmap
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
 from halp.reports.tables import accuracy_table, overlap_note, result_title
-from halp.training.run import Run
+from halp.training.run import Run, open_run
+
+
+def open_runs(paths: Sequence[Path]) -> dict[str, Run]:
+    """Runs by the names of their folders."""
+    if not paths:
+        raise InputError("name at least one run folder, for example: halp report runs/small-seed0")
+    opened = {path.resolve().name: open_run(path) for path in paths}
+    if len(opened) < len(paths):
+        raise InputError("two of the runs have the same folder name; give them different ones")
+    return opened
+
+
+def compare_runs(runs: Mapping[str, Run]) -> Report:
+    """What is saved in runs, side by side: results, curves, settings that differ."""
+    report = Report("Runs compared")
+    if rows := result_rows({name: saved_results(run) for name, run in runs.items()}):
+        add_accuracies(report, rows)
+    add_curves(report, runs)
+    add_provenance(report, runs)
+    return report
 
 
 def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
@@ -126,10 +146,10 @@ def add_curves(report: Report, runs: Mapping[str, Run]) -> None:
         ("query", "Real keys and hallucinated positives against the query they belong to (the supplement's figure 4)."),
         ("queue", "The same against the negatives of the queue (the supplement's figure 5)."),
     ):
-        found = _curves(runs, real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
-        if found:
+        curves = _curves(runs, real_positive=f"similarity_key_{other}", hallucinated=f"similarity_positive_{other}")
+        if curves:
             report.figure(
-                line_chart(found, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
+                line_chart(curves, title=f"Similarity to the {other}", x_label="step", y_label="mean cosine"), caption
             )
 
 
@@ -171,15 +191,16 @@ def add_prototypes(report: Report, run: Run, store: Store) -> bool:
 
 def add_embedding(report: Report, run: Run, store: Store, result: Result | None, *, split: str) -> None:
     """Map of the test clips, confusion matrix, and the player with nearest neighbours."""
-    found = embed_split(run.encoder(run.recipe.streams[0]), store, split)
+    embedding = embed_split(run.encoder(run.recipe.streams[0]), store, split)
     report.section(
-        "What the encoder sees", f"Features of {len(found.clips)} test clips on a plane by t-SNE, coloured by class."
+        "What the encoder sees",
+        f"Features of {len(embedding.clips)} test clips on a plane by t-SNE, coloured by class.",
     )
     report.figure(
         scatter(
-            found.places,
-            [_class_name(store, clip) for clip in found.clips],
-            names=[str(store.names[clip]) for clip in found.clips],
+            embedding.places,
+            [_class_name(store, clip) for clip in embedding.clips],
+            names=[str(store.names[clip]) for clip in embedding.clips],
             title="Embedding map",
         )
     )
@@ -189,7 +210,7 @@ def add_embedding(report: Report, run: Run, store: Store, result: Result | None,
             f"{result_title(result)}, {result.accuracy:.1f} % right.",
         )
     rows = []
-    for clip, near, cosine in zip(found.queries, found.neighbours, found.similarity):
+    for clip, near, cosine in zip(embedding.queries, embedding.neighbours, embedding.similarity):
         row = [PlayerClip(store.clip(int(clip)), f"{_class_name(store, clip)} (test)")]
         for index, value in zip(near, cosine):
             title = f"{_class_name(store, index)}, cosine {value:.2f}"
@@ -201,12 +222,17 @@ def add_embedding(report: Report, run: Run, store: Store, result: Result | None,
         "A test clip on the left and the training clips whose features are nearest; green where the class is the same. "
         "Drag to turn.",
     )
-    report.figure(player(rows, store.topology, up_axis=min(2, store.topology.dimensions - 1)))
+    report.figure(player(rows, store.topology))
 
 
 def _class_name(store: Store, clip: int) -> str:
     label = int(store.labels[clip])
     return store.class_names[label] if 0 <= label < len(store.class_names) else "no label" if label < 0 else str(label)
+
+
+def _setting(value: object) -> str:
+    """A setting as people write it: lists without brackets, a dash for none."""
+    return "–" if value is None else ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
@@ -215,7 +241,7 @@ def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
     flat = {name: run.recipe.flat() for name, run in runs.items()}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))
     differing = [key for key in keys if len({repr(recipe.get(key)) for recipe in flat.values()}) > 1 or len(flat) == 1]
-    cells: list[list[object]] = [[key, *(str(recipe.get(key)) for recipe in flat.values())] for key in differing]
+    cells: list[list[object]] = [[key, *(_setting(recipe.get(key)) for recipe in flat.values())] for key in differing]
     report.table(["setting", *flat], cells, caption="Settings" if len(flat) == 1 else "Settings that differ")
     facts: list[list[object]] = []
     for name, run in runs.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,105 @@ import numpy.typing as npt
 from halp.clips.inspect import UNKNOWN, Inspection
 from halp.clips.store import Store
 from halp.clips.windows import spans
-from halp.reports.counts import histogram, named_bars
+from halp.reports.drawing import format_number, tag
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
+
+_WIDTH, _HEIGHT = 400.0, 210.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 8.0, 40.0
+_MOST_BARS = 30
+
+
+def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") -> str:
+    """How often values fall into equal intervals, on axes with round numbers; as narrow as a telephone where it has to be."""
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    edges = _edges(numbers)
+    counts, _ = np.histogram(numbers, edges)
+    highest = max(int(counts.max(initial=0)), 1)
+    y_ticks = _ticks(0, highest, 4, whole=True)
+    x_ticks = _ticks(float(edges[0]), float(edges[-1]), 6, whole=bool((numbers == np.round(numbers)).all()))
+    top = max(float(y_ticks[-1]), float(highest))
+
+    def x(value: float) -> float:
+        return _LEFT + (value - edges[0]) / (edges[-1] - edges[0]) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
+
+    body = []
+    for tick in y_ticks:
+        body.append(tag("path", d=f"M{_LEFT:.1f},{y(tick):.1f}H{_WIDTH - _RIGHT:.1f}", class_="grid"))
+        body.append(tag("text", format_number(tick), x=_LEFT - 6, y=y(tick) + 4, text_anchor="end"))
+    for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:]):
+        tip = tag("title", html.escape(f"{low:g} to {high:g}: {count}"))
+        box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1), "y": y(count), "height": y(0) - y(count)}
+        body.append(tag("rect", tip, class_="bar", **box))
+    for tick in x_ticks:
+        body.append(tag("text", format_number(tick), x=x(tick), y=_HEIGHT - _BOTTOM + 16, text_anchor="middle"))
+    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    body.append(tag("path", d=f"M{_LEFT:.1f},{y(0):.1f}H{_WIDTH - _RIGHT:.1f}", class_="axis"))
+    body.append(tag("text", html.escape(x_label), x=middle, y=_HEIGHT - 6, text_anchor="middle"))
+    body.append(tag("text", html.escape(y_label), x=4, y=_TOP + 4, text_anchor="start"))
+    style = (
+        "display:block;width:100%;max-width:640px;min-width:0;height:auto;color:inherit;"
+        "font:11px system-ui,sans-serif;fill:currentColor"
+    )
+    rules = (
+        "<style>.halp-counts .grid{stroke:currentColor;opacity:.15;fill:none}.halp-counts .axis{stroke:currentColor;"
+        "opacity:.6;fill:none}.halp-counts .bar{fill:#2f7fc1}</style>"
+    )
+    view = f"0 0 {_WIDTH:g} {_HEIGHT:g}"
+    label = html.escape(f"histogram of {x_label}", quote=True)
+    opening = f'<svg class="halp-counts" viewBox="{view}" role="img" aria-label="{label}" style="{style}">'
+    return f"{opening}{rules}{''.join(body)}</svg>"
+
+
+def _edges(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is uneven."""
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    whole = bool((numbers == np.round(numbers)).all())
+    if whole:
+        width = max(1.0, float(np.ceil((high - low + 1) / 30)))
+        return np.arange(low, high + width + 0.5, width)
+    return np.linspace(low, high if high > low else low + 1, 31)
+
+
+def _ticks(low: float, high: float, count: int, *, whole: bool) -> list[float]:
+    """Round numbers between two ends, about `count` of them."""
+    rough = max((high - low) / max(count, 1), 1e-9)
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = float(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough))
+    step = max(1.0, float(np.ceil(step))) if whole else step
+    first = np.ceil(low / step - 1e-9) * step
+    return [float(tick) + 0.0 for tick in np.arange(first, high + step * 1e-6, step)] or [low]
+
+
+def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
+    """A bar for every name, largest first where there are many; the names stand beside the bars and wrap."""
+    entries = list(counts.items())
+    left_out: Sequence[tuple[Any, float]] = []
+    if len(entries) > _MOST_BARS:
+        entries.sort(key=lambda pair: -pair[1])
+        entries, left_out = entries[:_MOST_BARS], entries[_MOST_BARS:]
+    largest = max((value for _, value in entries), default=0) or 1
+    rows = []
+    for name, value in entries:
+        shown = f"{value:.1%}" if per_cent else f"{value:g}"
+        bar = f'<i style="display:block;height:12px;border-radius:2px;background:#2f7fc1;width:{100 * value / largest:.1f}%"></i>'
+        rows.append(
+            f'<span style="overflow-wrap:anywhere">{html.escape(str(name))}</span><span>{bar}</span>'
+            f'<span style="text-align:right">{shown}</span>'
+        )
+    if left_out:
+        total = sum(value for _, value in left_out)
+        more = "" if per_cent else f", {total:g} together"
+        rows.append(f'<span style="grid-column:1/-1;opacity:.7">and {len(left_out)} more{more}</span>')
+    style = (
+        "display:grid;grid-template-columns:minmax(70px,34%) 1fr auto;gap:5px 10px;align-items:center;font-size:14px;"
+        "font-variant-numeric:tabular-nums;max-width:640px"
+    )
+    return f'<div style="{style}">{"".join(rows)}</div>'
+
 
 #: Bytes that the clips of the player may take in the page.
 BUDGET = 12_000_000
@@ -20,64 +118,64 @@ BUDGET = 12_000_000
 FEWEST_FRAMES = 12
 
 
-def store_page(store: Store, found: Inspection) -> Report:
+def store_page(store: Store, inspection: Inspection) -> Report:
     """The inspection of a store as one self-contained HTML page."""
     report = Report(f"Store {store.path.name}", f"{len(store)} clips of topology {store.topology.name}")
-    _overview(report, found)
-    _findings(report, found)
+    _overview(report, inspection)
+    _findings(report, inspection)
     report.section("Lengths")
-    report.figure(histogram(store.lengths, x_label="frames per clip"), _lengths_caption(store, found))
-    _counts(report, found)
-    _splits(report, found)
+    report.figure(histogram(store.lengths, x_label="frames per clip"), _lengths_caption(store, inspection))
+    _counts(report, inspection)
+    _splits(report, inspection)
     _clips(report, store)
     return report
 
 
-def _overview(report: Report, found: Inspection) -> None:
-    persons = ", ".join(f"{clips} clips with {count}" for count, clips in found.clips_with_persons.items())
+def _overview(report: Report, inspection: Inspection) -> None:
+    persons = ", ".join(f"{clips} clips with {count}" for count, clips in inspection.clips_with_persons.items())
     report.section("At a glance")
     rows: list[list[object]] = [
-        ["clips", f"{found.clips} ({found.frames} frames)"],
-        ["joints", f"{found.joints} in {found.dimensions}D, topology {found.topology}"],
+        ["clips", f"{inspection.clips} ({inspection.frames} frames)"],
+        ["joints", f"{inspection.joints} in {inspection.dimensions}D, topology {inspection.topology}"],
         ["persons", persons],
-        ["normalisation", ", ".join(found.normalisation) or "none"],
-        ["frames with nobody", str(found.empty_frames)],
-        ["left out at prepare", str(found.dropped)],
-        ["mended at prepare", str(found.repaired)],
-        ["fingerprint", found.hash[:16]],
+        ["normalisation", ", ".join(inspection.normalisation) or "none"],
+        ["frames with nobody", str(inspection.empty_frames)],
+        ["left out at prepare", str(inspection.dropped)],
+        ["mended at prepare", str(inspection.repaired)],
+        ["fingerprint", inspection.hash[:16]],
     ]
     report.table(["what", "value"], rows, caption="What the store holds.")
-    if found.dropped_reasons:
+    if inspection.dropped_reasons:
         reasons: list[list[object]] = [
-            [reason, str(count)] for reason, count in list(found.dropped_reasons.items())[:30]
+            [reason, str(count)] for reason, count in list(inspection.dropped_reasons.items())[:30]
         ]
         report.table(["reason", "clips"], reasons, caption="Why clips were left out.")
 
 
-def _findings(report: Report, found: Inspection) -> None:
+def _findings(report: Report, inspection: Inspection) -> None:
     report.section("What to look at")
-    if not found.findings:
+    if not inspection.findings:
         report.text(
             "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were found."
         )
         return
-    rows: list[list[object]] = [[one.problem, one.remedy] for one in found.findings]
+    rows: list[list[object]] = [[finding.problem, finding.remedy] for finding in inspection.findings]
     report.table(["what was found", "remedy"], rows, caption="What was found, and what mends it.")
 
 
-def _lengths_caption(store: Store, found: Inspection) -> str:
+def _lengths_caption(store: Store, inspection: Inspection) -> str:
     times = spans(store)
     known = times.fps > 0
     seconds = f", median {np.median((times.end - times.start)[known]):.1f} s" if known.all() else ""
-    lengths = found.lengths
+    lengths = inspection.lengths
     return f"Shortest {lengths['shortest']:g}, median {lengths['median']:g}, longest {lengths['longest']:g} frames{seconds}."
 
 
-def _counts(report: Report, found: Inspection) -> None:
+def _counts(report: Report, inspection: Inspection) -> None:
     """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing where there is nothing."""
     report.section("Classes, subjects and other columns")
-    shown: dict[str, dict[Any, int]] = {"class": {**found.classes}}
-    shown |= {name: {**counts} for name, counts in found.columns.items()}
+    shown: dict[str, dict[Any, int]] = {"class": {**inspection.classes}}
+    shown |= {name: {**counts} for name, counts in inspection.columns.items()}
     several = {name: counts for name, counts in shown.items() if len(counts) > 1}
     for name, counts in several.items():
         unknown = f"; not known for {counts[UNKNOWN]}" if UNKNOWN in counts else ""
@@ -86,7 +184,7 @@ def _counts(report: Report, found: Inspection) -> None:
     plain = [f"{name}: {next(iter(counts))}" for name, counts in shown.items() if name not in several and counts]
     if plain:
         report.text(f"The same for all clips: {', '.join(plain)}.")
-    missing = {joint: share for joint, share in found.missing_joints.items() if share > 0}
+    missing = {joint: share for joint, share in inspection.missing_joints.items() if share > 0}
     report.section("Missing joints")
     if missing:
         report.figure(
@@ -96,12 +194,12 @@ def _counts(report: Report, found: Inspection) -> None:
         report.text("No joint is missing in any body.")
 
 
-def _splits(report: Report, found: Inspection) -> None:
-    if not found.splits:
+def _splits(report: Report, inspection: Inspection) -> None:
+    if not inspection.splits:
         return
     report.section("Splits")
     rows: list[list[object]] = [
-        [name, sizes["train"], sizes["test"], sizes["hash"]] for name, sizes in found.splits.items()
+        [name, sizes["train"], sizes["test"], sizes["hash"]] for name, sizes in inspection.splits.items()
     ]
     report.table(["split", "train", "test", "fingerprint"], rows, caption="Named train and test parts, in clips.")
 
@@ -122,9 +220,7 @@ def _clips(report: Report, store: Store) -> None:
         f"; clips longer than {frames} frames are shown with {frames} of them" if (store.lengths > frames).any() else ""
     )
     report.section("Clips", f"{how}{thinned}. Type a part of a name to find a clip. Drag to turn.")
-    upright = "rotate-first" in store.normalisation or "rotate-mean" in store.normalisation
-    up_axis = 2 if upright and store.topology.dimensions == 3 else 1
-    report.figure(player(rows, store.topology, up_axis=up_axis), "A clip of the store.")
+    report.figure(player(rows, store.topology), "A clip of the store.")
 
 
 def player_share(store: Store, budget: int = BUDGET) -> tuple[npt.NDArray[np.int64], int]:

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from halp.evaluation.evaluate_run import EncoderResults
-from halp.evaluation.protocol import get_protocol, list_protocols
-from halp.evaluation.protocol_settings import protocol_settings
-from halp.evaluation.results import Result
+from halp.evaluation.protocol import get_protocol, list_protocols, protocol_settings
+from halp.evaluation.results import Result, pool_folds
 
 MARK = "*"  # behind the title of a column whose test clips were trained on
 
 
 def accuracy_table(rows: Sequence[EncoderResults]) -> tuple[list[str], list[list[object]]]:
-    """Columns and cells of the table of accuracies: one row per encoder, one column per protocol, split and stream."""
+    """Columns and cells of the table of accuracies: one row per encoder, one column per protocol, split and stream.
+
+    Folds of a split stand together: all their test clips, and the standard deviation over the folds.
+    """
+    rows = [EncoderResults(row.name, pool_folds(row.results)) for row in rows]
     results = [result for row in rows for result in row.results]
     titles = list(dict.fromkeys(map(result_title, results)))
     marked = {result_title(result) for result in results if result.test_clips_trained_on}
     cells: list[list[object]] = []
     for row in rows:
-        found = {result_title(result): _accuracy(result) for result in row.results}
-        cells.append([row.name, *(found.get(title) for title in titles)])
+        accuracies = {result_title(result): _accuracy(result) for result in row.results}
+        cells.append([row.name, *(accuracies.get(title) for title in titles)])
     return ["encoder", *(f"{title} {MARK}" if title in marked else title for title in titles)], cells
 
 
@@ -31,7 +34,7 @@ def overlap_note(rows: Sequence[EncoderResults]) -> str:
     counts = {
         result.split: (result.test_clips_trained_on, result.clips["test"])
         for row in rows
-        for result in row.results
+        for result in pool_folds(row.results)
         if result.test_clips_trained_on
     }
     parts = [f"{seen} of the {total} test clips of {split}" for split, (seen, total) in counts.items()]

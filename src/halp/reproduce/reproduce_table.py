@@ -10,20 +10,20 @@ from typing import Any
 
 from halp.analysis.prototypes import prototype_table
 from halp.analysis.similarities import similarities_by_epoch
+from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.clips.synthetic import make_synthetic_store
 from halp.errors import InputError
 from halp.evaluation import list_protocols
-from halp.evaluation.protocol_settings import parse_protocol_settings
+from halp.evaluation.protocol import parse_protocol_settings
+from halp.features.loading import load_encoder
 from halp.locks import locked_folder
 from halp.progress import console
-from halp.reproduce.cost import measured_step, seconds_per_step
-from halp.reproduce.runner import SweepRunner, list_jobs
+from halp.reproduce.runner import SweepRunner, list_jobs, measured_step, seconds_per_step
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
-from halp.reproduce.summary import TableSummary, summarise_rows
-from halp.reproduce.summary_page import summary_page
-from halp.reproduce.table_registry import get_table, list_tables
+from halp.reproduce.summary import TableSummary, summarise_rows, summary_page
+from halp.reproduce.tables import get_table, list_tables
 from halp.skeleton import KINECT_V2
 from halp.training import open_run
 
@@ -72,25 +72,31 @@ def prepare_sweep(
     *,
     data: Sequence[str] = (),
     target: str | None = None,
-    scale: str = "tiny",
+    scale: str | None = None,
     seeds: int = 1,
     splits: Sequence[str] = (),
     settings: Sequence[str] = (),
     out: Path = Path("reproduced"),
     dry: bool = False,
+    all_cells: bool = False,
     progress: bool = True,
+    **devices: Any,
 ) -> PreparedSweep:
     """Schedule a table. `data` are stores, `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2).
 
-    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`).
+    A folder of recordings is prepared first. Without `scale` it is the table's own.
+    `KEY:RECIPE=STORE` is the store of one recipe's rows, such as `ntu60:aimclr`, where it needs another normalisation.
+    `settings` are of recipes (`epochs=100`) or of protocols (`linear.head=mlp`), `devices` are what `pretrain` takes.
     """
-    chosen, size = get_table(table), get_scale(scale)
+    chosen = get_table(table)
+    size = get_scale(chosen.scale if scale is None else scale)
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
     of_protocols = [text for text in settings if text.partition(".")[0].strip() in list_protocols()]
     of_recipes = [text for text in settings if text not in of_protocols]
-    sources = _sources(data, size, out, dry)
-    goal = None if target is None else _named(target)
+    shipped = [row.recipe for row in chosen.rows if row.method == "shipped"]
+    sources = _sources(data, size, out, dry, shipped)
+    goal = None if target is None else _named(target, out)[0]
     if any(column.target for column in chosen.columns) and goal is None and not data and size.clips:
         goal = DataSource("other", _synthetic(out / "stores" / f"{size.name}-other", size.clips, seed=1))
     schedule = make_schedule(
@@ -102,10 +108,11 @@ def prepare_sweep(
         seeds=tuple(range(seeds)),
         settings=of_recipes,
         protocols=parse_protocol_settings(of_protocols),
+        all_cells=all_cells,
     )
     if not schedule.columns:
         raise InputError(f"none of the columns of table '{table}' is about the data and splits that were given")
-    return PreparedSweep(schedule, SweepRunner(out, progress=progress))
+    return PreparedSweep(schedule, SweepRunner(out, progress=progress, **devices))
 
 
 def tables_for(data: Sequence[str], target: str | None) -> list[str]:
@@ -114,6 +121,7 @@ def tables_for(data: Sequence[str], target: str | None) -> list[str]:
     return [
         name
         for name, table in list_tables().items()
+        if table.kind != "graphs"
         if not data or target is not None or all(not column.target or column.target in keys for column in table.columns)
     ]
 
@@ -151,6 +159,7 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
         columns=columns,
         points=points,
         protocols={name: dict(chosen) for name, chosen in schedule.protocols.items()},
+        corrected=schedule.table.corrected,
     )
     folder = out / "tables" / schedule.scale.name
     summary.save(folder)
@@ -160,9 +169,9 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     return summary
 
 
-def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool) -> list[DataSource]:
+def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool, shipped: Sequence[str] = ()) -> list[DataSource]:
     if data:
-        return [_named(text) for text in data]
+        return [source for text in data for source in _named(text, out, shipped)]
     if scale.clips:
         return [DataSource("synthetic", _synthetic(out / "stores" / scale.name, scale.clips))]
     if dry:  # a schedule at the paper's scale needs no data
@@ -170,11 +179,19 @@ def _sources(data: Sequence[str], scale: Scale, out: Path, dry: bool) -> list[Da
     raise InputError(f"scale '{scale.name}' needs data; give stores with --data ntu60=STORE …")
 
 
-def _named(text: str) -> DataSource:
+def _named(text: str, out: Path, shipped: Sequence[str] = ()) -> list[DataSource]:
+    """A store by its key; recordings are prepared first, once, and also with the steps of shipped encoders."""
     key, equals, path = text.partition("=")
     if not equals:
         key, path = Path(text).resolve().name, text
-    return DataSource(key, open_store(path))
+    if not Path(path).is_dir() or (Path(path) / "store.json").exists():
+        return [DataSource(key, open_store(path))]
+    steps = {key: None} | {f"{key}:{name}": load_encoder(name).normalisation for name in shipped}
+    homes = {name: out / "stores" / name.replace(":", "-") for name in steps}
+    for name, home in homes.items():
+        if not (home / "store.json").exists():
+            prepare("auto", path, home, normalisation=steps[name])
+    return [DataSource(name, open_store(home)) for name, home in homes.items()]
 
 
 def _synthetic(path: Path, count: int, seed: int = 0) -> Store:

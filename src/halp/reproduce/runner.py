@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
+import multiprocessing
 import shutil
+import statistics
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from halp.analysis.kept_positives import kept_share
-from halp.clips.store import Store
+import torch
+
+from halp.analysis.similarities import kept_share
+from halp.clips.store import Store, open_store
+from halp.encoders import build_encoder
+from halp.errors import InputError
 from halp.evaluation import RawCoordinates
-from halp.evaluation.encoder_group import EncoderGroup
-from halp.evaluation.evaluate_run import settings_for
-from halp.evaluation.protocol import get_protocol
-from halp.evaluation.result_store import evaluate_cached
+from halp.evaluation.evaluate_run import evaluate_cached, settings_for
+from halp.evaluation.protocol import EncoderGroup, get_protocol
 from halp.evaluation.results import Result
+from halp.features.loading import load_encoder
+from halp.files import read_json, write_json
+from halp.methods.term import term_views
 from halp.progress import console
-from halp.reproduce.cost import measure_training
 from halp.reproduce.scales import Scale
-from halp.reproduce.scheduler import Cell, Job, Schedule, loaded
-from halp.reproduce.table_registry import TableColumn
+from halp.reproduce.scheduler import Cell, Job, Schedule, cell_folder, loaded
+from halp.reproduce.tables import TableColumn
+from halp.skeleton import Topology
 from halp.training import Run, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints
+from halp.training.recipe import Recipe
+from halp.training.run import data_facts, read_lines
 from halp.training.run_folder import RunFolder
 
 
 class SweepRunner:
     """Runs of a schedule under one folder; what is there already is used, what is missing or unfinished is made."""
 
-    def __init__(self, folder: Path, *, progress: bool = True) -> None:
-        self.folder, self.progress = folder, progress
+    def __init__(self, folder: Path, *, progress: bool = True, **devices: Any) -> None:
+        """`devices` are accelerator, devices, nodes, strategy and precision of every training, as `pretrain` takes them."""
+        self.folder, self.progress, self.devices = folder, progress, devices
         self.trained = 0  # runs that had to be trained or resumed
 
     def path(self, job: str) -> Path:
@@ -60,23 +74,31 @@ class SweepRunner:
         fork = None if resume or job.parent is None else self.path(job.parent)
         self.trained += 1
         return pretrain(
-            job.recipe, loaded(job.source), path, resume=resume, fork=fork, until=job.last, progress=self.progress
+            job.recipe,
+            loaded(job.source),
+            path,
+            resume=resume,
+            fork=fork,
+            until=job.last,
+            progress=self.progress,
+            **self.devices,
         )
 
     def measure(self, schedule: Schedule) -> dict[tuple[str, int, str], list[float]]:
         """For every row, column and data set (by key and split) one value per seed."""
-        found: dict[tuple[str, int, str], list[float]] = {}
+        values: dict[tuple[str, int, str], list[float]] = {}
         for cell in schedule.cells:
             value = self._value(schedule, cell, schedule.table.columns[cell.column])
             if value is not None:
-                found.setdefault((cell.row.name, cell.column, f"{cell.source.key}-{cell.split}"), []).append(value)
-        return found
+                data = cell.source.key.partition(":")[0]  # whichever store of it the row is evaluated on
+                values.setdefault((cell.row.name, cell.column, f"{data}-{cell.split}"), []).append(value)
+        return values
 
     def _value(self, schedule: Schedule, cell: Cell, column: TableColumn) -> float | None:
         if column.metric == "accuracy":
             result = self.result(schedule.scale, cell, column, schedule.protocols)
             return None if result is None else result.accuracy
-        if cell.row.method == "untrained" or cell.run is None:
+        if cell.run is None:
             return None
         if column.metric == "kept":
             share = kept_share(open_run(self.path(cell.run)))
@@ -113,20 +135,43 @@ class SweepRunner:
         store = loaded(cell.target or cell.source)
         split = cell.split if cell.target is None else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
         encoder, home = self._encoder(scale, cell, column, store)
-        settings = settings_for(encoder, column.protocol, {column.protocol: scale.protocol_settings(column, protocols)})
+        if cell.row.method == "shipped" and encoder.normalisation != list(store.normalisation):
+            return None  # recordings have to be prepared with the encoder's own steps
+        settings = settings_for(
+            encoder, column.protocol, {column.protocol: scale.protocol_settings(column, cell.row, protocols)}
+        )
         if settings is None:
             return None
-        seeds: Sequence[int] = range(scale.draws) if get_protocol(column.protocol).draws_labels else (cell.seed,)
+        seeds: Sequence[int] = (
+            range(scale.draws)
+            if get_protocol(column.protocol).draws_labels
+            else (cell.seed if cell.row.has_recipe else 0,)
+        )
         return evaluate_cached(
             home, encoder, store, column.protocol, split, seeds=seeds, settings=settings, progress=self.progress
         )
 
+    def run_of(self, scale: Scale, cell: Cell) -> Run | None:
+        """What the encoder of a cell is read from; None for raw coordinates and shipped encoders.
+
+        An untrained encoder is as its recipe builds it: nothing has to be trained to see it, and its run has no checkpoint.
+        """
+        if cell.recipe is None:
+            return None
+        if cell.run is not None:
+            return open_run(self.path(cell.run))
+        digest = hashlib.sha256(cell.recipe.to_toml().encode()).hexdigest()[:8]
+        folder = self.path(cell_folder(scale, cell.source, cell.split)) / f"untrained-{digest}"
+        return Run(folder, cell.recipe, {"data": data_facts(loaded(cell.source))})
+
     def _encoder(self, scale: Scale, cell: Cell, column: TableColumn, store: Store) -> tuple[Any, RunFolder]:
         """The encoder of a cell and the folder that its results are saved in."""
-        if cell.run is None:
-            raw = RawCoordinates(store.topology, persons=store.persons)
-            return raw, RunFolder(self.folder / "runs" / scale.name / f"{cell.source.key}-{cell.split}" / "raw")
-        run, trained = open_run(self.path(cell.run)), cell.row.method != "untrained"
+        run, trained = self.run_of(scale, cell), cell.row.trained
+        if run is None:
+            folder = self.path(cell_folder(scale, cell.source, cell.split))
+            if cell.row.method == "shipped":
+                return load_encoder(cell.row.recipe), RunFolder(folder / cell.row.recipe)
+            return RawCoordinates(store.topology, persons=store.persons), RunFolder(folder / "raw")
         if get_protocol(column.protocol).fuses_encoders:
             return EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}), run
         return run.encoder(run.recipe.streams[0], trained=trained), run
@@ -138,3 +183,68 @@ def list_jobs(schedule: Schedule, runner: SweepRunner) -> list[Mapping[str, Any]
         {"run": job.name, "state": runner.state(job), "steps": job.steps, "forks from": job.parent}
         for job in schedule.jobs.values()
     ]
+
+
+_EPOCHS = 2  # the second is measured, when everything is warm
+
+
+def measure_training(recipe: Recipe, store: Path, folder: RunFolder, warm: Path | None, first: int) -> dict[str, float]:
+    """Seconds of an epoch and peak memory in bytes, two epochs after the fork; kept in `cost.json` of the run folder."""
+    kept = folder.cost_file
+    if kept.exists():
+        return read_json(kept)
+    # peak memory is that of a whole process, so every measurement gets a fresh one
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        cost = pool.submit(_measure, recipe, store, warm, first, torch.get_num_threads()).result()
+    write_json(kept, cost)
+    return cost
+
+
+def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads: int) -> dict[str, float]:
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        until = min(recipe.epochs, first + _EPOCHS)
+        run = pretrain(recipe, open_store(store), Path(folder) / "run", fork=warm, until=until, progress=False)
+        lines = run.timing()
+    if not lines:
+        raise InputError(f"recipe '{recipe.name}' has no epoch left after its start epoch to measure")
+    on_gpu = torch.cuda.is_available()
+    memory = torch.cuda.max_memory_allocated() if on_gpu else max(line["peak_memory"] for line in lines)
+    return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
+
+
+def seconds_per_step(recipe: Recipe, topology: Topology, persons: int) -> float:
+    """A rough guess of a training step on this machine's CPU, from forward passes of the recipe's encoders.
+
+    The query and every further view are encoded forwards and backwards (three times the work of a forward pass), the key
+    forwards.
+    """
+    guess, passes = 0.0, 4 + 3 * len(term_views(recipe.term_settings))
+    for stream in recipe.streams:
+        encoder = build_encoder(recipe.encoder_of(stream), topology, persons)
+        guess += passes * _forward_seconds(
+            encoder, (recipe.views.frames, persons, len(topology), topology.dimensions), recipe
+        )
+    return guess
+
+
+@torch.inference_mode()
+def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: Recipe) -> float:
+    """Seconds of a forward pass of a batch: the quicker of two passes of up to eight clips, by their number."""
+    clips = torch.randn(min(8, recipe.batch_size), *shape)
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        encoder(clips)
+        times.append(time.perf_counter() - began)
+    return min(times) * recipe.batch_size / len(clips)
+
+
+def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
+    """Median seconds of a step in runs that were made already; None where there is none."""
+    seconds = []
+    for job, path in zip(jobs, paths):
+        lines = read_lines(RunFolder(path).timing_file)
+        seconds += [line["seconds"] / job.steps_per_epoch for line in lines]
+    return statistics.median(seconds) if seconds else None

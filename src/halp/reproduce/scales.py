@@ -12,7 +12,7 @@ from halp.config import parse_value
 from halp.encoders import EncoderSettings
 from halp.errors import InputError, choose
 from halp.recipe_list import list_recipes
-from halp.reproduce.table_registry import TableColumn, TableRow
+from halp.reproduce.tables import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
 
 # training clips of the published splits, for plans made before anybody has the data
@@ -57,9 +57,9 @@ class Scale:
         name = self.system_recipe(data, row.recipe)
         if name is None:
             raise InputError(f"row '{row.name}' has no recipe for scale '{self.name}' and data '{data}'")
-        own = load_recipe(name)
-        overrides = [f"{key}={json.dumps(shortened(value, self.others_epochs))}" for key, value in timed(own.flat())]
-        overrides += [text for text in self.others if _concerns(text, own)]
+        recipe = load_recipe(name)
+        overrides = [f"{key}={json.dumps(shortened(value, self.others_epochs))}" for key, value in timed(recipe.flat())]
+        overrides += [text for text in self.others if _concerns(text, recipe)]
         settings = [f"{key}={json.dumps(value)}" for key, value in row.settings_on(data).items()]
         return load_recipe(name, [*overrides, *settings, *extra])
 
@@ -68,20 +68,23 @@ class Scale:
         if row.method == "recipe":
             return self._system(data, row, [*extra, f'split="{split}"', f"seed={seed}"])
         name = self.recipes.get(data, self.recipes[""]).removesuffix("halp") + row.recipe
-        own = load_recipe(name)
-        overrides = [text for text in self.settings if _concerns(text, own)]
+        base = load_recipe(name)
+        overrides = [text for text in self.settings if _concerns(text, base)]
         overrides += [*extra, f'split="{split}"', f"seed={seed}"]
         overrides += [f"{key}={json.dumps(self.carried(key, value))}" for key, value in row.settings_on(data).items()]
         if row.method != "halp":
-            terms = [term for term in row.settings.get("terms", own.terms) if term != "halp"]
+            terms = [term for term in row.settings.get("terms", base.terms) if term != "halp"]
             overrides.append(f"terms={json.dumps(terms)}")
         return load_recipe(name, overrides)
 
-    def protocol_settings(self, column: TableColumn, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Settings of a column's protocol: the scale's, the column's and what the user `chosen` by protocol."""
-        own = chosen.get(column.protocol, {})
-        settings = {**self.protocols.get(column.protocol, {}), **column.settings, **own}
-        if settings.get("head") == "mlp" and "solver" in settings and "solver" not in own:
+    def protocol_settings(
+        self, column: TableColumn, row: TableRow, chosen: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Settings of a column's protocol: the scale's, the column's, the system's own and what the user `chosen`."""
+        given = chosen.get(column.protocol, {})
+        system = row.protocols.get(column.protocol, {})
+        settings = {**self.protocols.get(column.protocol, {}), **column.settings, **system, **given}
+        if settings.get("head") == "mlp" and "solver" in settings and "solver" not in given:
             del settings["solver"]  # the exact solver of a small scale is for a linear head
         return settings
 
@@ -131,7 +134,7 @@ PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": 
 
 def _ratios(epochs: int, stgcn: int) -> dict[str, float]:
     """These epochs stand for the 450 of the paper, a queue of 512 for 16384: the largest number of keys is all of them."""
-    in_epochs = ("epochs", "optimiser.milestones", "halp.start_epoch", "mining.start_epoch")
+    in_epochs = ("epochs", "optimiser.milestones", "halp.start_epoch", "crossclr.start_epoch")
     return {
         **dict.fromkeys(in_epochs, epochs / 450),
         "halp.recent": 512 / 3072,
@@ -151,7 +154,7 @@ QUICK = replace(
     name="quick",
     settings=(
         *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
-        *("saving.every=30", "saving.watch=5", "encoder.output=32", "aimclr.mining_epoch=30"),
+        *("saving.checkpoint_epochs=30", "saving.log_every=5", "encoder.output=32", "aimclr.mining_epoch=30"),
     ),
     ratios=_ratios(60, stgcn=64),
     protocols={"finetune": {"epochs": 20, "milestones": (12, 17)}},
@@ -163,8 +166,8 @@ TINY = Scale(
     {"": "cpu-halp"},
     settings=(
         *("epochs=9", "batch_size=16", "views.frames=8", "encoder.hidden=8", "encoder.layers=1"),
-        *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.every=9"),
-        *("saving.watch=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
+        *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.checkpoint_epochs=9"),
+        *("saving.log_every=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
         *("encoder.output=16", "encoder.stages=1", "aimclr.mining_epoch=5"),
     ),
     ratios={**_ratios(9, stgcn=16), "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
@@ -184,13 +187,27 @@ TINY = Scale(
             "encoder.layers=1",
         ),
         *("encoder.output=16", "encoder.width=8", "encoder.heads=2", "contrast.queue=64", "contrast.dimension=16"),
-        *("barlow.width=16", "saving.every=9", "saving.watch=3"),
+        *("barlow.width=16", "saving.checkpoint_epochs=9", "saving.log_every=3"),
     ),
     others_epochs=0.01,
     draws=2,
     clips=192,
 )
-SCALES = {scale.name: scale for scale in (TINY, QUICK, SMALL, PAPER)}
+# Ten classes of NTU-60 in tens of core-minutes per seed; a queue of 2048 is to 6,667 clips what 16384 is to 40,091.
+NTU10 = Scale(
+    "ntu10",
+    {"": "cpu-halp"},
+    settings=(
+        *("epochs=16", "encoder.hidden=64", "encoder.layers=1", "views.frames=16", "contrast.queue=2048"),
+        *("optimiser.milestones=[13]", "halp.start_epoch=8", "saving.checkpoint_epochs=8", "saving.log_every=8"),
+        "aimclr.mining_epoch=8",
+    ),
+    ratios={"halp.start_epoch": 16 / 450},
+    protocols={name: {"solver": "exact", "crops": 0, "penalty": 0.0} for name in ("linear", "semi")},
+    draws=3,
+    clips=720,
+)
+SCALES = {scale.name: scale for scale in (TINY, QUICK, SMALL, NTU10, PAPER)}
 
 
 def get_scale(name: str) -> Scale:

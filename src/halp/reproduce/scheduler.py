@@ -17,7 +17,7 @@ from halp.config import plain
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale
-from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow
+from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 from halp.sampling import steps_in_epoch
 from halp.training.recipe import Recipe
 
@@ -72,10 +72,11 @@ class Cell:
     row: TableRow
     column: int
     seed: int
-    run: str | None  # None for raw coordinates
+    run: str | None  # None for raw coordinates, shipped and untrained encoders
     source: DataSource
     split: str
     target: DataSource | None = None
+    recipe: Recipe | None = None  # None for raw coordinates
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,14 @@ def make_schedule(
     seeds: Sequence[int] = (0,),
     settings: Sequence[str] = (),
     protocols: Mapping[str, Mapping[str, Any]] | None = None,
+    all_cells: bool = False,
 ) -> Schedule:
-    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols` of protocols."""
-    columns = tuple(choose_columns(table, sources, splits))
+    """Work out columns, runs and cells of a table on these data sets; `settings` are of recipes, `protocols` of protocols.
+
+    A source of key `DATA:RECIPE` takes the place of `DATA` for rows of that recipe. Other systems are run on the paper's
+    data sets where the paper has a figure of them, everywhere with `all_cells`.
+    """
+    columns = tuple(choose_columns(table, [source for source in sources if ":" not in source.key], splits))
     targets = {source.key: source for source in sources}
     rows = table.all_rows()
     jobs: dict[str, Job] = {}
@@ -117,14 +123,19 @@ def make_schedule(
         goal = _target(column, target, targets)
         for seed in seeds:
             for row in rows:
-                if row.method == "raw" and (column.metric != "accuracy" or column.target):
+                if not row.has_recipe and (column.metric != "accuracy" or column.target):
                     continue
                 if not scale.runs(source.key, row):
                     continue
-                run = None
-                if row.method != "raw":
-                    run = _add_jobs(jobs, scale, source, split, seed, row, settings)
-                cells.append(Cell(row, index, seed, run, source, split, goal))
+                if not (all_cells or _has_figure(table, row, index, source)):
+                    continue
+                store = targets.get(f"{source.key}:{row.recipe}", source)
+                run = recipe = None
+                if row.has_recipe:
+                    recipe = scale.recipe(source.key, split, seed, row, settings)
+                if recipe is not None and row.trained:
+                    run = _add_jobs(jobs, scale, store, source.key, recipe, row, settings)
+                cells.append(Cell(row, index, seed, run, store, split, goal, recipe))
     ordered = _in_order(jobs.values())
     return Schedule(table, scale, columns, ordered, tuple(cells), tuple(seeds), rows, protocols or {})
 
@@ -141,12 +152,12 @@ def choose_columns(
                 yield index, column, known[column.data], column.split
         return
     for source in sources:
-        own = list(source.store.splits) if source.store is not None else []
-        if not own:
+        known_splits = list(source.store.splits) if source.store is not None else []
+        if not known_splits:
             raise InputError(f"'{source.key}' has no split to evaluate on; add one to its store")
-        shared = [column.split for column in table.columns if column.split in own]
+        shared = [column.split for column in table.columns if column.split in known_splits]
         seen = set()
-        for split in splits or [("xsub" if "xsub" in shared else shared[0]) if shared else own[0]]:
+        for split in splits or [("xsub" if "xsub" in shared else shared[0]) if shared else known_splits[0]]:
             # a value of the paper for the same split is the better neighbour, any other will do
             order = sorted(range(len(table.columns)), key=lambda i: (table.columns[i].split != split, i))
             for index in order:
@@ -160,35 +171,46 @@ def choose_columns(
 def _target(column: TableColumn, target: DataSource | None, known: Mapping[str, DataSource]) -> DataSource | None:
     if not column.target:
         return None
-    found = target or known.get(column.target)
-    if found is None:
+    target_path = target or known.get(column.target)
+    if target_path is None:
         raise InputError("transfer needs a second store to fine-tune on; give it with --target")
-    return found
+    return target_path
+
+
+def _has_figure(table: PaperTable, row: TableRow, column: int, source: DataSource) -> bool:
+    """Whether a cell of another system, trained or not, has a published figure; on other data it needs none."""
+    if row.method != "recipe" or table.columns[column].data != source.key:
+        return True
+    known = next(other for other in table.rows if (other.recipe, other.settings) == (row.recipe, row.settings))
+    return table.paper_value(known, column) is not None
+
+
+def cell_folder(scale: Scale, source: DataSource, split: str) -> str:
+    """Where the runs of a data set and split lie in a sweep."""
+    return f"{scale.name}/{source.key.replace(':', '-')}-{split}"
 
 
 def _add_jobs(
     jobs: dict[str, Job],
     scale: Scale,
     source: DataSource,
-    split: str,
-    seed: int,
+    data: str,
+    recipe: Recipe,
     row: TableRow,
     settings: Sequence[str],
 ) -> str:
-    """Add what a row needs and return the name of its run."""
-    recipe = scale.recipe(source.key, split, seed, row, settings)
+    """Add what a row needs on a data set and return the name of its run."""
+    split, seed = recipe.split, recipe.seed
+    folder = cell_folder(scale, source, split)
     if row.method == "recipe":
-        parts = [row.recipe, *(f"{key}={_text(value)}" for key, value in row.settings_on(source.key).items())]
-        name = f"{scale.name}/{source.key}-{split}/{'-'.join(parts)}-seed{seed}"
+        parts = [row.recipe, *(f"{key}={_text(value)}" for key, value in row.settings_on(data).items())]
+        name = f"{folder}/{'-'.join(parts)}-seed{seed}"
         jobs.setdefault(name, Job(name, recipe, source, 0, recipe.epochs))
         return name
-    base = scale.recipe(source.key, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
-    folder = f"{scale.name}/{source.key}-{split}"
+    base = scale.recipe(data, split, seed, TableRow("HaLP", recipe=row.recipe), settings)
     family = row.recipe.removesuffix("halp")
-    warm_settings = {key: value for key, value in row.settings_on(source.key).items() if not key.startswith("halp.")}
-    warm = scale.recipe(
-        source.key, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings
-    )
+    warm_settings = {key: value for key, value in row.settings_on(data).items() if not key.startswith("halp.")}
+    warm = scale.recipe(data, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings)
     # the baseline forks where HaLP does, so that the two differ in nothing but the term
     start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
     start = min(start, recipe.epochs)

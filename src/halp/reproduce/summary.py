@@ -9,11 +9,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from halp.analysis.paired_difference import Difference, paired_difference
+from halp.analysis.similarities import evenly_chosen
 from halp.evaluation.results import mean_and_std
 from halp.files import write_json, write_text
+from halp.reports.page import Report
+from halp.reports.run_report import add_curves, add_prototypes
+from halp.reproduce.scales import PAPER
 from halp.reproduce.scheduler import Schedule
-from halp.reproduce.table_registry import TableRow
+from halp.reproduce.tables import TableRow, list_rows, list_tables
+from halp.training import Run
 
 Values = Mapping[tuple[str, int, str], Sequence[float]]  # row, column, data set and split → one value per seed
 
@@ -44,6 +51,7 @@ class RowSummary:
     name: str
     settings: str
     cells: list[CellSummary]
+    note: str = ""  # what a reader has to know before comparing
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,12 @@ class TableSummary:
     columns: list[str] = field(default_factory=list)  # of an analysis figure
     points: list[list[Any]] = field(default_factory=list)
     protocols: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of protocols that were asked for
+    corrected: bool = False  # intervals hold for all differences at once
+
+    @property
+    def claim(self) -> str:
+        """The caption as what it is: what the paper says of its own figures."""
+        return f"The paper: {self.caption}" if self.source != "beyond the paper" else self.caption
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows as they are shown."""
@@ -72,11 +86,15 @@ class TableSummary:
         shown: list[list[Any]] = [[row.name, row.settings or "–"] for row in self.rows]
         for place, cell in enumerate(first):
             column = [row.cells[place] for row in self.rows]
-            compared = any(one.difference is not None for one in column)
+            compared = any(figure.difference is not None for figure in column)
             heads += [f"paper: {cell.column}", f"ours: {cell.data}", *(["difference to baseline"] if compared else [])]
-            for line, one in zip(shown, column):
-                line += ["–" if one.paper is None else f"{one.paper:g}", one.ours]
-                line += [str(one.difference or "–")] if compared else []
+            for line, figure in zip(shown, column):
+                line += ["–" if figure.paper is None else f"{figure.paper:g}", figure.ours]
+                line += [str(figure.difference or "–")] if compared else []
+        if any(row.note for row in self.rows):
+            heads.append("note")
+            for line, row in zip(shown, self.rows):
+                line.append(row.note or "–")
         return heads, shown
 
     def note(self) -> str:
@@ -89,7 +107,8 @@ class TableSummary:
         if not self.columns:
             words += (
                 "Ours: mean ± standard deviation over the seeds; differences are paired by seed and warm-up, "
-                "± half the width of the 95 % interval. "
+                "± half the width of the 95 % interval"
+                f"{', corrected for all differences of the table' if self.corrected else ''}. "
             )
         if self.scale == "tiny":
             words += "A tiny scale shows that everything runs; its values say nothing about the method. "
@@ -98,7 +117,7 @@ class TableSummary:
     def markdown(self) -> str:
         """The table as Markdown, with the command that makes it."""
         heads, rows = self.table()
-        lines = [f"# {self.title} ({self.source})", "", self.caption, "", self.note(), ""]
+        lines = [f"# {self.title} ({self.source})", "", self.claim, "", self.note(), ""]
         lines += [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
         lines += [f"| {' | '.join('–' if cell is None else str(cell) for cell in row)} |" for row in rows]
         return "\n".join([*lines, "", f"`{self.command}`", ""])
@@ -110,13 +129,13 @@ class TableSummary:
         if self.columns:
             writer.writerows([self.columns, *self.points])
             return text.getvalue()
-        writer.writerow(["table", "row", "settings", "column", "data", "scale", "paper", "seed", "ours"])
+        writer.writerow(["table", "row", "settings", "column", "data", "scale", "paper", "seed", "ours", "note"])
         for row in self.rows:
             for cell in row.cells:
                 for seed, value in zip(self.seeds, cell.values):
                     paper = "" if cell.paper is None else cell.paper
                     where = [cell.column, cell.data, self.scale]
-                    writer.writerow([self.id, row.name, row.settings, *where, paper, seed, value])
+                    writer.writerow([self.id, row.name, row.settings, *where, paper, seed, value, row.note])
         return text.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
@@ -128,25 +147,43 @@ class TableSummary:
         ]
 
 
-def summarise_rows(schedule: Schedule, found: Values) -> list[RowSummary]:
+def summarise_rows(schedule: Schedule, values: Values) -> list[RowSummary]:
     """Rows of a table from the values of every row, column and data set."""
+    differences = sum(row.method == "halp" for row in schedule.rows) * len(schedule.columns)
+    compared = differences if schedule.table.corrected else 1
     baseline = next((row for row in schedule.rows if row.baseline), None)
     rows = []
     for row in schedule.rows:
+        baseline = row if row.baseline else baseline
         cells = []
         for index, column, source, split in schedule.columns:
             place = (index, f"{source.key}-{split}")
-            ours = list(found.get((row.name, *place), []))
-            against = list(found.get((baseline.name, *place), [])) if baseline else []
+            ours = list(values.get((row.name, *place), []))
+            against = list(values.get((baseline.name, *place), [])) if baseline else []
             difference = None
             if ours and len(ours) == len(against) and row.method == "halp" and column.metric == "accuracy":
-                difference = paired_difference(ours, against)
+                difference = paired_difference(ours, against, comparisons=compared)
             data = f"{source.key} {split}" if column.metric == "accuracy" else column.title
             if "share" in column.settings:
                 data += f" {100 * column.settings['share']:g} %"
             cells.append(CellSummary(column.title, data, schedule.table.paper_value(row, index), ours, difference))
-        rows.append(RowSummary(row.name, _settings_text(schedule, row), cells))
+        rows.append(RowSummary(row.name, _settings_text(schedule, row), cells, _note(schedule, row)))
     return rows
+
+
+def _note(schedule: Schedule, row: TableRow) -> str:
+    """What a reader has to know of a row, and where its recipe is that of another data set."""
+    notes = [row.note] if row.note else []
+    if row.method == "recipe":
+        names = {
+            source.key: schedule.scale.system_recipe(source.key, row.recipe) for _, _, source, _ in schedule.columns
+        }
+        borrowed = {
+            key: name for key, name in names.items() if name and key in PAPER.recipes and not name.startswith(key)
+        }
+        if schedule.scale is PAPER:
+            notes += [f"{key} has no recipe of its own: run by {name}" for key, name in borrowed.items()]
+    return "; ".join(notes)
 
 
 def _settings_text(schedule: Schedule, row: TableRow) -> str:
@@ -157,3 +194,75 @@ def _settings_text(schedule: Schedule, row: TableRow) -> str:
     for data in sorted(shown & set(row.data_settings)):
         parts += [f"{key} = {scale.carried(key, value)} on {data}" for key, value in row.data_settings[data].items()]
     return ", ".join(parts)
+
+
+def list_as_table() -> Table:
+    """What can be reproduced."""
+    shown = Table("table", "what it is", "in the paper", "rows")
+    for name, table in list_tables().items():
+        shown.add_row(name, table.title, table.source, str(len(table.rows)))
+    return shown
+
+
+def rows_as_table() -> Table:
+    """Every row of the paper's tables: what runs it, or why it is quoted."""
+    shown = Table("in the paper", "row", "published", "runs", "by, or why not", "note")
+    before = ""
+    for status in list_rows():
+        paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
+        source = status.source if status.source != before else ""
+        shown.add_row(source, status.row, paper, "yes" if status.runs else "quoted", status.how, status.note)
+        before = status.source
+    return shown
+
+
+def schedule_as_table(cost: Mapping[str, Any]) -> Table:
+    """Runs in order with their state, and what is left to do."""
+    shown = Table("run", "state", "steps", "forks from", title=f"{cost['table']}, scale {cost['scale']}")
+    for job in cost["jobs"]:
+        shown.add_row(job["run"], job["state"], f"{job['steps']:,}", job["forks from"] or "–")
+    shown.caption = (
+        f"{cost['runs left']} of {cost['runs']} runs left, {cost['steps left']:,} steps, {cost['evaluations']} evaluations, "
+        f"about {duration(cost['seconds left'])} of training ({cost['time from']})"
+    )
+    return shown
+
+
+def summary_as_table(summary: TableSummary) -> Table:
+    """The table as it is saved."""
+    heads, rows = summary.table()
+    shown = Table(*heads, title=f"{summary.title} ({summary.source})", caption=summary.note())
+    for row in evenly_chosen(rows) if summary.columns else rows:
+        shown.add_row(*("–" if cell is None else str(cell) for cell in row))
+    return shown
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words.
+
+    >>> duration(59), duration(5400), duration(200_000), duration(113_000_000)
+    ('59 s', '90 min', '2.31 days', '1,308 days')
+    """
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.3g} {name}" if unit > 1 else f"{seconds:.0f} s"
+    days = seconds / 86_400
+    return f"{days:.3g} days" if days < 1000 else f"{days:,.0f} days"
+
+
+def summary_page(summary: TableSummary, schedule: Schedule, runs: Mapping[int, Run]) -> Report:
+    """The page of a table whose `runs` are given by seed."""
+    report = Report(f"{summary.title} ({summary.source})", summary.claim)
+    kind = schedule.table.kind
+    report.section("Table" if kind == "table" else "Numbers", summary.note())
+    heads, rows = summary.table()
+    report.table(heads, evenly_chosen(rows) if summary.columns else rows, caption=summary.claim)
+    if kind == "similarities":
+        add_curves(report, {f"HaLP, seed {seed}": run for seed, run in runs.items()})
+    elif kind == "prototypes":
+        report.section("Figure")
+        add_prototypes(report, runs[schedule.seeds[0]], schedule.store())
+    report.section("How this was made", summary.command)
+    jobs: list[list[object]] = [[job.name, job.parent or "–", job.steps] for job in schedule.jobs.values()]
+    report.table(["run", "forks from", "steps"], jobs, caption="Runs")
+    return report

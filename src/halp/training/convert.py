@@ -21,11 +21,10 @@ from torch import Tensor
 from halp._version import __version__
 from halp.augment import ViewSettings
 from halp.clips.normalise import AUTHORS
-from halp.clips.partial import building
 from halp.clips.text_files import shown
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
-from halp.files import atomic_path
+from halp.files import atomic_path, building
 from halp.methods import ContrastSettings
 from halp.skeleton import Topology, get_topology
 from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
@@ -95,12 +94,12 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     epoch = saved["epoch"] if isinstance(saved.get("epoch"), int) and 0 <= saved["epoch"] < 1 << 31 else 0
     model = build_method(recipe, topology, persons)
     wanted = {name: value.shape for name, value in model.state_dict().items()}
-    found = _rename(tensors, streams, epoch, source)
+    converted = _rename(tensors, streams, epoch, source)
     for name, size in wanted.items():
-        if name not in found or found[name].shape != size:
-            have = tuple(found[name].shape) if name in found else "missing"
+        if name not in converted or converted[name].shape != size:
+            have = tuple(converted[name].shape) if name in converted else "missing"
             raise InputError(f"'{source}' does not fit together: {name} is {have}, it should be {tuple(size)}")
-    model.load_state_dict({name: found[name] for name in wanted})
+    model.load_state_dict({name: converted[name] for name in wanted})
     data = {"path": "unknown", "hash": "unknown", "clips": 0, "persons": persons}
     data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
     info = {"halp": __version__, "command": sys.argv, "data": data}
@@ -227,7 +226,7 @@ def _theirs(name: str) -> str:
 
 def _rename(tensors: dict[str, Tensor], streams: list[str], epoch: int, source: Path) -> dict[str, Tensor]:
     """Everything under our names; the queue is turned, and filled if an epoch was finished."""
-    found: dict[str, Tensor] = {}
+    state: dict[str, Tensor] = {}
     pointers = set()
     for stream in streams:
         suffix = SUFFIXES[stream]
@@ -236,17 +235,17 @@ def _rename(tensors: dict[str, Tensor], streams: list[str], epoch: int, source: 
             for name, value in tensors.items():
                 ours = _ours(name.removeprefix(prefix)) if name.startswith(prefix) else None
                 if ours is not None:
-                    found[f"pairs.{stream}.{side}.{ours}"] = value
+                    state[f"pairs.{stream}.{side}.{ours}"] = value
         queue = tensors.get(f"queue{suffix}")
         if queue is not None and queue.ndim == 2:
-            found[f"queue.keys_{stream}"] = queue.T.contiguous()
+            state[f"queue.keys_{stream}"] = queue.T.contiguous()
             pointer = tensors.get(f"queue_ptr{suffix}", torch.zeros(1, dtype=torch.long)).reshape(-1)[0]
             pointers.add(int(pointer) % max(queue.shape[1], 1))
-            found["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
+            state["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
     if len(pointers) > 1:
         raise InputError(f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match")
-    found["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
-    return found
+    state["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
+    return state
 
 
 def _rename_back(tensors: dict[str, Tensor], streams: tuple[str, ...]) -> dict[str, Tensor]:

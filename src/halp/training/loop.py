@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -40,24 +42,20 @@ from halp.training.checkpoint import (
     save_checkpoint,
     scaler_state,
 )
-from halp.training.devices import launch, make_pool, reuse_memory
-from halp.training.divergence import dump_step
-from halp.training.elastic import restarted
-from halp.training.initial_weights import initialise_encoders
-from halp.training.profiling import StepProfile
+from halp.training.devices import launch, make_pool, restarted, reuse_memory
 from halp.training.recipe import Recipe
-from halp.training.records import RunRecords, truncate_records, writing
+from halp.training.records import RunRecords, StepProfile, dump_step, truncate_records, writing
 from halp.training.run import (
     Run,
     build_method,
     check_same,
     create_run,
     find_checkpoint,
+    initialise_encoders,
     locked_run,
     open_run,
     peak_memory,
 )
-from halp.training.stopping import graceful_shutdown
 
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
@@ -78,16 +76,43 @@ def pretrain(
     profile: StepProfile | None = None,
     **devices: Any,
 ) -> Run:
-    """Train by a recipe on a store; everything goes to the run folder `path`.
+    """Train an encoder without labels; everything goes to the run folder.
 
-    `resume` continues from the newest whole checkpoint and ends in the same bits as a run that never stopped. `fork`
-    starts from another run's checkpoint (its weights, queue, optimiser and epoch), as HaLP starts from a MoCo warm-up.
-    `init` takes the encoders' weights alone, of a run of any method, a package or a shipped encoder, and starts at epoch 0.
-    `until` stops after that epoch. `on_epoch(run, epochs done, method)` is called on rank 0 after every epoch; metrics that
-    it returns go to `online.jsonl`. `devices` are the arguments of `halp.training.devices.launch`: accelerator, devices,
-    nodes, strategy, precision. On several devices the batch is split and the result is that of one.
-    In 16-mixed a step whose scaled gradient overflows is skipped; only a loss that is not a number ends a run.
-    A launcher that starts its processes again after one was lost (torchrun `--max-restarts`) resumes the run by itself.
+    Parameters
+    ----------
+    recipe : Recipe
+        All settings, see `load_recipe`.
+    store : Store
+        What to learn from.
+    path : path
+        The run folder.
+    resume : bool
+        Continue from the newest whole checkpoint; the end is the same to the bit as of a run that never stopped. A launcher
+        that starts lost processes again (torchrun `--max-restarts`) resumes by itself.
+    fork : path, optional
+        Start from another run's checkpoint (weights, queue, optimiser, epoch), as HaLP starts from a MoCo warm-up.
+    init : path or str, optional
+        Take the encoders' weights alone, of a run of any method, a package or a shipped encoder; starts at epoch 0.
+    until : int, optional
+        Stop after that epoch.
+    compile : bool
+        Compile the model with torch.compile.
+    loggers : sequence of str
+        `tensorboard`, `wandb`, beside metrics.jsonl.
+    progress : bool
+        Whether progress is shown.
+    on_epoch : callable, optional
+        `(run, epochs done, method)`, called on rank 0 after every epoch; metrics that it returns go to `online.jsonl`.
+    profile : StepProfile, optional
+        Where the time of steps goes; ends the training after a few.
+    **devices
+        Of `halp.training.devices.launch`: accelerator, devices, nodes, strategy, precision. On several devices the batch is split
+        and the result is that of one; in 16-mixed a step whose scaled gradient overflows is skipped.
+
+    Returns
+    -------
+    Run
+        The finished run; a loss that is not a number ends it with an error.
     """
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
@@ -153,6 +178,7 @@ class Trainer:
         if resume:
             self.run = open_run(self.path)
             check_same(self.run, self.recipe, self.store)
+            self.recipe = self.run.recipe
             if list_checkpoints(self.run.checkpoints):
                 self.step = self._restore(find_checkpoint(self.path), strict=True)
             else:  # it was killed before it had saved anything
@@ -166,6 +192,7 @@ class Trainer:
         begun = self._begin(start)
         if self.first_rank:
             self._warn_about_queue()
+            self._warn_about_normalisation()
             if self.method.tunes and not begun:
                 console.print(
                     "[yellow]note:[/] an untrained encoder is tuned; start from a trained one with --init RUN"
@@ -207,6 +234,16 @@ class Trainer:
                 "older keys of the same clips as negatives; consider a smaller contrast.queue"
             )
 
+    def _warn_about_normalisation(self) -> None:
+        expected, steps = list(self.recipe.normalisation), list(self.store.normalisation)
+        if expected and expected != steps:
+            console.print(
+                f"[yellow]warning:[/] recipe '{self.recipe.name}' expects a store normalised by {' '.join(expected)}, and "
+                f"'{self.store.path}' has {' '.join(steps) or 'no steps'}: figures will not be those of the published system; "
+                f"prepare it again with --normalise {' '.join(expected)}",
+                soft_wrap=True,
+            )
+
     def set_up(self, compile: bool) -> None:
         """Move everything to the device and prepare it for several processes."""
         pool = make_pool(self.store, self.fabric)
@@ -214,9 +251,9 @@ class Trainer:
         replace_dropout(self.method)
         synchronise_batch_norm(self.method, self.fabric.device)
         self.dropouts = list(dropouts(self.method))
-        if self.dropouts and self.recipe.optimiser.accumulate > 1:
+        if self.dropouts and self.recipe.optimiser.encode_chunks > 1:
             raise InputError(
-                "optimiser.accumulate computes activations twice, which dropout would make different; set it to 1"
+                "optimiser.encode_chunks computes activations twice, which dropout would make different; set it to 1"
             )
         if compile:
             self.method.compile()
@@ -236,7 +273,7 @@ class Trainer:
             )
             for epoch in range(self.step // self.steps, last_epoch):
                 self._train_epoch(epoch)
-                if (epoch + 1) % self.recipe.saving.every == 0 or epoch + 1 == last_epoch:
+                if (epoch + 1) % self.recipe.saving.checkpoint_epochs == 0 or epoch + 1 == last_epoch:
                     self.save()
         destroy_group_at_exit()
         if self.first_rank:
@@ -258,7 +295,7 @@ class Trainer:
         batches = epoch_batches(len(self.clips), self.recipe.batch_size, self.recipe.seed, epoch)
         began, seen = time.monotonic(), 0
         for index in range(self.step % self.steps, self.steps):
-            log_metrics = self.step % self.recipe.saving.watch == 0
+            log_metrics = self.step % self.recipe.saving.log_every == 0
             rate = self._set_learning_rate(epoch + index / self.steps)
             output = self._train_step(self.clips[batches[index]], epoch, index, log_metrics)
             self.step, seen = self.step + 1, seen + len(batches[index])
@@ -270,7 +307,8 @@ class Trainer:
             if self.profile is not None:
                 self.profile.step()
             self._stop_if_asked()
-            if self.recipe.saving.steps and self.step % self.recipe.saving.steps == 0 and self.step % self.steps:
+            often = self.recipe.saving.checkpoint_steps
+            if often and self.step % often == 0 and self.step % self.steps:
                 self.save()
         self.records.epoch(epoch, began, seen)
         if self.on_epoch is not None and self.first_rank:
@@ -282,7 +320,7 @@ class Trainer:
         with record_function("halp: views"):
             rows = rank_rows(len(clips))
             views = self.views.make(clips, epoch, index, rows)
-        begin_step(self.dropouts, self.recipe.seed, epoch, index, rows, len(clips))
+        begin_step(self.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
         context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips), clips)
         before = self._seed_global_generator(epoch, index)
         output: StepOutput = self.wrapped(views, context)
@@ -373,3 +411,26 @@ class Trainer:
 def _kept(line: dict[str, Any]) -> str:
     kept = [value for name, value in line.items() if name.endswith("/kept")]
     return f" kept {100 * kept[0]:.0f} %" if kept else ""
+
+
+@contextmanager
+def graceful_shutdown() -> Iterator[Callable[[], bool]]:
+    """Inside, a first signal is noted and the given function tells of it; afterwards the handlers are as before."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+
+    before = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
+    except ValueError:
+        before = {}  # not the main thread: nobody can signal us
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

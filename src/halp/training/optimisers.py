@@ -134,21 +134,22 @@ class LinearSettings(CosineSettings):
 
 @dataclass(frozen=True)
 class ExponentialSettings:
-    """The learning rate is multiplied by the same number after every epoch."""
+    """The learning rate is multiplied by the same number at equal intervals."""
 
     decay: float = 0.99
+    every: float = 1.0  # epochs between two multiplications
 
     def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1:
-            raise InputError(f"optimiser: decay = {self.decay} has to lie in (0, 1]")
+        if not 0 < self.decay <= 1 or not self.every > 0:
+            raise InputError(f"optimiser: decay = {self.decay} has to lie in (0, 1] and every = {self.every} above 0")
 
     def factor(self, epoch: float, epochs: int) -> float:
         """Share of the learning rate at a time in epochs.
 
-        >>> ExponentialSettings(decay=0.5).factor(2.9, 10)
-        0.25
+        >>> ExponentialSettings(decay=0.5).factor(2.9, 10), ExponentialSettings(decay=0.5, every=2.5).factor(2.6, 10)
+        (0.25, 0.5)
         """
-        return self.decay ** int(epoch)
+        return self.decay ** int(epoch / self.every)
 
 
 OPTIMISERS: dict[str, type[Any]] = {"sgd": SGDSettings, "adam": AdamSettings, "adamw": AdamWSettings}
@@ -159,7 +160,7 @@ SCHEDULES: dict[str, type[Any]] = {
     "exponential": ExponentialSettings,
 }
 # settings that every optimiser has
-COMMON = ("name", "schedule", "accumulate", "clip")
+COMMON = ("name", "schedule", "encode_chunks", "clip")
 
 
 class OptimiserSettings:
@@ -170,7 +171,7 @@ class OptimiserSettings:
     """
 
     def __init__(
-        self, name: str = "sgd", schedule: str = "steps", accumulate: int = 1, clip: float = 0.0, **settings: Any
+        self, name: str = "sgd", schedule: str = "steps", encode_chunks: int = 1, clip: float = 0.0, **settings: Any
     ) -> None:
         for key, value in (("name", name), ("schedule", schedule)):
             if not isinstance(value, str):
@@ -180,14 +181,16 @@ class OptimiserSettings:
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
-        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-            raise InputError(f"optimiser: accumulate = {accumulate} pieces of a batch: a whole number, at least 1")
+        if isinstance(encode_chunks, bool) or not isinstance(encode_chunks, int) or encode_chunks < 1:
+            raise InputError(
+                f"optimiser: encode_chunks = {encode_chunks} chunks of a batch: a whole number, at least 1"
+            )
         if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip >= 0:
             raise InputError(f"optimiser: clip = {clip} is the largest length of a gradient; 0 for none")
         self.name, self.schedule_name = name, schedule
         self.clip = float(clip)  # gradients of all parameters together that are longer are scaled to this length
-        self.accumulate = (
-            accumulate  # pieces a batch is encoded in, to save memory; the gradient is that of the whole batch
+        self.encode_chunks = (
+            encode_chunks  # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
         )
         self.optimiser, self.schedule = (
             build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
@@ -221,10 +224,10 @@ class OptimiserSettings:
         return self.optimiser.build([parameter for parameter in module.parameters() if parameter.requires_grad])
 
     def to_plain(self) -> dict[str, Any]:
-        own = {"name": self.name, "schedule": self.schedule_name, "accumulate": self.accumulate}
+        settings = {"name": self.name, "schedule": self.schedule_name, "encode_chunks": self.encode_chunks}
         if self.clip:
-            own["clip"] = self.clip
-        return own | plain(self.optimiser) | plain(self.schedule)
+            settings["clip"] = self.clip
+        return settings | plain(self.optimiser) | plain(self.schedule)
 
 
 def drop_foreign(data: Mapping[str, Any], name: str, schedule: str) -> dict[str, Any]:

@@ -17,9 +17,11 @@ import tomlkit
 
 from halp.augment import AUGMENTATIONS, ViewSettings, build_views
 from halp.config import build_settings, checked_value, field_types, flatten, plain, respell, section, unknown_setting
+from halp.dropout import DRAWS
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
-from halp.errors import InputError
+from halp.errors import InputError, choose
 from halp.methods import METHODS, TERMS
+from halp.methods.base import MethodEntry
 from halp.methods.term import term_views
 from halp.recipe_list import list_recipes
 from halp.registry import Entry
@@ -31,16 +33,18 @@ from halp.training.recipe_files import migrate, read_layers
 class SavingSettings:
     """What a run writes and how often."""
 
-    every: int = 10  # epochs between two checkpoints
-    steps: int = 0  # steps between two further checkpoints inside long epochs; 0 for none
+    checkpoint_epochs: int = 10  # between two checkpoints
+    checkpoint_steps: int = 0  # between two further checkpoints inside long epochs; 0 for none
     keep: int = 2  # newest checkpoints that stay
-    watch: int = 10  # steps between two lines of metrics
+    log_every: int = 10  # steps between two lines of metrics
 
     def __post_init__(self) -> None:
-        if min(self.every, self.keep, self.watch) < 1:
-            raise InputError("saving: every, keep and watch have to be at least 1")
-        if self.steps < 0:
-            raise InputError(f"saving: steps = {self.steps} cannot be negative; 0 saves at the end of epochs only")
+        if min(self.checkpoint_epochs, self.keep, self.log_every) < 1:
+            raise InputError("saving: checkpoint_epochs, keep and log_every have to be at least 1")
+        if self.checkpoint_steps < 0:
+            raise InputError(
+                f"saving: checkpoint_steps = {self.checkpoint_steps} cannot be negative; 0 saves at the end of epochs only"
+            )
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Recipe:
     seed: int = 0
     epochs: int = 450
     batch_size: int = 64
+    normalisation: tuple[str, ...] = ()  # steps that the store should have been prepared with; none: any
+    dropout_draws: str = "rows"  # batch: as earlier versions drew masks
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
@@ -68,6 +74,7 @@ class Recipe:
             raise InputError(f"epochs = {self.epochs} has to be at least 1")
         if self.batch_size < 2:
             raise InputError(f"batch_size = {self.batch_size} has to be at least 2")
+        choose("dropout_draws", self.dropout_draws, DRAWS)
         method = METHODS[self.method]
         terms = self._checked_terms(method)
         object.__setattr__(self, "terms", terms)
@@ -81,15 +88,14 @@ class Recipe:
             if name not in kinds:
                 raise InputError(f"section [{name}] would be ignored: neither the method nor its terms are called so")
         object.__setattr__(self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()})
-        views = {**method.facts["views"], **term_views(self.term_settings)}
+        views = {**method.build.views, **term_views(self.term_settings)}
         for view in self.views.named:
             if view not in views:
                 raise unknown_setting(view, views, "views.")
-        if method.facts["check"] is not None:
-            method.facts["check"](self.method_settings, self)
+        method.build.check(self.method_settings, self)
 
-    def _checked_terms(self, method: Entry) -> tuple[str, ...]:
-        default = method.facts["default_terms"]
+    def _checked_terms(self, method: MethodEntry) -> tuple[str, ...]:
+        default = method.build.default_terms
         if default is None:
             if self.terms:
                 raise InputError(
@@ -110,7 +116,7 @@ class Recipe:
     @property
     def method_settings(self) -> Any:
         """The settings of the method."""
-        return self.sections[METHODS[self.method].facts["section"]]
+        return self.sections[METHODS[self.method].section]
 
     @property
     def term_settings(self) -> dict[str, Any]:
@@ -134,32 +140,51 @@ class Recipe:
 
     def to_plain(self) -> dict[str, Any]:
         """The recipe as nested plain values, with every default spelled out."""
-        own = {
+        settings_by_name = {
             entry.name: plain(getattr(self, entry.name))
             for entry in dataclasses.fields(self)
             if entry.name != "sections"
         }
         if not self.terms:
-            del own["terms"]
-        return own | {name: plain(settings) for name, settings in self.sections.items() if field_types(type(settings))}
+            del settings_by_name["terms"]
+        return settings_by_name | {
+            name: plain(settings) for name, settings in self.sections.items() if field_types(type(settings))
+        }
 
     def to_toml(self) -> str:
         """The recipe as a file, with every default spelled out."""
         return tomlkit.dumps(self.to_plain())
 
 
-def sections_of(method: Entry, terms: Iterable[str]) -> dict[str, type[Any]]:
+def sections_of(method: MethodEntry, terms: Iterable[str]) -> dict[str, type[Any]]:
     """The sections that a method and its terms have, with the dataclass of each."""
-    return {method.facts["section"]: method.settings} | {term: TERMS[term].settings for term in terms}
+    return {method.section: method.settings} | {term: TERMS[term].settings for term in terms}
 
 
 def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False) -> Recipe:
-    """Read a recipe by file name or by the name of one that comes with halp, then apply `key=value` overrides.
+    """Read a recipe, then apply overrides.
 
-    `saved` recipes are those of run folders, which older versions of halp may have written.
+    Parameters
+    ----------
+    source : str or path
+        A TOML file, or the name of a recipe that comes with halp (see `list_recipes`).
+    overrides : iterable of str
+        Settings as `key=value`.
+    saved : bool
+        Whether it is that of a run folder, which older versions of halp may have written.
+
+    Returns
+    -------
+    Recipe
+        Checked; unknown keys and wrong types are an `InputError` that names them.
+
+    Examples
+    --------
+    >>> load_recipe("small", ["epochs=3", "halp.hardness=0.6"]).epochs
+    3
     """
-    data, path = read_layers(source, overrides)
-    return recipe_from_dict(migrate(data) if saved else data, str(path))
+    data, name = read_layers(source, overrides, saved=saved)
+    return recipe_from_dict(migrate(data) if saved else data, name)
 
 
 def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
@@ -173,39 +198,40 @@ def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
 def _build(data: Mapping[str, Any]) -> Recipe:
     hints = field_types(Recipe)
     data = {respell(key, hints): value for key, value in data.items()}
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     simple = {"name", "description", "method", "streams", "terms", "split", "seed", "epochs", "batch_size"}
+    simple |= {"normalisation", "dropout_draws"}
     for key in simple & data.keys():
-        made[key] = checked_value(hints[key], data[key], key)
-    method = METHODS[made.get("method", "moco")]
-    if "terms" in made and not made["terms"]:
+        fields[key] = checked_value(hints[key], data[key], key)
+    method = METHODS[fields.get("method", "moco")]
+    if "terms" in fields and not fields["terms"]:
         raise InputError("terms = []: name at least one, each once")
-    terms = made.get("terms", method.facts["default_terms"] or ())
+    terms = fields.get("terms", method.build.default_terms or ())
     kinds = sections_of(method, [term for term in terms if term in TERMS])
-    made["sections"] = {
+    fields["sections"] = {
         name: build_settings(kind, data[name], f"{name}.") for name, kind in kinds.items() if name in data
     }
     if "views" in data:
-        made["views"] = build_views(data["views"])
+        fields["views"] = build_views(data["views"])
     if "encoder" in data:
-        made["encoder"] = _encoder(data["encoder"], "encoder")
+        fields["encoder"] = _encoder(data["encoder"], "encoder")
     if "encoders" in data:
         if not isinstance(data["encoders"], Mapping):
             raise InputError(f"'encoders' holds sections, for example [encoders.stgcn], not {data['encoders']!r}")
         # a labelled encoder is called like its label unless it says otherwise
-        made["encoders"] = {
+        fields["encoders"] = {
             label: _encoder({"name": label, **section(entry, f"encoders.{label}")}, f"encoders.{label}")
             for label, entry in data["encoders"].items()
         }
     if "optimiser" in data:
-        made["optimiser"] = OptimiserSettings(**section(data["optimiser"], "optimiser"))
+        fields["optimiser"] = OptimiserSettings(**section(data["optimiser"], "optimiser"))
     if "saving" in data:
-        made["saving"] = build_settings(SavingSettings, data["saving"], "saving.")
+        fields["saving"] = build_settings(SavingSettings, data["saving"], "saving.")
     known = (set(hints) - {"sections"}) | set(kinds)
     for key in data:
         if key not in known:
             raise _unknown(key, known, method.name, terms)
-    return Recipe(**made)
+    return Recipe(**fields)
 
 
 def _encoder(data: Any, key: str) -> EncoderSettings:
@@ -221,7 +247,7 @@ def _unknown(key: str, known: Iterable[str], method: str, terms: Iterable[str]) 
         return InputError(
             f"section [{key}] would be ignored: '{key}' is not among terms = {list(terms)}; leave it out or add it"
         )
-    if key in {METHODS[name].facts["section"] for name in METHODS}:
+    if key in {METHODS[name].section for name in METHODS}:
         return InputError(
             f"section [{key}] would be ignored by method '{method}'; leave it out or choose another method"
         )

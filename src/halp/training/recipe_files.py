@@ -7,6 +7,7 @@ component (method, terms, encoder, optimiser) takes away what earlier layers had
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,44 +24,62 @@ from halp.recipe_list import list_recipes
 from halp.training.optimisers import drop_foreign
 
 
-def find_recipe(source: str | Path, beside: Path | None = None) -> Path:
-    """The file of a recipe: a path, the name of one that comes with halp, or one in the same folder as another."""
+def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Path | None, dict[str, Any]]:
+    """A recipe by path, by the name of one that comes with halp, or by that of one in the same folder as another.
+
+    What to call it, its folder where it is a file, and what it has on top of the recipe that it extends.
+    """
     path = Path(source)
-    if path.exists():
-        return path
-    if beside is not None and (neighbour := beside / f"{path.name.removesuffix('.toml')}.toml").exists():
-        return neighbour
+    name = path.name.removesuffix(".toml")
+    for file in (path, *([] if beside is None else [beside / f"{name}.toml"])):
+        if file.exists():
+            return str(file), file.parent, _read(file)
     known = list_recipes()
-    if path.suffix == ".toml" or "/" in str(source):
-        raise InputError(f"there is no recipe file '{source}'; recipes that come with halp: {', '.join(known)}")
-    return known[choose("recipe", str(source), known)]
+    if path.parent.name in ("", "recipes"):
+        present = name.replace("crosclr", "crossclr")
+        if present != name and present in known:
+            warnings.warn(f"recipe '{name}' is called '{present}' now", FutureWarning, stacklevel=2)
+            name = present
+        if name in known:
+            return name, None, copy.deepcopy(known[name])
+    if path.suffix != ".toml" and "/" not in str(source):
+        choose("recipe", str(source), known)
+    raise InputError(f"there is no recipe file '{source}'; recipes that come with halp: {', '.join(known)}")
 
 
-def read_layers(source: str | Path, overrides: Iterable[str] = ()) -> tuple[dict[str, Any], Path]:
-    """The settings of a recipe file with all that it extends and the overrides, and the path of the file."""
-    path = find_recipe(source)
-    data = _read_extended(path, ())
+def read_layers(
+    source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False
+) -> tuple[dict[str, Any], str]:
+    """The settings of a recipe with all that it extends and the overrides, and what to call it in messages.
+
+    Former names of settings are said in a warning, unless the recipe was `saved` by a run.
+    """
+    name, folder, layer = find_recipe(source)
+    data = _extended(name, folder, layer, (), saved)
     for text in overrides:
         key, value = parse_assignment(text, "halp.hardness=0.5")
         *sections, last = (SPELLINGS.get(part, part) for part in key.split("."))
-        layer: Any = {last: value}
-        for name in reversed(sections):
-            layer = {name: layer}
-        data = merge_layer(data, layer, f"--set {text}")
-    return data, path
+        layer = {last: value}
+        for section in reversed(sections):
+            layer = {section: layer}
+        data = merge_layer(data, with_present_names(layer, f"--set {text}"), f"--set {text}")
+    return data, name
 
 
-def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    own = _read(path)
-    base = own.pop("extends", None)
+def _extended(
+    name: str, folder: Path | None, layer: dict[str, Any], seen: tuple[str, ...], saved: bool
+) -> dict[str, Any]:
+    """A layer with all that it extends below it."""
+    layer = with_present_names(layer, "" if saved else f"recipe '{name}'")
+    base = layer.pop("extends", None)
     if base is None:
-        return own
+        return layer
     if not isinstance(base, str):
-        raise InputError(f"recipe '{path}': extends = {base!r} has to be the name of a recipe")
-    parent = find_recipe(base, path.parent)
-    if parent.resolve() in (*seen, path.resolve()):
-        raise InputError(f"recipe '{path}' extends itself by way of '{parent.stem}'")
-    return merge_layer(_read_extended(parent, (*seen, path.resolve())), own, f"recipe '{path}'")
+        raise InputError(f"recipe '{name}': extends = {base!r} has to be the name of a recipe")
+    parent, home, below = find_recipe(base, folder)
+    if parent in (*seen, name):
+        raise InputError(f"recipe '{name}' extends itself by way of '{Path(parent).stem}'")
+    return merge_layer(_extended(parent, home, below, (*seen, name), saved), layer, f"recipe '{name}'")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -97,13 +116,15 @@ def _merge_section(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[st
 
 def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
     """Take away what belongs to components that the layer replaces."""
+    old = METHODS[data.get("method", "moco")]
+    terms = data.get("terms") or old.build.default_terms or ()
     if isinstance(layer.get("terms"), list):
-        for term in [name for name in data if name in TERMS and name not in layer["terms"]]:
-            del data[term]
-    method = layer.get("method", data.get("method", "moco"))
-    if "method" in layer and isinstance(method, str) and method != data.get("method", "moco") and method in METHODS:
-        old = METHODS[data.get("method", "moco")]
-        for name in [old.facts["section"], "terms", *(term for term in TERMS)]:
+        for term in terms:
+            if term not in layer["terms"]:
+                data.pop(term, None)
+    method = layer.get("method", old.name)
+    if isinstance(method, str) and method != old.name and method in METHODS:
+        for name in [old.section, "terms", *terms]:
             data.pop(name, None)
     encoder = layer.get("encoder")
     before = data.get("encoder")
@@ -119,16 +140,53 @@ def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
         data["views"] = {key: value for key, value in before.items() if key not in field_types(PaperSettings)}
 
 
-def migrate(data: dict[str, Any]) -> dict[str, Any]:
-    """A recipe that halp 0.1 wrote into a run folder, as the present version reads it.
+#: former names of settings: the present one, and present values where those changed, too
+RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
+    "halp.guide": ("halp.prototype_source", {"own": "self", "cross": "cross_stream"}),
+    "halp.pull": ("halp.negatives", {"paper": False, "balanced": True}),
+    "halp.reduction": ("halp.average_over", {}),
+    "optimiser.accumulate": ("optimiser.encode_chunks", {}),
+    "saving.every": ("saving.checkpoint_epochs", {}),
+    "saving.steps": ("saving.checkpoint_steps", {}),
+    "saving.watch": ("saving.log_every", {}),
+}
+RENAMED_TERMS = {"mining": "crossclr", "cross": "isc"}
 
-    It held the sections of all terms, and every encoder had the settings of the GRU.
+
+def with_present_names(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A layer of a recipe with former names of settings and terms replaced; a warning says which, but for `where` empty."""
+    layer, notices = dict(data), []
+    for former, (present, values) in RENAMED.items():
+        (section, key), (_, new) = former.split("."), present.split(".")
+        if isinstance(layer.get(section), Mapping) and key in layer[section]:
+            entries = dict(layer[section])
+            value = entries.pop(key)
+            layer[section] = {**entries, new: values.get(value, value) if isinstance(value, str) else value}
+            notices.append((former, present))
+    for former, present in RENAMED_TERMS.items():
+        named = isinstance(layer.get("terms"), list) and former in layer["terms"]
+        if (named or isinstance(layer.get(former), Mapping)) and former not in TERMS:
+            if named:
+                layer["terms"] = [present if term == former else term for term in layer["terms"]]
+            if former in layer:
+                layer[present] = layer.pop(former)
+            notices.append((former, present))
+    for former, present in notices if where else []:
+        warnings.warn(f"{where}: '{former}' is called '{present}' now", FutureWarning, stacklevel=2)
+    return layer
+
+
+def migrate(data: dict[str, Any]) -> dict[str, Any]:
+    """A recipe that an earlier version wrote into a run folder, as the present version reads it: the run resumes as it began.
+
+    Dropout masks were drawn for whole batches. Before that, a recipe held the sections of all terms, and every encoder had the
+    settings of the GRU.
     """
+    data = {"dropout_draws": "batch", **data}
     if "method" in data:
         return data
-    data = dict(data)
     terms = data.get("terms", ["infonce", "halp"])
-    for name in ("halp", "cmd", "mining"):
+    for name in ("halp", "cmd", "crossclr"):
         if name not in terms:
             data.pop(name, None)
     sections = [data.get("encoder"), *data.get("encoders", {}).values()]

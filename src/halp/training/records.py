@@ -1,24 +1,32 @@
-"""What a run records during training: metrics, timing, loggers, and the alarm when embeddings collapse."""
+"""What a run records during training: metrics, timing, loggers, where a step goes, and alarms: collapse, a step that diverged."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from halp.errors import InputError
-from halp.files import write_text
-from halp.methods.base import StepOutput, embedding_std
+import torch
+from rich.table import Table
+from safetensors.torch import load_file
+from torch import Tensor, profiler
+
+from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.errors import InputError, choose
+from halp.files import atomic_path, read_json, save_tensors, write_json, write_text
+from halp.methods.base import Method, StepContext, StepOutput, embedding_std
 from halp.progress import console
-from halp.training.loggers import Logger, open_logger
-from halp.training.run import Run, peak_memory, read_lines
+from halp.sampling import generator
+from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
 
 COLLAPSED = (
@@ -123,3 +131,160 @@ def truncate_records(path: Path, step: int) -> None:
         if file.exists():
             lines = [line for line in read_lines(file) if line["step"] <= step]
             write_text(file, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+class Logger(Protocol):
+    """What the watch asks of a logger."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int) -> None: ...
+
+    def finalize(self, status: str) -> None: ...
+
+
+def open_logger(name: str, run: Run, step: int = 0) -> Logger:
+    """The logger of that name for a run that stands at `step`; later steps that were logged before are taken back."""
+    try:
+        return LOGGERS[choose("logger", name, LOGGERS)](run, step)
+    except ImportError as error:
+        raise InputError(
+            f"the logger '{name}' needs a package that is not installed ({error.name}); "
+            "install it with: pip install 'halp[loggers]'"
+        ) from error
+
+
+def _tensorboard(run: Run, step: int) -> Logger:
+    importlib.import_module("tensorboard")  # Fabric's own complaint would not name the extra
+    from lightning_fabric.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=step or None)
+
+
+class _WeightsAndBiases:
+    """Online or offline as its own environment says (`WANDB_MODE=offline`); files stay in the run folder."""
+
+    def __init__(self, run: Run, step: int) -> None:
+        wandb: Any = importlib.import_module("wandb")
+        identity = run.path.resolve().name
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "halp"),
+            name=identity,
+            dir=str(run.path),
+            config=run.recipe.flat(),
+            resume="allow" if step else None,
+        )
+
+    def log_metrics(self, metrics: dict[str, Any], step: int) -> None:
+        self._run.log(metrics, step=step)
+
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+LOGGERS: dict[str, Any] = {"tensorboard": _tensorboard, "wandb": _WeightsAndBiases}
+
+
+LABEL = "halp: "
+
+
+class Profiled(Exception):
+    """Enough steps were looked at."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One labelled part of a step."""
+
+    name: str
+    milliseconds: float
+
+
+class StepProfile:
+    """Call `step()` after every training step; after `skip + steps` of them it raises `Profiled`."""
+
+    def __init__(self, steps: int = 10, skip: int = 3) -> None:
+        self.steps, self.skip, self.seen = steps, skip, 0
+        self.parts: list[Part] = []
+        kinds = profiler.supported_activities()
+        self._profiler = profiler.profile(activities=list(kinds))
+
+    def step(self) -> None:
+        """Count a step; the first ones, in which memory is found and threads start, are left out."""
+        self.seen += 1
+        if self.seen == self.skip:
+            self._profiler.start()
+        elif self.seen == self.skip + self.steps:
+            self._profiler.stop()
+            self.parts = [
+                Part(
+                    event.key.removeprefix(LABEL), max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
+                )
+                for event in self._profiler.key_averages()
+                if event.key.startswith(LABEL)
+            ]
+            raise Profiled
+
+    def table(self) -> Table:
+        """Milliseconds and share of every part, the largest first."""
+        whole = sum(part.milliseconds for part in self.parts)
+        shown = Table("part of a step", "ms", "share", title=f"mean of {self.steps} steps: {whole:.1f} ms")
+        for part in sorted(self.parts, key=lambda part: -part.milliseconds):
+            shown.add_row(part.name, f"{part.milliseconds:.2f}", f"{100 * part.milliseconds / max(whole, 1e-9):.1f} %")
+        return shown
+
+
+def dump_step(
+    run: Run,
+    method: Method,
+    views: Mapping[str, Tensor],
+    clips: Tensor,
+    names: Sequence[str],
+    epoch: int,
+    index: int,
+) -> Path:
+    """Save the method's state, the views and the clips of one step, by index and by name."""
+    tensors = {f"model/{name}": value for name, value in method.state_dict().items()}
+    tensors |= {f"views/{name}": view for name, view in views.items()}
+    with atomic_path(run.diverged / "step.safetensors") as partial:
+        save_tensors(tensors, partial)
+    write_json(
+        run.diverged / "step.json", {"epoch": epoch, "index": index, "clips": list(names), "rows": clips.tolist()}
+    )
+    return run.diverged
+
+
+def replay_step(path: str | os.PathLike[str]) -> Tensor:
+    """The loss of the step that a run dumped, computed again."""
+    run = open_run(path)
+    facts = read_json(run.diverged / "step.json")
+    try:
+        tensors = load_file(run.diverged / "step.safetensors")
+    except OSError as error:
+        raise InputError(f"run '{run.path}' has no dump of a step with a non-finite loss ({error})") from error
+    method = build_method(run.recipe, run.topology, run.info["data"]["persons"])
+    replace_dropout(method)
+    method.load_state_dict(
+        {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
+    )
+    method.rewind()
+    views = {name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")}
+    views |= {
+        new: tensors[old] for new, old in (("query", "first"), ("key", "second")) if old in tensors
+    }  # by halp 0.1
+    count = len(next(iter(views.values())))
+    begin_step(
+        list(dropouts(method)),
+        run.recipe.seed,
+        facts["epoch"],
+        facts["index"],
+        slice(0, count),
+        count,
+        run.recipe.dropout_draws,
+    )
+    context = StepContext(
+        facts["epoch"],
+        generator(run.recipe.seed, "terms", facts["epoch"], facts["index"]),
+        log_metrics=False,
+        clips=torch.tensor(facts["rows"]) if "rows" in facts else None,
+    )
+    with torch.no_grad():
+        return method.train()(views, context).loss

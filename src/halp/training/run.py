@@ -6,30 +6,31 @@ import json
 import os
 import platform
 import secrets
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
 
-from halp._version import __version__
+from halp._version import __version__, revision
 from halp.augment import AUGMENTATIONS
 from halp.clips.store import Store, topology_from_json
-from halp.encoders import ENCODERS
-from halp.encoders.packaged import PackagedEncoder, find_package, list_shipped, load_package
+from halp.encoders import ENCODERS, EncoderSettings, has_setting
+from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.errors import InputError, choose
 from halp.files import read_json, write_json, write_text
 from halp.locks import locked_folder
 from halp.methods import METHODS, TERMS, BuildContext, Method
-from halp.plugins import plugins_of, require_plugins
+from halp.packages import find_encoder, is_package
+from halp.registry import plugins_of, require_plugins
 from halp.sampling import generator
 from halp.skeleton import Topology
+from halp.streams import split_stream
 from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.recipe import Recipe, load_recipe
 from halp.training.run_folder import RunFolder
@@ -70,7 +71,7 @@ class Run(RunFolder):
         method.load_state_dict(newest_checkpoint(self.checkpoints).model)
         return method
 
-    def encoder(self, stream: str = "joint", *, trained: bool = True) -> PackagedEncoder:
+    def encoder(self, stream: str = "joint", *, trained: bool = True) -> PretrainedEncoder:
         """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
         choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
         method, step = build_method(self.recipe, self.topology, self.info["data"]["persons"]), 0
@@ -80,10 +81,10 @@ class Run(RunFolder):
             step = checkpoint.state["step"]
         return self.package(method, stream, {"trained": trained, "step": step})
 
-    def package(self, method: Method, stream: str, origin: dict[str, Any]) -> PackagedEncoder:
+    def package(self, method: Method, stream: str, origin: dict[str, Any]) -> PretrainedEncoder:
         """The encoder of a stream of a method in memory, which shares its weights, in evaluation mode."""
         data = self.info["data"]
-        return PackagedEncoder(
+        return PretrainedEncoder(
             method.encoders()[stream],
             self.topology,
             stream=stream,
@@ -112,7 +113,7 @@ def build_method(recipe: Recipe, topology: Topology, persons: int) -> Method:
         {stream: recipe.encoder_of(stream) for stream in recipe.streams},
         recipe.term_settings,
         generator(recipe.seed, "queue"),
-        recipe.optimiser.accumulate,
+        recipe.optimiser.encode_chunks,
     )
     with seeded(recipe.seed):
         return entry.build(recipe.method_settings, context)
@@ -130,20 +131,25 @@ def create_run(path: Path, recipe: Recipe, store: Store, **more: Any) -> Run:
         "command": sys.argv,
         "versions": {name: metadata.version(name) for name in ("torch", "numpy", "lightning-fabric", "safetensors")},
         "python": platform.python_version(),
-        "revision": _git_revision(),
+        "revision": revision(),
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "data": {
-            "path": str(store.path),
-            "hash": store.hash,
-            "clips": len(store),
-            "persons": store.persons,
-            "normalisation": store.normalisation,
-            "topology": asdict(store.topology),
-        },
+        "data": data_facts(store),
         "plugins": plugins_of(recipe.components()),
         **more,
     }
     return start_folder(path, recipe, info)
+
+
+def data_facts(store: Store) -> dict[str, Any]:
+    """What a run keeps of the store that it was trained on."""
+    return {
+        "path": str(store.path),
+        "hash": store.hash,
+        "clips": len(store),
+        "persons": store.persons,
+        "normalisation": store.normalisation,
+        "topology": json.loads(json.dumps(asdict(store.topology))),
+    }
 
 
 def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
@@ -158,7 +164,23 @@ def start_folder(path: Path, recipe: Recipe, info: dict[str, Any]) -> Run:
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open a run folder."""
+    """Open a run folder.
+
+    Parameters
+    ----------
+    path : path
+        What `pretrain` wrote.
+
+    Returns
+    -------
+    Run
+        Its recipe, metrics, checkpoints and encoders.
+
+    Raises
+    ------
+    InputError
+        Where it is not a run folder, or needs a plugin that is not loaded.
+    """
     folder = RunFolder(Path(path))
     if not folder.holds_run():
         raise InputError(f"'{path}' is not a run folder (it has no run.json); make one with `halp pretrain`")
@@ -188,6 +210,9 @@ def _check_info(path: Path, info: Any) -> None:
 def check_same(run: Run, recipe: Recipe, store: Store) -> None:
     """Refuse to resume with other settings or other data than the run began with, naming the difference."""
     before, now = run.recipe.flat(), recipe.flat()
+    # what it is called, what is expected of the store and how dropout draws are the run's own, whatever the recipe says today
+    for key in ("name", "description", "normalisation", "dropout_draws"):
+        now[key] = before[key]
     changed = [f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in now if before.get(key) != now.get(key)]
     if changed:
         raise InputError(f"run '{run.path}' cannot be resumed with a changed recipe: {'; '.join(changed)}")
@@ -207,23 +232,6 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     if list_checkpoints(checkpoints):
         return newest_checkpoint(checkpoints)
     raise InputError(f"'{path}' is neither a run with checkpoints nor a checkpoint")
-
-
-def load_encoder(run_or_package: str | os.PathLike[str], stream: str | None = None) -> PackagedEncoder:
-    """The encoder of a run, of a package or of a name that comes with halp, in evaluation mode.
-
-    It knows its topology, stream and frames. A run is read at its joint stream unless told otherwise.
-    """
-    package = find_package(run_or_package)
-    if package is not None:
-        return load_package(package, stream)
-    if not Path(run_or_package).exists():
-        shipped = ", ".join(list_shipped()) or "none"
-        raise InputError(
-            f"there is no encoder '{run_or_package}': give a run folder, a package, or a name that comes with halp ({shipped})"
-        )
-    run = open_run(run_or_package)
-    return run.encoder(stream or ("joint" if "joint" in run.recipe.streams else run.recipe.streams[0]))
 
 
 @contextmanager
@@ -260,11 +268,53 @@ def peak_memory() -> int:
     return int(usage * (1 if sys.platform == "darwin" else 1024))
 
 
-def _git_revision() -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    answer = subprocess.run(  # noqa: S603
-        [git, "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+def initialise_encoders(
+    method: Method, recipe: Recipe, store: Store, source: str | os.PathLike[str]
+) -> list[dict[str, Any]]:
+    """Give every encoder of a method the weights that the source has for its stream; returns where they come from."""
+    origins, path = [], find_encoder(source)
+    run = None if is_package(path) else open_run(path)
+    for stream, encoder in method.encoders().items():
+        pretrained = load_package(path, stream) if run is None else run.encoder(stream)
+        _refuse_other_clips(pretrained, store, source)
+        _refuse_other_encoder(pretrained, recipe, stream, source)
+        encoder.load_state_dict(pretrained.encoder.state_dict())
+        origins.append(pretrained.origin)
+    method.encoders_replaced()
+    return origins
+
+
+def _refuse_other_clips(pretrained: PretrainedEncoder, store: Store, source: str | os.PathLike[str]) -> None:
+    """Refuse weights that were learned from clips of another kind than those of the store."""
+    facts = {
+        "topology": (pretrained.topology.name, store.topology.name),
+        "joints": (list(pretrained.topology.joints), list(store.topology.joints)),
+        "persons": (pretrained.persons, store.persons),
+        "normalisation": (pretrained.normalisation, list(store.normalisation)),
+    }
+    for name, (theirs, ours) in facts.items():
+        if theirs != ours:
+            raise InputError(
+                f"the encoder of '{source}' was trained on clips of {name} {theirs}, and store '{store.path}' has {name} {ours}; "
+                "prepare the clips as they were there, or start from another run"
+            )
+
+
+def _refuse_other_encoder(
+    pretrained: PretrainedEncoder, recipe: Recipe, stream: str, source: str | os.PathLike[str]
+) -> None:
+    """Refuse weights of another encoder than the recipe's, naming the settings that would make them fit."""
+    ours, theirs = recipe.encoder_of(stream), EncoderSettings(**pretrained.architecture)
+    if ours == theirs:
+        return
+    label = split_stream(stream)[1]
+    section = f"encoders.{label}" if label else "encoder"
+    same_kind = ours.to_plain() if ours.name == theirs.name else {}
+    wanted = {f"{section}.{key}": value for key, value in theirs.to_plain().items() if same_kind.get(key) != value}
+    if has_setting(theirs.name, "frames"):
+        wanted["views.frames"] = pretrained.frames
+    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wanted.items()}
+    shown = " ".join(quote(f"{key}={value}") for key, value in plain.items())
+    raise InputError(
+        f"the encoder of '{source}' is another one than the recipe's of stream '{stream}'; to start from it, add --set {shown}"
     )
-    return answer.stdout.strip() or None

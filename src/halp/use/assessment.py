@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy.typing as npt
 from halp.progress import Bar
 from halp.use.calibration import accuracy_interval
 from halp.use.classifier import choose_candidate, fit_classifier, folds, sample_rows
-from halp.use.heads import Candidate, Labels, Vectors, candidates, fit_head
+from halp.use.heads import Candidate, Labels, Vectors, fit_head
 
-MOST = 800  # labelled vectors that are cross-validated; more are sampled
+Splits = list[tuple[Labels, Labels]]
+MOST = 600  # labelled vectors that are cross-validated; more are sampled
 _DRAWS = 5
 
 
@@ -57,21 +58,20 @@ def assess(
 ) -> Assessment:
     """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way."""
     rows = sample_rows(labels, groups, MOST, seed)
-    vectors, raw, labels, groups = vectors[rows], raw[rows], labels[rows], groups[rows]
+    labels, groups = labels[rows], groups[rows]
     recordings = groups if recordings is None else recordings[rows]
-    splits = list(folds(labels, groups, seed))
+    splits = folds(labels, groups, seed)
     if not splits:
         return Assessment(None, None, {})
+    scores, curves = [], []
     with Bar("cross-validation", 2 * (len(splits) + 1), shown=progress) as bar:
-        scores, curves = [], []
-        for features in (vectors, raw):
-            scores.append(
-                cross_validate(features, labels, groups, recordings=recordings, kind=kind, seed=seed, bar=bar)
-            )
-            curves.append(learning_curve(features, labels, groups, kind=kind, seed=seed))
+        for features in (vectors[rows], raw[rows]):
+            chosen, _ = choose_candidate(features, labels, int(labels.max()) + 1, groups, kind, seed)
+            score = cross_validate(features, labels, groups, recordings=recordings, kind=kind, seed=seed, bar=bar)
+            scores.append(replace(score, chosen=str(chosen)))
+            curves.append(learning_curve(chosen, features, labels, groups, splits, seed=seed))
             bar.advance()
-    curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
-    return Assessment(scores[0], scores[1], curve)
+    return Assessment(scores[0], scores[1], {count: (curves[0][count], curves[1][count]) for count in curves[0]})
 
 
 def cross_validate(
@@ -89,52 +89,40 @@ def cross_validate(
     classes = [str(label) for label in range(int(labels.max()) + 1)]
     for train, test in folds(labels, groups, seed):
         fitted = fit_classifier(vectors[train], labels[train], classes, groups=groups[train], kind=kind, seed=seed)
-        right[test] = fitted.predict(vectors[test], reject=False).label == labels[test]
+        right[test] = fitted.predict(vectors[test]).best == labels[test]
         if bar is not None:
             bar.advance()
-    chosen, _ = choose_candidate(vectors, labels, len(classes), groups, candidates(kind), seed)
     recordings = groups if recordings is None else recordings
-    low, high = accuracy_interval(right, recordings, groups)
-    return Score(float(right.mean()), low, high, len(np.unique(recordings)), str(chosen))
+    return Score(float(right.mean()), *accuracy_interval(right, recordings, groups), len(np.unique(recordings)), kind)
 
 
 def learning_curve(
-    vectors: Vectors, labels: Labels, groups: npt.NDArray[np.int64], *, kind: str = "auto", seed: int = 0
+    chosen: Candidate,
+    vectors: Vectors,
+    labels: Labels,
+    groups: npt.NDArray[np.int64],
+    splits: Splits,
+    *,
+    seed: int = 0,
 ) -> dict[int, float]:
-    """Accuracy against labelled recordings per class: 1, 2, 4, …; mean over folds and draws.
-
-    The kind of classifier and its setting are those that all labels choose.
-    """
-    classes = int(labels.max()) + 1
-    chosen, _ = choose_candidate(vectors, labels, classes, groups, candidates(kind), seed)
-    splits = list(folds(labels, groups, seed))
-    draw = np.random.default_rng(seed)
+    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and draws."""
+    classes, draw = int(labels.max()) + 1, np.random.default_rng(seed)
     fewest = min(
         len(np.unique(groups[train][labels[train] == label]))
         for train, _ in splits
         for label in np.unique(labels[train])
     )
+
+    def accuracy(count: int, train: Labels, test: Labels) -> float:
+        rows = few_per_class(train, labels, groups, count, draw)
+        head = fit_head(chosen, vectors[rows], labels[rows], classes)
+        return float((head.logits(vectors[test]).argmax(1) == labels[test]).mean())
+
     counts = [2**power for power in range(20) if 2**power <= fewest]
-    return {count: _accuracy_with(count, chosen, vectors, labels, groups, splits, classes, draw) for count in counts}
-
-
-def _accuracy_with(
-    count: int,
-    chosen: Candidate,
-    vectors: Vectors,
-    labels: Labels,
-    groups: npt.NDArray[np.int64],
-    splits: list[tuple[Labels, Labels]],
-    classes: int,
-    draw: np.random.Generator,
-) -> float:
-    found = []
-    for train, test in splits:
-        for _ in range(_DRAWS):
-            rows = few_per_class(train, labels, groups, count, draw)
-            head = fit_head(chosen, vectors[rows], labels[rows], classes)
-            found.append(float((head.logits(vectors[test]).argmax(1) == labels[test]).mean()))
-    return float(np.mean(found))
+    return {
+        count: float(np.mean([accuracy(count, train, test) for train, test in splits for _ in range(_DRAWS)]))
+        for count in counts
+    }
 
 
 def few_per_class(
@@ -143,7 +131,7 @@ def few_per_class(
     """The rows of `count` random groups of every class."""
     kept = []
     for label in np.unique(labels[rows]):
-        own = rows[labels[rows] == label]
-        chosen = draw.permutation(np.unique(groups[own]))[:count]
-        kept.append(own[np.isin(groups[own], chosen)])
+        members = rows[labels[rows] == label]
+        chosen = draw.permutation(np.unique(groups[members]))[:count]
+        kept.append(members[np.isin(groups[members], chosen)])
     return np.concatenate(kept)

@@ -1,4 +1,4 @@
-"""Honest numbers around a classifier: probabilities that mean what they say, when to answer "none of these", intervals."""
+"""Honest numbers around a classifier: probabilities that mean what they say, when to reject, intervals."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from halp.errors import InputError
+
 Floats = npt.NDArray[np.float64]
+Reject = float | str | None  # a rate, "auto" for that of the model, "none" or None for never
+REJECTION_RATE = 0.05  # share of the labelled clips, each against other people, that may be called unlike everything
 
 
 def softmax(logits: Floats, temperature: float = 1.0) -> Floats:
     """Probabilities `(N, C)`."""
-    scaled = logits / temperature
-    scaled = np.exp(scaled - scaled.max(1, keepdims=True))
-    return scaled / scaled.sum(1, keepdims=True)
+    from scipy.special import softmax as exponential_share
+
+    return exponential_share(logits / temperature, axis=1)
 
 
 def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     """The temperature at which held-out logits `(N, C)` have the smallest cross entropy.
 
     The wanted probability of the right class is (n + 1) / (n + 2) with n held-out answers, and what is left is shared by the
-    others: a handful of right answers is no evidence for certainty.
+    others: a handful of right answers is no evidence for certainty. A single answer may still be surer than that.
     """
     from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
 
     count, classes = logits.shape
     if classes < 2 or not count:
@@ -32,29 +37,50 @@ def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     wanted[np.arange(count), labels] = (count + 1) / (count + 2)
 
     def loss(log_temperature: float) -> float:
-        return float(-(wanted * np.log(softmax(logits, math.exp(log_temperature)) + 1e-300)).sum(1).mean())
+        return float(-(wanted * log_softmax(logits / math.exp(log_temperature), axis=1)).sum(1).mean())
 
     return float(math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))
 
 
 def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
-    """For every labelled vector its similarity to the nearest one of another group (recording or person); NaN without one."""
-    other = groups[:, None] != groups[None]
-    found = np.where(other, directions @ directions.T, -np.inf).max(1, initial=-np.inf).astype(np.float64)
-    found[~np.isfinite(found)] = np.nan
-    return found
+    """Of every labelled vector that has one: its similarity to the nearest of another group (recording or person), sorted."""
+    similarities = directions @ directions.T
+    similarities[groups[:, None] == groups[None]] = -np.inf
+    nearest = similarities.max(1, initial=-np.inf).astype(np.float64)
+    return np.sort(nearest[np.isfinite(nearest)])
 
 
-def novelty_threshold(similarities: Floats, share: float) -> float:
-    """The similarity below which a vector is unlike everything: so many of the labelled ones, each left out, lie below.
+def check_rejection(rate: Reject) -> Reject:
+    """A rate in [0, 1), "auto", or None for "none"; numbers may be written as text.
 
-    >>> novelty_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.0)
-    0.6
-    >>> novelty_threshold(np.array([np.nan]), 0.05)
-    -1.0
+    >>> check_rejection("none"), check_rejection("0.1")
+    (None, 0.1)
     """
-    known = similarities[np.isfinite(similarities)]
-    return float(np.quantile(known, share)) if len(known) else -1.0
+    if rate is None or rate == "none":
+        return None
+    if rate == "auto":
+        return rate
+    try:
+        number = float(rate)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < 1:
+        raise InputError(f"a rejection rate of {rate} is not possible; give a share in [0, 1), such as 0.05, or none")
+    return number
+
+
+def rejection_threshold(similarities: Floats, rate: float) -> float:
+    """The similarity below which a vector is rejected, so that of vectors like the labelled ones `rate` at most are.
+
+    The k-th smallest of n similarities, k = ⌊(n + 1) · rate⌋ (conformal prediction); −inf where n is too small for the rate.
+
+    >>> rejection_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.4)
+    0.7
+    >>> rejection_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.1)
+    -inf
+    """
+    place = min(math.floor((len(similarities) + 1) * rate + 1e-9), len(similarities))
+    return float(np.sort(similarities)[place - 1]) if place else -math.inf
 
 
 def accuracy_interval(
@@ -74,18 +100,18 @@ def accuracy_interval(
         sums = np.bincount(np.unique(groups, return_inverse=True)[1], right - accuracy)
         reach = t.ppf(0.975, number - 1) * math.sqrt(number / (number - 1) * float(sums @ sums)) / len(right)
         low, high = min(low, accuracy - reach), max(high, accuracy + reach)
-    return max(0.0, min(low, accuracy)), min(1.0, max(high, accuracy))
+    return float(max(0.0, min(low, accuracy))), float(min(1.0, max(high, accuracy)))
 
 
-def wilson(right: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(right: int, total: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share.
 
     >>> [round(end, 3) for end in wilson(9, 10)]
     [0.596, 0.982]
     """
+    from scipy.stats import binomtest
+
     if total < 1:
         return 0.0, 1.0
-    share = right / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    reach = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+    interval = binomtest(right, total).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,67 +10,72 @@ import numpy.typing as npt
 
 from halp.errors import InputError
 from halp.use.calibration import (
+    REJECTION_RATE,
     Floats,
+    Reject,
+    check_rejection,
     fit_temperature,
     nearest_similarities,
-    novelty_threshold,
+    rejection_threshold,
     softmax,
 )
-from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_head
+from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_head, standardised_in_their_span
 
 FOLDS = 5
-UNSURE = 0.05  # share of the labelled recordings that may be called unlike everything
 _BLOCK = 4096
-_TUNED = 2000  # labelled vectors that kind and setting are chosen with; more are sampled
-_BANK = 5000  # labelled vectors that are kept to compare with; more are sampled
+_TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled
+_MANY = 200  # labelled vectors of which three folds tell enough
+_BANK = 3000  # labelled vectors that are kept to compare with; more are sampled
+_FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """For every vector: class index, −1 for none of these; its probability; the nearest labelled similarity.
+    """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one, and whether
+    that is too small for any of the classes."""
 
-    `probabilities` `(N, C)` are those of the classes. Where nothing fits, `probability` is the share of the labelled
-    recordings that are more like their own class than this vector is like anything.
-    """
-
-    label: Labels
-    probability: Floats
     probabilities: Floats
     similarity: Floats
+    rejected: npt.NDArray[np.bool_]
+
+    @property
+    def best(self) -> Labels:
+        """The most probable class, also of what is rejected."""
+        return self.probabilities.argmax(1)
+
+    @property
+    def probability(self) -> Floats:
+        """The probability of the most probable class."""
+        return self.probabilities.max(1)
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A head with its temperature and the similarities of labelled vectors to their nearest, sorted."""
+    """A head with its temperature, the similarities of labelled vectors to their nearest of another group, sorted, and the
+    share of them that may be rejected (None: the labels cannot tell what is unlike them)."""
 
     head: Head
     classes: tuple[str, ...]
     temperature: float
-    threshold: float
     similarities: Floats
+    rejection_rate: float | None = REJECTION_RATE
 
-    def predict(self, vectors: Vectors, *, reject: bool = True) -> Prediction:
-        """Classes of vectors `(N, F)`; without `reject` the likeliest class is given whatever it is like."""
-        blocks = [self._predict(vectors[first : first + _BLOCK], reject) for first in range(0, len(vectors), _BLOCK)]
-        if not blocks:
-            empty = np.zeros(0)
-            return Prediction(np.zeros(0, np.int64), empty, np.zeros((0, len(self.classes))), empty)
-        return Prediction(*(np.concatenate([getattr(block, name) for block in blocks]) for name in _FIELDS))
+    def threshold(self, reject: Reject = "auto") -> float:
+        """The similarity below which a vector is rejected."""
+        rate = check_rejection(reject)
+        rate = self.rejection_rate if rate == "auto" else rate
+        return -np.inf if rate is None else rejection_threshold(self.similarities, float(rate))
 
-    def _predict(self, vectors: Vectors, reject: bool) -> Prediction:
-        probabilities = softmax(self.head.logits(vectors), self.temperature)
-        similarity = (self.head.directions(vectors) @ self.head.bank.T).max(1).astype(np.float64)
-        label = probabilities.argmax(1)
-        probability = probabilities.max(1)
-        if reject:
-            strange = similarity < self.threshold
-            label = np.where(strange, -1, label)
-            above = 1 - (np.searchsorted(self.similarities, similarity, "right") + 1) / (len(self.similarities) + 1)
-            probability = np.where(strange, above, probability)
-        return Prediction(label.astype(np.int64), probability, probabilities, similarity)
-
-
-_FIELDS = ("label", "probability", "probabilities", "similarity")
+    def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
+        """Classes of vectors `(N, F)`; `reject` is a rate, "auto" for that of the fit, "none" for never."""
+        threshold = self.threshold(reject)
+        logits, similarities = [np.zeros((0, len(self.classes)))], [np.zeros(0)]
+        for first in range(0, len(vectors), _BLOCK):
+            block = vectors[first : first + _BLOCK]
+            logits.append(self.head.logits(block))
+            similarities.append((self.head.directions(block) @ self.head.bank.T).max(1).astype(np.float64))
+        similarity = np.concatenate(similarities)
+        return Prediction(softmax(np.concatenate(logits), self.temperature), similarity, similarity < threshold)
 
 
 def fit_classifier(
@@ -80,7 +85,7 @@ def fit_classifier(
     *,
     groups: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
-    unsure: float = UNSURE,
+    rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
 ) -> Classifier:
     """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every fold."""
@@ -90,77 +95,104 @@ def fit_classifier(
         raise InputError(
             f"{len(vectors)} vectors, {len(labels)} labels and {len(groups)} groups do not make a classifier"
         )
-    if not 0 <= unsure < 1:
-        raise InputError(f"the share that may be called unlike everything is {unsure:g}; it has to be in [0, 1)")
+    check_rejection(rejection_rate)
     rows = sample_rows(labels, groups, _TUNED, seed)
-    chosen, temperature = choose_candidate(
-        vectors[rows], labels[rows], len(classes), groups[rows], candidates(kind), seed
-    )
-    head = fit_head(chosen, vectors, labels, len(classes))
-    kept = sample_rows(labels, groups, _BANK, seed)
-    head = replace(head, bank=head.bank[kept], labels=labels[kept])
-    similarities = nearest_similarities(head.bank, groups[kept])
-    known = np.sort(similarities[np.isfinite(similarities)])
-    return Classifier(head, tuple(classes), temperature, novelty_threshold(similarities, unsure), known)
+    chosen, temperature = choose_candidate(vectors[rows], labels[rows], len(classes), groups[rows], kind, seed)
+    rows = sample_rows(labels, groups, min(_FITTED, max(_BANK, _LARGEST // vectors.shape[1])), seed)
+    head = fit_head(chosen, vectors[rows], labels[rows], len(classes))
+    kept = sample_rows(labels[rows], groups[rows], _BANK, seed)
+    head = replace(head, bank=head.bank[kept], labels=labels[rows][kept])
+    similarities = nearest_similarities(head.bank, groups[rows][kept])
+    return Classifier(head, tuple(classes), temperature, similarities, rejection_rate)
 
 
 def choose_candidate(
-    vectors: Vectors,
-    labels: Labels,
-    classes: int,
-    groups: npt.NDArray[np.int64],
-    tried: Sequence[Candidate],
-    seed: int = 0,
+    vectors: Vectors, labels: Labels, classes: int, groups: npt.NDArray[np.int64], kind: str, seed: int = 0
 ) -> tuple[Candidate, float]:
     """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
 
     Where no fold can be made (a class with one recording only), the first candidate and the temperature 1.
     """
-    splits = list(folds(labels, groups, seed))
+    tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
     if not splits:
         return tried[0], 1.0
-    held = np.concatenate([test for _, test in splits])
-    best: tuple[float, Candidate, Floats] | None = None
-    for one in tried:
-        logits = np.concatenate(
-            [fit_head(one, vectors[train], labels[train], classes).logits(vectors[test]) for train, test in splits]
-        )
-        right = float((logits.argmax(1) == labels[held]).mean())
-        if best is None or right > best[0]:
-            best = right, one, logits
-    if best is None:
-        raise InputError("there is no classifier to choose from")
-    return best[1], fit_temperature(best[2], labels[held])
+    rows, held = standardised_in_their_span(vectors), np.concatenate([test for _, test in splits])
+
+    def held_out_logits(candidate: Candidate) -> Floats:
+        heads = [fit_head(candidate, rows[train], labels[train], classes, standard=True) for train, _ in splits]
+        return np.concatenate([head.logits(rows[test]) for head, (_, test) in zip(heads, splits)])
+
+    logits = [held_out_logits(candidate) for candidate in tried]
+    right = [float((scores.argmax(1) == labels[held]).mean()) for scores in logits]
+    best = int(np.argmax(right))
+    return tried[best], fit_temperature(logits[best], labels[held])
 
 
-def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0) -> Iterator[tuple[Labels, Labels]]:
-    """Training and test rows of up to five folds, stratified by class, groups kept together; none where that is impossible.
+def folds(
+    labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS
+) -> list[tuple[Labels, Labels]]:
+    """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where that is impossible.
 
     A class needs two groups at least: with one, the fold that tests it could not have learned it.
     """
-    from sklearn.model_selection import StratifiedGroupKFold
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     fewest = min(len(np.unique(groups[labels == label])) for label in np.unique(labels))
     if fewest < 2 or len(labels) < 4:
-        return
-    splitter = StratifiedGroupKFold(min(FOLDS, fewest), shuffle=True, random_state=seed)
-    for train, test in splitter.split(np.zeros(len(labels)), labels, groups):
-        if len(train) and len(test):
-            yield train, test
+        return []
+    alone = len(np.unique(groups)) == len(groups)
+    kind = StratifiedKFold if alone else StratifiedGroupKFold
+    splitter = kind(min(most, fewest), shuffle=True, random_state=seed)
+    splits = splitter.split(np.zeros(len(labels)), labels, None if alone else groups)
+    return [(train, test) for train, test in splits if len(train) and len(test)]
 
 
 def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
-    """All rows, or those of random groups until `most` is reached; every class keeps two groups at least."""
+    """All rows, or `most` random ones; every class keeps two groups at least, where it has them."""
     if len(labels) <= most:
         return np.arange(len(labels))
-    draw = np.random.default_rng(seed)
-    kept: set[int] = set()
-    for label in np.unique(labels):
-        kept |= set(draw.permutation(np.unique(groups[labels == label]))[:2].tolist())
-    taken = int(np.isin(groups, list(kept)).sum())
-    sizes = dict(zip(*np.unique(groups, return_counts=True)))
-    for group in draw.permutation(np.unique(groups)):
-        if group not in kept and taken + sizes[group] <= most:
-            kept.add(int(group))
-            taken += int(sizes[group])
-    return np.flatnonzero(np.isin(groups, list(kept)))
+    order = np.random.default_rng(seed).permutation(len(labels))
+    _, first = np.unique(np.stack([labels[order], groups[order]]), axis=1, return_index=True)
+    firsts = order[np.sort(first)]  # a row of every class and group
+    needed = np.concatenate([firsts[labels[firsts] == label][:2] for label in np.unique(labels)])
+    others = order[~np.isin(order, needed)][: max(0, most - len(needed))]
+    return np.sort(np.concatenate([needed, others]))
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A row to label, with how unsure the classifier is (0 … 1) and how unlike it is to what is labelled or chosen (0 … 2)."""
+
+    row: int
+    uncertainty: float
+    distance: float
+
+
+def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Suggestion]:
+    """Greedily `count` rows of the largest uncertainty × distance; each choice counts as labelled for the next.
+
+    Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its distance.
+    """
+    if count < 1:
+        raise InputError(f"{count} suggestions cannot be made; ask for at least 1")
+    prediction = classifier.predict(vectors, reject="none")
+    uncertainty = entropy(prediction.probabilities)
+    directions = classifier.head.directions(vectors)
+    nearest = prediction.similarity.copy()
+    chosen: list[Suggestion] = []
+    open_rows = np.ones(len(vectors), dtype=bool)
+    for _ in range(min(count, len(vectors))):
+        worth = np.where(open_rows, (uncertainty + 1e-6) * (1 - nearest + 1e-6), -np.inf)
+        row = int(worth.argmax())
+        chosen.append(Suggestion(row, float(uncertainty[row]), float(1 - nearest[row])))
+        open_rows[row] = False
+        nearest = np.maximum(nearest, directions @ directions[row])
+    return chosen
+
+
+def entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Entropy of every row as a share of the largest that is possible; 0 with one class."""
+    classes = probabilities.shape[1]
+    if classes < 2:
+        return np.zeros(len(probabilities))
+    return -(probabilities * np.log(probabilities + 1e-300)).sum(1) / np.log(classes)

@@ -2,55 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
-from halp.clips.clip import Clip
-from halp.clips.store import Store
-from halp.clips.tags import Tagger, make_tagger
 from halp.clips.windows import Cutting
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.errors import InputError
-from halp.evaluation.features import RawCoordinates
-from halp.progress import Bar
-from halp.training import load_encoder
+from halp.features.embed import embed_frames, embed_table, ready_clips
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source, open_source
+from halp.features.table import FeatureTable
 from halp.use.assessment import MOST, assess
-from halp.use.classifier import UNSURE, Labels, Prediction, fit_classifier, sample_rows
-from halp.use.embed import embed_clips
+from halp.use.calibration import REJECTION_RATE, Reject, check_rejection
+from halp.use.classifier import Classifier, Labels, Prediction, Suggestion, fit_classifier, sample_rows, suggest
 from halp.use.model_folder import Model, load_model
-from halp.use.sources import Reading, Source, describe_source, in_blocks, read_source, split_reading
-from halp.use.suggest import Suggestion, suggest
-from halp.use.vectors import VectorTable, embed_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from halp.use.segments import SEEN, Answer
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The class of a clip or window, None for none of these, and how probable it is."""
+class Labelling:
+    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are not independent of each other."""
 
-    name: str
-    start: float
-    end: float
-    label: str | None
-    probability: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class LabelledVectors:
-    """Vectors `(N, F)` of labelled clips; clips of one group (person or recording) are not independent of each other."""
-
-    vectors: npt.NDArray[np.float32]
     labels: Labels
     classes: tuple[str, ...]
     recordings: npt.NDArray[np.int64]
@@ -59,6 +39,7 @@ class LabelledVectors:
 
     @property
     def counts(self) -> dict[str, int]:
+        """How many rows a class has."""
         return {name: int((self.labels == number).sum()) for number, name in enumerate(self.classes)}
 
 
@@ -66,91 +47,94 @@ class LabelledVectors:
 class LabelledSource:
     """Where labelled recordings are and how they are read; a table or a path pattern may hold the labels."""
 
-    source: Source
+    source: AnySource
     cutting: Cutting = field(default_factory=Cutting)
     format: str = "auto"
     labels: Path | None = None
     path: str | None = None
+    options: Mapping[str, Any] | None = None
 
-    def clips(self, encoder: PackagedEncoder) -> Iterator[Clip]:
-        """Clips with a label, those without left out."""
-        tagger = self.tagger()
-        for clip in read_source(encoder, self.source, self.cutting, format=self.format):
-            clip = tagger.tag(clip) if tagger else clip
-            if clip.label >= 0:
-                yield clip
-        if tagger:
-            tagger.check()
-
-    def tagger(self) -> Tagger | None:
-        if self.labels is None and self.path is None:
-            return None
-        root = self.source.path if isinstance(self.source, Store) else self.source
-        if not isinstance(root, (str, os.PathLike)):
-            raise InputError("arrays have no names to find in a table; use FewLabelClassifier with labels y")
-        return make_tagger(Path(root), self.labels, self.path)
-
-    def class_names(self) -> tuple[str, ...]:
-        tagger = self.tagger()
-        named = None if tagger is None else tagger.class_names
-        return tuple(named) if named is not None else describe_source(self.source, format=self.format).class_names
+    def open(self) -> Source:
+        """The source, read with these labels."""
+        how: dict[str, Any] = {
+            "format": self.format,
+            "options": self.options,
+            "labels": self.labels,
+            "pattern": self.path,
+        }
+        return open_source(self.source, **asdict(self.cutting), **how)
 
 
 def fit(
-    encoder: PackagedEncoder | str | os.PathLike[str],
-    labelled: LabelledSource | Source,
+    encoder: AnyEncoder,
+    labelled: LabelledSource | AnySource,
     *,
     kind: str = "auto",
-    unsure: float = UNSURE,
+    rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
 ) -> Model:
-    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips."""
-    encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
+    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
+
+    Parameters
+    ----------
+    encoder
+        An encoder, or the path or name of one.
+    labelled
+        A store, recordings, or a `LabelledSource` with a table of labels.
+    kind
+        linear, knn, prototypes, or auto to choose by cross-validation.
+    rejection_rate
+        Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
+        several known persons, for nothing then tells how unlike another person may be.
+    seed
+        Of the folds.
+    progress
+        Whether progress is shown.
+
+    Returns
+    -------
+    Model
+        What `classify_predict` takes and `save_model` keeps.
+    """
+    check_rejection(rejection_rate)
     given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
-    found = labelled_vectors(encoder, given, progress=progress)
-    rows = sample_rows(found.labels, found.groups, MOST, seed)
-    raw = _raw_vectors(encoder, given, rows)
-    classifier = fit_classifier(
-        found.vectors, found.labels, found.classes, groups=found.groups, kind=kind, unsure=unsure, seed=seed
-    )
-    assessment = assess(
-        found.vectors[rows],
-        raw,
-        found.labels[rows],
-        found.groups[rows],
-        recordings=found.recordings[rows],
-        kind=kind,
-        seed=seed,
-        progress=progress,
-    )
-    facts = {**assessment.to_json(), "grouped_by": found.grouped_by}
-    return Model(encoder, classifier, given.cutting, facts, found.counts)
+    encoder, source = open_for(encoder, given.open())
+    source = labelled_rows(source)
+    vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
+    data = labelling(source)
+    labels, groups = data.labels, data.groups
+    rows = sample_rows(labels, groups, MOST, seed)
+    raw = _raw_vectors(encoder, source.only(rows))
+    how: dict[str, Any] = {"kind": kind, "seed": seed}
+    part = vectors[rows], raw, labels[rows], groups[rows]
+    with threadpool_limits(1):  # on products this small, further threads only wait for each other
+        classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
+        assessment = assess(*part, recordings=data.recordings[rows], progress=progress, **how)
+    facts = {**assessment.to_json(), "grouped_by": data.grouped_by}
+    return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), given.cutting, facts, data.counts)
 
 
-def labelled_vectors(encoder: PackagedEncoder, given: LabelledSource, *, progress: bool = True) -> LabelledVectors:
-    """Vectors and labels of a source; classes without a clip are left out."""
-    names = given.class_names()
-    vectors, labels, subjects, recordings = [], [], [], []
-    with Bar("embedding", describe_source(given.source, format=given.format).recordings or 0, shown=progress) as bar:
-        for clips in in_blocks(given.clips(encoder), 256, 65_536):
-            vectors.append(embed_clips(encoder, clips))
-            labels += [clip.label for clip in clips]
-            subjects += [clip.subject for clip in clips]
-            recordings += [clip.recording or clip.name for clip in clips]
-            bar.advance(len(clips))
-    if not labels:
+def labelled_rows(source: Source) -> Source:
+    """The clips of a source that have a label."""
+    known = source.labels >= 0
+    if not known.any():
         raise InputError(
             "no labelled recording was found; put recordings into a folder for each class, or name the classes in a table: "
             "--labels labels.csv with the columns name and label"
         )
-    there, position = np.unique(labels, return_inverse=True)
+    return source.only(known)
+
+
+def labelling(source: Source) -> Labelling:
+    """Classes and groups of labelled rows; classes without a row are left out."""
+    names = source.class_names
+    there, position = np.unique(source.labels, return_inverse=True)
     if names and there.max() >= len(names):
         raise InputError(f"a recording has class {there.max()}, but there are {len(names)} class names")
     classes = tuple(names[label] if names else str(label) for label in there)
-    numbers = np.unique(recordings, return_inverse=True)[1].astype(np.int64)
-    groups, grouped_by = group_clips(position, subjects, numbers)
-    return LabelledVectors(np.concatenate(vectors), position.astype(np.int64), classes, numbers, groups, grouped_by)
+    labels, recordings = position.astype(np.int64), source.rows["recording"]
+    return Labelling(labels, classes, recordings, *group_clips(labels, source.subjects.tolist(), recordings))
 
 
 def group_clips(
@@ -164,61 +148,129 @@ def group_clips(
     return recordings, "recording"
 
 
-def _raw_vectors(encoder: PackagedEncoder, given: LabelledSource, rows: Labels) -> npt.NDArray[np.float32]:
-    """Resized coordinates of some of the labelled clips, as the encoder gets them."""
+def _raw_vectors(encoder: PretrainedEncoder, source: Source) -> npt.NDArray[np.float32]:
+    """Resized coordinates of labelled clips, as the encoder gets them."""
     plain = RawCoordinates(encoder.topology, stream=encoder.stream, persons=encoder.persons)
-    wanted = {int(row) for row in rows}
-    clips = (clip for row, clip in enumerate(given.clips(encoder)) if row in wanted)
-    return np.concatenate([embed_clips(plain, block) for block in in_blocks(clips, 256, 65_536)])
+    return embed_frames(plain, [clip.frames for clip in ready_clips(encoder, source, range(len(source)))])
 
 
 def predict(
     model: Model | str | os.PathLike[str],
-    source: Source,
-    **reading: Unpack[Reading],
+    source: AnySource,
+    *,
+    reject: Reject = "auto",
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    **options: Any,
 ) -> list[Answer]:
     """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
 
-    `reading`: window, stride, fps, format, cache, progress.
+    Parameters
+    ----------
+    model
+        A model or its folder.
+    source
+        A store, recordings of any format, or arrays.
+    reject
+        "auto" for the rate of the model, "none" for never, or the share of known clips that may be rejected.
+    window, stride, fps
+        How recordings are cut, in seconds.
+    **options
+        What `halp.embed_table` takes: topology, format, options, cache, progress.
+
+    Returns
+    -------
+    list of Answer
+        Best class, its probability and whether it is rejected, for every clip or window.
     """
     model = model if isinstance(model, Model) else load_model(model)
-    spans, rest = split_reading(reading)
-    table, found = predict_table(model, source, cutting_for(model, **spans), **rest)
-    return answers(model, table, found)
+    cutting = cutting_for(model, window, stride, fps)
+    table, prediction = predict_table(model, source, cutting, reject=reject, **options)
+    return answers(model, table, prediction, cutting)
 
 
 def cutting_for(model: Model, window: float | None, stride: float | None, fps: float | None) -> Cutting:
     """How a source is cut: as the model was fitted, where nothing else is said."""
-    own = model.cutting
+    fitted = model.cutting
+    fps = fitted.fps if fps is None else fps
     if window is None and stride is None:
-        return Cutting(own.window, own.stride, fps or own.fps)
-    return Cutting(window or own.window, stride, fps or own.fps)
+        return Cutting(fitted.window, fitted.stride, fps)
+    return Cutting(fitted.window if window is None else window, stride, fps)
 
 
-def predict_table(model: Model, source: Source, cutting: Cutting, **rest: Any) -> tuple[VectorTable, Prediction]:
-    """Vectors of a source and what the classifier says about them; `rest` is what `embed_table` takes."""
-    table = embed_table(model.encoder, source, cutting, **rest)
-    return table, model.classifier.predict(table.vectors)
-
-
-def answers(model: Model, table: VectorTable, found: Prediction) -> list[Answer]:
-    """Predictions with names and times."""
-    classes = model.classifier.classes
-    return [
-        Answer(
-            table.name(row),
-            float(table.starts[row]),
-            float(table.ends[row]),
-            None if label < 0 else classes[label],
-            float(found.probability[row]),
+def notes(model: Model, cutting: Cutting, reject: Reject = "auto") -> list[str]:
+    """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those of the fit."""
+    sentences = []
+    classifier = model.classifier
+    rate = classifier.rejection_rate if check_rejection(reject) == "auto" else check_rejection(reject)
+    if reject == "auto" and rate is None:
+        sentences.append(
+            "rejection is off, since the labelled clips are not of several known persons and do not tell how unlike them "
+            "another person may be; name people with a column subject in --labels or {subject} in --path, or force it "
+            "with --reject 0.05"
         )
-        for row, label in enumerate(found.label.tolist())
-    ]
+    elif rate and not np.isfinite(classifier.threshold(reject)):
+        sentences.append(
+            f"nothing is rejected, since {len(classifier.similarities)} labelled clips do not tell which are the most "
+            f"unlike {float(rate):.0%} of them; label more, or raise --reject"
+        )
+    widths = model.cutting.window, cutting.window
+    if widths[0] != widths[1]:
+        spans = ["whole clips" if width is None else f"windows of {width:g} s" for width in widths]
+        remedy = "leave out --window" if widths[1] is None else f"fit it with --window {widths[1]:g}"
+        sentences.append(
+            f"the model was fitted on {spans[0]} and is used on {spans[1]}, which it has not seen; {remedy}"
+        )
+    return sentences
 
 
-def suggest_recordings(model: Model, table: VectorTable, count: int) -> list[tuple[str, Suggestion]]:
+def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
+    """The classifier; without rejection where its similarities are not between different persons."""
+    return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
+
+
+def predict_table(
+    model: Model, source: AnySource, cutting: Cutting, *, reject: Reject = "auto", **options: Any
+) -> tuple[FeatureTable, Prediction]:
+    """Vectors of a source and what the classifier says about them; `options` are what `embed_table` takes."""
+    check_rejection(reject)
+    table = embed_table(model.encoder, source, **asdict(cutting), **options)
+    return table, model.classifier.predict(table.vectors, reject=reject)
+
+
+def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: Cutting) -> list[Answer]:
+    """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
+    somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
+    rows: list[tuple[int, Answer]] = []
+    for row, there in enumerate(somebody.tolist()):
+        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
+        if there:
+            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
+            answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
+        rows.append((int(table.recording[row]), answer))
+    for recording, start, stop in table.absences:
+        name = table.recordings[recording]
+        rows += [(recording, Answer(name, *span, None, None)) for span in _empty_windows(start, stop, cutting)]
+    return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
+
+
+def _empty_windows(start: float, stop: float, cutting: Cutting) -> list[tuple[float, float]]:
+    """Windows that lie in a span in which nobody is seen; they have no vector."""
+    if cutting.window is None:
+        return []
+    stride = cutting.stride or cutting.window
+    first, last = math.ceil(start / stride - 1e-6), math.floor((stop - cutting.window) / stride + 1e-6)
+    return [(place * stride, place * stride + cutting.window) for place in range(first, last + 1)]
+
+
+def suggest_recordings(model: Model, table: FeatureTable, count: int) -> list[tuple[str, Suggestion]]:
     """Recordings to label next; a recording is the mean of its windows."""
     sums = np.zeros((len(table.recordings), table.vectors.shape[1]), dtype=np.float64)
     np.add.at(sums, table.recording, table.vectors)
     means = sums / np.bincount(table.recording, minlength=len(table.recordings))[:, None]
-    return [(table.recordings[one.row], one) for one in suggest(model.classifier, means.astype(np.float32), count)]
+    return [
+        (table.recordings[suggestion.row], suggestion)
+        for suggestion in suggest(model.classifier, means.astype(np.float32), count)
+    ]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from halp.clips.windows import Cutting
-from halp.encoders.packaged import PackagedEncoder
 from halp.errors import InputError
+from halp.features.embed import embed_table
+from halp.features.loading import AnyEncoder
+from halp.features.source import AnySource
+from halp.features.table import FeatureTable
 from halp.sampling import generator
 from halp.sphere import kmeans
-from halp.training import load_encoder
 from halp.use.heads import unit
-from halp.use.sources import Reading, Source, split_reading
-from halp.use.vectors import VectorTable, embed_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 MOST_GROUPS = 12  # tried where the number is not given
 _SAMPLE = 1000  # vectors that the silhouette is computed with
@@ -45,20 +40,34 @@ class Clusters:
 
 
 def cluster(
-    encoder: PackagedEncoder | str | os.PathLike[str],
-    source: Source,
+    encoder: AnyEncoder,
+    source: AnySource,
     *,
     groups: int | None = None,
     seed: int = 0,
-    **reading: Unpack[Reading],
-) -> tuple[VectorTable, Clusters]:
-    """Group the clips or windows of a source; the table says what the rows are.
+    **options: Any,
+) -> tuple[FeatureTable, Clusters]:
+    """Group the clips or windows of a source.
 
-    `reading`: window, stride, fps, format, cache, progress.
+    Parameters
+    ----------
+    encoder, source, **options
+        What `halp.embed_table` takes.
+    groups : int, optional
+        How many (default: the number up to 12 whose groups are furthest apart).
+    seed : int
+        Of the starting points.
+
+    Returns
+    -------
+    table : FeatureTable
+        What the rows are.
+    clusters : Clusters
+        The group of every row, and a typical row of every group.
     """
-    encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
-    spans, rest = split_reading(reading)
-    table = embed_table(encoder, source, Cutting(**spans), **rest)
+    table = embed_table(encoder, source, compact=True, **options)
+    if len(table) < 2:
+        raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
     return table, group_vectors(table.vectors, groups, seed=seed)
 
 
@@ -75,9 +84,11 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
     group, centres = _assign(rows, groups, seed)
     order = np.argsort(-np.bincount(group, minlength=groups), kind="stable")
     group, centres = np.argsort(order)[group], centres[order]
-    own = np.einsum("nf,nf->n", rows, centres[group])
+    closeness = np.einsum("nf,nf->n", rows, centres[group])
     typical = [
-        int(np.flatnonzero(group == one)[own[group == one].argmax()]) for one in range(groups) if (group == one).any()
+        int(np.flatnonzero(group == number)[closeness[group == number].argmax()])
+        for number in range(groups)
+        if (group == number).any()
     ]
     return Clusters(group, np.array(typical, dtype=np.int64), silhouette(rows, group, seed=seed), silhouettes)
 
@@ -102,44 +113,35 @@ def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, s
 
     Of many rows a sample is taken. 0 for one group, and for a row that is alone in its own.
     """
+    from sklearn.metrics import silhouette_score
+
     if len(rows) > _SAMPLE:
         chosen = np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False)
         rows, group = rows[chosen], group[chosen]
-    kinds, group = np.unique(group, return_inverse=True)
-    if len(kinds) < 2:
+    if not 2 <= len(np.unique(group)) < len(group):
         return 0.0
-    distance = np.maximum(1 - rows.astype(np.float64) @ rows.T, 0)
-    member = np.eye(len(kinds))[group]
-    sizes = member.sum(0)
-    sums = distance @ member
-    own_size = sizes[group]
-    inside = sums[np.arange(len(rows)), group] / np.maximum(own_size - 1, 1)
-    means = sums / sizes
-    means[np.arange(len(rows)), group] = np.inf
-    outside = means.min(1)
-    width = (outside - inside) / np.maximum(np.maximum(inside, outside), 1e-12)
-    return float(np.where(own_size > 1, width, 0).mean())
+    return float(silhouette_score(rows, group, metric="cosine"))
 
 
-def clusters_to_json(table: VectorTable, found: Clusters) -> dict[str, Any]:
+def clusters_to_json(table: FeatureTable, clusters: Clusters) -> dict[str, Any]:
     """Groups with their typical clip and members, largest first."""
 
     def entry(row: int) -> dict[str, Any]:
         return {
             "name": table.name(row),
             "start": round(float(table.starts[row]), 6),
-            "end": round(float(table.ends[row]), 6),
+            "end": round(float(table.stops[row]), 6),
         }
 
     return {
-        "silhouette": round(found.silhouette, 6),
+        "silhouette": round(clusters.silhouette, 6),
         "groups": [
             {
-                "group": number,
-                "size": int((found.group == number).sum()),
-                "typical": entry(int(found.typical[number])),
-                "members": [entry(int(row)) for row in np.flatnonzero(found.group == number)],
+                "group": number + 1,
+                "size": int((clusters.group == number).sum()),
+                "typical": entry(int(clusters.typical[number])),
+                "members": [entry(int(row)) for row in np.flatnonzero(clusters.group == number)],
             }
-            for number in range(len(found.typical))
+            for number in range(len(clusters.typical))
         ],
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,27 +21,40 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halp.clips.arrays import store_from_arrays
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
+from halp.features.embed import embed
+from halp.features.loading import as_encoder
 from halp.skeleton import Topology
-from halp.training import load_encoder, load_recipe, pretrain
-from halp.use.classifier import fit_classifier
-from halp.use.embed import embed_clips
-from halp.use.sources import in_blocks, read_source
+from halp.training import load_recipe, pretrain
+from halp.use.calibration import REJECTION_RATE
+from halp.use.classifier import Prediction, fit_classifier
 
 Clips = Sequence[npt.NDArray[Any]]
 
 
 class SkeletonEncoder(TransformerMixin, BaseEstimator):
-    """Clips → vectors `(N, F)` by an encoder.
+    """Clips → vectors `(N, F)` by an encoder, as a scikit-learn transformer.
 
-    `encoder` is a run, a package, the name of a shipped encoder, or an encoder itself; with None one is trained on the clips
-    that `fit` gets (they need a `topology`), by a recipe and `settings` that override it as `halp pretrain --set` does.
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, path or str, optional
+        A run, a package, a shipped name, or an encoder itself; None trains one on the clips that `fit` gets.
+    topology : str or Topology, optional
+        Joint layout of the clips (default: the encoder's); training needs it.
+    normalisation : sequence of str
+        Steps before training.
+    recipe, settings : str, sequence of str
+        By which an encoder is trained, and what overrides it, as `halp pretrain --set` takes it.
+    batch_size : int
+        Clips encoded together.
+    seed : int
+        Of the training.
     """
 
     def __init__(
         self,
-        encoder: PackagedEncoder | str | os.PathLike[str] | None = None,
+        encoder: PretrainedEncoder | str | os.PathLike[str] | None = None,
         *,
         topology: str | Topology | None = None,
         normalisation: Sequence[str] = ("centre",),
@@ -59,16 +73,11 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Clips, y: Any = None) -> SkeletonEncoder:
         """Load the encoder, or train one on the clips without labels."""
-        if isinstance(self.encoder, PackagedEncoder):
-            self.encoder_ = self.encoder
-        elif self.encoder is not None:
-            self.encoder_ = load_encoder(self.encoder)
-        else:
-            self.encoder_ = self._train(X)
+        self.encoder_ = self._train(X) if self.encoder is None else as_encoder(self.encoder)
         self.n_features_out_ = self.encoder_.output_size
         return self
 
-    def _train(self, clips: Clips) -> PackagedEncoder:
+    def _train(self, clips: Clips) -> PretrainedEncoder:
         if self.topology is None:
             raise InputError(
                 "SkeletonEncoder without an encoder trains one, and needs to know the topology of the clips"
@@ -83,10 +92,7 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
     def transform(self, X: Clips) -> npt.NDArray[np.float32]:
         """Vectors `(N, F)`."""
         check_is_fitted(self)
-        clips = read_source(self.encoder_, list(X))
-        return np.concatenate(
-            [embed_clips(self.encoder_, block) for block in in_blocks(clips, self.batch_size, 65_536)]
-        )
+        return embed(self.encoder_, list(X), topology=self.topology, batch_size=self.batch_size, progress=False)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Names of the columns: v0, v1, …"""
@@ -102,12 +108,38 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
 
 
 class FewLabelClassifier(ClassifierMixin, BaseEstimator):
-    """Vectors → classes from few labels: linear, knn, prototypes, or what cross-validation prefers (auto)."""
+    """Vectors → classes from few labels, as a scikit-learn classifier.
 
-    def __init__(self, kind: str = "auto", *, unsure: float = 0.05, random_state: int = 0) -> None:
+    Parameters
+    ----------
+    kind : str
+        `linear`, `knn`, `prototypes`, or `auto` for what cross-validation prefers.
+    rejection_rate : float
+        Share of vectors like the labelled ones that `is_novel` may call unlike all of them.
+    random_state : int
+        Of the folds.
+    unsure : float, optional
+        Former name of `rejection_rate`.
+
+    Examples
+    --------
+    >>> vectors = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.1]])
+    >>> FewLabelClassifier("prototypes").fit(vectors, ["up", "up", "right", "right"]).predict([[0.0, 2.0]]).tolist()
+    ['up']
+    """
+
+    def __init__(
+        self,
+        kind: str = "auto",
+        *,
+        rejection_rate: float = REJECTION_RATE,
+        random_state: int = 0,
+        unsure: float | None = None,
+    ) -> None:
         self.kind = kind
-        self.unsure = unsure
+        self.rejection_rate = rejection_rate
         self.random_state = random_state
+        self.unsure = unsure
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FewLabelClassifier:
         """Fit on labelled vectors; vectors of one group (person or recording) stay together while settings are chosen."""
@@ -116,25 +148,28 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, labels = np.unique(y, return_inverse=True)
         groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         names = [str(name) for name in self.classes_]
+        rate = self.rejection_rate
+        if self.unsure is not None:
+            warnings.warn("`unsure` is called `rejection_rate` now", FutureWarning, stacklevel=2)
+            rate = self.unsure
         self.classifier_ = fit_classifier(
-            X, labels, names, groups=groups, kind=self.kind, unsure=self.unsure, seed=self.random_state
+            X, labels, names, groups=groups, kind=self.kind, rejection_rate=rate, seed=self.random_state
         )
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The likeliest class of every vector."""
-        found = self.predict_proba(X).argmax(1)
-        return self.classes_[found]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Calibrated probabilities `(N, C)`."""
-        return self._predict(X, reject=False).probabilities
+        return self._predict(X).probabilities
 
     def is_novel(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Which vectors are unlike everything that was labelled."""
-        return self._predict(X, reject=True).label < 0
+        """Which vectors are unlike everything that was labelled: `rejection_rate` of what is like it, at most."""
+        return self._predict(X).rejected
 
-    def _predict(self, X: Any, *, reject: bool) -> Any:
+    def _predict(self, X: Any) -> Prediction:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False)
-        return self.classifier_.predict(X, reject=reject)
+        return self.classifier_.predict(validate_data(self, X, reset=False))

@@ -53,7 +53,7 @@ CANDIDATES = (
 def candidates(kind: str) -> tuple[Candidate, ...]:
     """The settings that are tried for a kind; `auto` tries every kind."""
     choose("classifier", kind, (*KINDS, "auto"))
-    return tuple(one for one in CANDIDATES if kind in ("auto", one.kind))
+    return tuple(candidate for candidate in CANDIDATES if kind in ("auto", candidate.kind))
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Head:
         """Scores of the classes `(N, C)`."""
         if self.candidate.kind == "linear":
             return (self.standardise(vectors) @ self.weight.T + self.bias).astype(np.float64)
-        found = self.directions(vectors)
+        rows = self.directions(vectors)
         if self.candidate.kind == "prototypes":
-            return (_SHARPNESS * (found @ self.weight.T)).astype(np.float64)
-        return _votes(found @ self.bank.T, self.labels, self.classes, int(self.candidate.setting))
+            return (_SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
+        return _votes(rows @ self.bank.T, self.labels, self.classes, int(self.candidate.setting))
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
@@ -93,55 +93,65 @@ def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: int) -> Head:
-    """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any."""
+def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: int, *, standard: bool = False) -> Head:
+    """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
+
+    `standard`: the vectors are standardised already.
+    """
     vectors = np.asarray(vectors, dtype=np.float32)
-    mean, scale = vectors.mean(0), vectors.std(0)
-    # a coordinate that hardly varies would be blown up; it is left in the units of the others
-    scale = np.where(scale > 1e-3 * max(float(scale.max(initial=0)), 1e-12), scale, max(float(scale.mean()), 1e-6))
-    if len(vectors) < 2:
-        scale = np.ones_like(mean)
-    standard = ((vectors - mean) / scale).astype(np.float32)
+    mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
+    if not standard:
+        mean, scale = vectors.mean(0), _scale(vectors)
+        vectors = ((vectors - mean) / scale).astype(np.float32)
     # one vector has no direction once its mean is taken out
-    bank = unit(standard if len(vectors) > 1 else np.ones_like(standard))
+    bank = unit(vectors if len(vectors) > 1 else np.ones_like(vectors))
     weight, bias = np.zeros((classes, vectors.shape[1]), np.float32), np.zeros(classes, np.float32)
     if candidate.kind == "prototypes":
-        means = np.zeros((classes, vectors.shape[1]), np.float32)
-        np.add.at(means, labels, bank)
-        weight = unit(means)
+        np.add.at(weight, labels, bank)
+        weight = unit(weight)
     elif candidate.kind == "linear":
-        weight, bias = _logistic(standard, labels, classes, candidate.setting)
-    return Head(
-        candidate, classes, mean.astype(np.float32), scale.astype(np.float32), bank, labels.copy(), weight, bias
-    )
+        weight, bias = _logistic(vectors, labels, classes, candidate.setting)
+    return Head(candidate, classes, mean, scale, bank, labels.copy(), weight, bias)
 
 
-def _logistic(standard: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
-    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength.
+def _scale(vectors: Vectors) -> Vectors:
+    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the others."""
+    scale = vectors.std(0) if len(vectors) > 1 else np.ones(vectors.shape[1], np.float32)
+    still = scale <= 1e-3 * max(float(scale.max(initial=0)), 1e-12)
+    return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
 
-    The optimum lies in the span of the rows, so it is found in as many coordinates as there are labelled vectors.
-    """
+
+def standardised_in_their_span(vectors: Vectors) -> Vectors:
+    """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
+    rows = ((vectors - vectors.mean(0)) / _scale(vectors)).astype(np.float32)
+    if rows.shape[1] <= len(rows):
+        return rows
+    sizes, directions = np.linalg.eigh(rows @ rows.T)
+    return (directions * np.sqrt(np.maximum(sizes, 0))).astype(np.float32)
+
+
+def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
+    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength on rows over √F."""
     from sklearn.linear_model import LogisticRegression
 
-    weight, bias = np.zeros((classes, standard.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
+    weight, bias = np.zeros((classes, rows.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
     there = np.unique(labels)
     if len(there) < 2:
         bias[there] = 0
         return weight, bias
-    size = np.sqrt(standard.shape[1])
-    if len(standard) < standard.shape[1]:
-        left, sizes, right = np.linalg.svd(standard.astype(np.float64), full_matrices=False)
-        kept = sizes > 1e-6 * max(float(sizes[0]), 1e-12)
-        rows, back = left[:, kept] * sizes[kept] / size, right[kept] / size
-    else:
-        rows, back = standard.astype(np.float64) / size, np.eye(standard.shape[1]) / size
+    inputs, back = rows.astype(np.float64), None
+    if 4 * len(rows) < rows.shape[1]:
+        # the optimum lies in the span of the rows, so it is found in as many coordinates as there are rows
+        left, sizes, back = np.linalg.svd(inputs, full_matrices=False)
+        inputs = left * sizes
+    size = np.sqrt(rows.shape[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
-        fitted = LogisticRegression(C=strength, max_iter=500).fit(rows, labels)
-    found, offsets = fitted.coef_ @ back, fitted.intercept_
-    if len(there) == 2:
-        found, offsets = np.concatenate([-found / 2, found / 2]), np.concatenate([-offsets / 2, offsets / 2])
-    weight[there], bias[there] = found, offsets
+        fitted = LogisticRegression(C=strength, max_iter=500).fit(inputs / size, labels)
+    coefficients = (fitted.coef_ if back is None else fitted.coef_ @ back) / size
+    # of two classes there is one vector of coefficients: half of it for the one, half against the other
+    sign = np.array([[-0.5], [0.5]]) if len(there) == 2 else 1.0
+    weight[there], bias[there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
     return weight, bias
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,26 +17,41 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from halp._version import __version__
-from halp.clips.partial import building
 from halp.clips.windows import Cutting
-from halp.encoders.packaged import CARD, CONFIG, WEIGHTS, PackagedEncoder, load_package, write_package
+from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
 from halp.errors import InputError
-from halp.files import read_json, sha256, write_json, write_text
-from halp.tensor_files import save_arrays
+from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
+from halp.packages import CARD, CONFIG, WEIGHTS, find_package
+from halp.use.calibration import REJECTION_RATE, check_rejection
 from halp.use.classifier import Classifier
 from halp.use.export import model_card
 from halp.use.heads import Candidate, Head
 
 FORMAT = "halp-classifier"
-VERSION = 1
+VERSION = 2
+OLD = 1  # without a hash of config.json, with a threshold in place of the rejection rate
 _PARTS = ("mean", "scale", "bank", "labels", "weight", "bias", "similarities")
 
 
 @dataclass(frozen=True)
 class Model:
-    """An encoder with a classifier on it, how recordings are cut for it, and what is known about how good it is."""
+    """An encoder with a classifier on it; made by `classify_fit`, `finetune` or `load_model`.
 
-    encoder: PackagedEncoder
+    Attributes
+    ----------
+    encoder : PretrainedEncoder
+        What gives the vectors.
+    classifier : Classifier
+        What gives classes, probabilities and rejections.
+    cutting : Cutting
+        How recordings are cut into windows for it.
+    assessment : dict
+        Cross-validated accuracies with intervals, beside those of the raw coordinates.
+    labelled : dict of str to int
+        How many clips of every class it was fitted on.
+    """
+
+    encoder: PretrainedEncoder
     classifier: Classifier
     cutting: Cutting = field(default_factory=Cutting)
     assessment: dict[str, Any] = field(default_factory=dict)
@@ -43,7 +59,20 @@ class Model:
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
-    """Write a model folder, whole or not at all; whatever exists at `path` is refused."""
+    """Write a model folder, whole or not at all.
+
+    Parameters
+    ----------
+    model : Model
+        What to write.
+    path : path
+        The folder to make; whatever exists there is refused.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
     path = Path(path)
     check_free(path)
     head, classifier = model.classifier.head, model.classifier
@@ -53,7 +82,8 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
             (partial / "encoder").mkdir()
             write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
             save_arrays(tensors, partial / WEIGHTS)
-            write_json(partial / CONFIG, _describe(model, sha256(partial / WEIGHTS)))
+            facts = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
+            write_json(partial / CONFIG, {**facts, "sha256": fingerprint(facts)})
             write_text(partial / CARD, _card(model, path.name))
     except (OSError, SafetensorError) as error:
         raise InputError(f"the model '{path}' cannot be written ({error}); choose another folder") from error
@@ -75,7 +105,7 @@ def _describe(model: Model, weights: str) -> dict[str, Any]:
         "kind": classifier.head.candidate.kind,
         "setting": classifier.head.candidate.setting,
         "temperature": classifier.temperature,
-        "threshold": classifier.threshold,
+        "rejection_rate": classifier.rejection_rate,
         "windows": asdict(model.cutting),
         "labelled": model.labelled,
         "assessment": model.assessment,
@@ -85,36 +115,66 @@ def _describe(model: Model, weights: str) -> dict[str, Any]:
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model folder; it is refused where a field, a hash or a shape is not what it says."""
+    """Read a model folder.
+
+    Parameters
+    ----------
+    path : path
+        What `save_model`, `halp classify fit` or `halp finetune` wrote.
+
+    Returns
+    -------
+    Model
+        Ready to predict.
+
+    Raises
+    ------
+    InputError
+        Where a field, a hash or a shape is not what the folder says.
+    """
     path = Path(path)
-    if not (path / CONFIG).is_file():
-        raise InputError(f"'{path}' is not a model folder (it has no config.json); make one with `halp classify fit`")
-    config = read_json(path / CONFIG)
+    config = read_json(path / CONFIG) if (path / CONFIG).is_file() else None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"'{path}' is not a classifier (format {FORMAT}); make one with `halp classify fit`")
-    if config.get("version") != VERSION:
+        encodes = find_package(path) is not None or (path / "run.json").is_file()
+        wrong = "an encoder, not a model" if encodes else "not a model folder"
+        raise InputError(f"'{path}' is {wrong}; make a model with `halp classify fit ENCODER LABELLED MODEL`")
+    if config.get("version") not in (OLD, VERSION):
         raise InputError(f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}")
     encoder = load_package(path / "encoder")
     try:
+        stated = config.pop("sha256", None)
+        if config["version"] == VERSION and stated != fingerprint(config):
+            raise InputError(f"{CONFIG} does not have the hash that it states")
         if sha256(path / WEIGHTS) != config["weights"]["sha256"]:
             raise InputError(f"{WEIGHTS} does not have the hash that {CONFIG} states")
         tensors = load_file(path / WEIGHTS)
         head = _head(config, tensors, encoder.output_size)
+        facts = [config["assessment"], config["labelled"]]
+        if not all(isinstance(fact, dict) for fact in facts):
+            raise InputError("assessment or labelled is not what it should be")
+        rate = config["rejection_rate"] if config["version"] == VERSION else _old_rate(facts[0])
         classifier = Classifier(
             head,
             tuple(str(name) for name in config["classes"]),
             float(config["temperature"]),
-            float(config["threshold"]),
             tensors["similarities"].astype(np.float64),
+            None if rate is None else float(rate),
         )
+        check_rejection(rate)
         cutting = Cutting(**config["windows"])
-        facts = [config["assessment"], config["labelled"]]
-        if not all(isinstance(fact, dict) for fact in facts) or not math.isfinite(classifier.threshold):
-            raise InputError("assessment, labelled or threshold is not what it should be")
     except (InputError, OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
-        what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"model '{path}' is damaged ({what}); fit it again") from error
+        fault = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"model '{path}' is damaged ({fault}); fit it again") from error
     return Model(encoder, classifier, cutting, *facts)
+
+
+def fingerprint(facts: dict[str, Any]) -> str:
+    """A hash of everything else in config.json, however it is laid out."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _old_rate(assessment: dict[str, Any]) -> float | None:
+    return REJECTION_RATE if assessment.get("grouped_by") == "person" else None
 
 
 def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
@@ -131,8 +191,10 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
         if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
             raise InputError(f"'{name}' has shape {tensors[name].shape} in place of {shape}, or is not finite")
     labels = tensors["labels"].astype(np.int64)
-    if not rows or not classes or labels.min() < 0 or labels.max() >= classes or not config["temperature"] > 0:
+    if not isinstance(config["classes"], list) or not rows or labels.min() < 0 or labels.max() >= classes:
         raise InputError("labels and classes do not fit each other")
+    if not 1e-3 < config["temperature"] < 1e3:
+        raise InputError(f"temperature {config['temperature']} is not possible")
     parts = {name: tensors[name].astype(np.float32) for name in shapes if name != "labels"}
     return Head(Candidate(str(config["kind"]), float(config["setting"])), classes, labels=labels, **parts)
 

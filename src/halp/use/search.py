@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
-from halp.clips.windows import Cutting
-from halp.encoders.packaged import PackagedEncoder
+from halp.clips.ingest.pipeline import is_store
+from halp.clips.store import Store
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
-from halp.training import load_encoder
-from halp.use.embed import embed_clips
+from halp.features.embed import embed, embed_table, ready_clips
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source, is_arrays, open_source
+from halp.features.table import FeatureTable
 from halp.use.heads import unit
-from halp.use.index import EXACT, IndexFacts, build_index, open_index, search_exactly
-from halp.use.sources import Source, in_blocks, read_source
-from halp.use.vectors import VectorTable, embed_table
+from halp.use.index import EXACT, IndexFacts, search_exactly, search_index
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,14 @@ class Hit:
 class Found(Sequence[Hit]):
     """A sequence of hits, nearest first, and what a page about them needs.
 
-    The rows of `table` they are; what was asked for; and the facts of the index, where one was used.
+    The rows of `table` they are, and the source of that table; what was asked for, as the encoder reads it; and the facts of
+    the index, where one was used.
     """
 
     hits: list[Hit]
     rows: npt.NDArray[np.int64]
-    table: VectorTable
+    table: FeatureTable
+    source: Source
     query: list[Clip]
     facts: IndexFacts | None = None
 
@@ -57,95 +61,106 @@ class Found(Sequence[Hit]):
 
 
 def search(
-    encoder: PackagedEncoder | str | os.PathLike[str],
+    encoder: AnyEncoder,
     query: Any,
-    source: Source,
+    source: AnySource,
     *,
     k: int = 10,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    format: str = "auto",
     exact: bool = False,
     cache: bool = True,
     progress: bool = True,
+    **options: Any,
 ) -> Found:
-    """The k clips or windows of a source that are most like the query, nearest first.
+    """The clips or windows of a source that are most like a query, nearest first.
 
-    `query` is an array `(T, V, C)` or `(T, P, V, C)`, a path to recordings, or the name of a recording of the source.
-    A query of several clips or windows finds what is most like any of them. A query that is named as a recording of the
-    source is left out of the hits.
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, path or str
+        An encoder, a run, a package, a shipped name, or `auto`.
+    query : array, path, or str
+        An array `(T, V, C)` or `(T, P, V, C)`, recordings, or the name of a recording of the source, which is then left out
+        of the hits. A query of several clips or windows finds what is most like any of them.
+    source : Source, Store, path, array or sequence of arrays
+        Where to search, see `halp.open_source`.
+    k : int
+        How many to find.
+    exact : bool
+        Compare with every vector even where there are more than a million.
+    cache : bool
+        Keep vectors and index for the next search.
+    progress : bool
+        Whether progress is shown.
+    **options
+        What `halp.open_source` takes: topology, window, stride, fps, format, options.
+
+    Returns
+    -------
+    Found
+        A sequence of hits with name, similarity, start and end.
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
-    encoder = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
-    cutting = Cutting(window, stride, fps)
-    outside = not isinstance(query, (str, os.PathLike)) or Path(query).exists()
-    asked = list(_read_query(encoder, query, cutting, format)) if outside else []
-    table = embed_table(encoder, source, cutting, format=format, cache=cache, progress=progress)
-    if outside:
-        vectors = np.concatenate([embed_clips(encoder, block) for block in in_blocks(asked, 256, 65_536)])
-        own = -1
+    encoder, source = open_for(encoder, source, **options)
+    outside = is_arrays(query) or isinstance(query, (Source, Store)) or Path(query).exists()
+    asked = _open_query(encoder, query, options) if outside else None
+    table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
+    if asked is not None:
+        vectors = embed(encoder, asked, compact=True, progress=progress)
+        left_out = _itself(query, vectors, source, table)
+        shown = ready_clips(encoder, asked, range(len(asked)))
     else:
-        if str(query) not in table.recordings:
-            raise InputError(f"there is no file '{query}', and no recording of that name where it is searched for")
-        own = table.recordings.index(str(query))
-        vectors = np.array(table.vectors[table.recording == own])
-        asked = fetch(encoder, source, table, np.flatnonzero(table.recording == own)[:1], cutting, format=format)
-    left_out = int((table.recording == own).sum()) if own >= 0 else 0
-    wanted = min(k + left_out, len(table))
-    rows, similarity, facts = _nearest(table, unit(vectors), wanted, exact, progress)
-    kept = table.recording[rows] != own
+        left_out = source.find(str(query))
+        if not len(left_out):
+            near = difflib.get_close_matches(str(query), source.recordings, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise InputError(
+                f"there is no file '{query}', and no recording of that name where it is searched for{hint}"
+            )
+        vectors, shown = np.array(table.vectors[left_out]), ready_clips(encoder, source, left_out[:1])
+    rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
+    kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
     hits = [
-        Hit(table.name(row), float(value), float(table.starts[row]), float(table.ends[row]))
+        Hit(table.name(row), float(value), float(table.starts[row]), float(table.stops[row]))
         for row, value in zip(rows, similarity)
     ]
-    return Found(hits, rows, table, asked, facts)
+    return Found(hits, rows, table, source, shown, facts)
 
 
-def _read_query(encoder: PackagedEncoder, query: Any, cutting: Cutting | None, format: str) -> Sequence[Clip]:
-    if isinstance(query, (str, os.PathLike)):
-        return list(read_source(encoder, query, cutting, format=format))
-    arrays = list(query) if isinstance(query, (list, tuple)) else [query]
-    return list(read_source(encoder, arrays, cutting))
+def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable) -> npt.NDArray[np.int64]:
+    """Rows of the recording that a queried file is, by its name and its vectors; none where there is nothing else."""
+    if not isinstance(query, (str, os.PathLike)):
+        return np.zeros(0, dtype=np.int64)
+    path = Path(query).resolve().with_suffix("").as_posix()
+    same = [place for place, name in enumerate(source.recordings) if path.endswith(f"/{name}")]
+    rows = np.flatnonzero(np.isin(table.recording, same))
+    alike = len(rows) and (unit(table.vectors[rows]) @ unit(vectors).T).max() > 0.9999
+    return rows if alike and len(rows) < len(table) else np.zeros(0, dtype=np.int64)
+
+
+def _open_query(encoder: PretrainedEncoder, query: Any, options: dict[str, Any]) -> Source:
+    """The query, cut like the source."""
+    stored = isinstance(query, (str, os.PathLike)) and is_store(query)
+    given = {name: value for name, value in options.items() if not stored or name not in ("format", "options")}
+    if is_arrays(query):
+        spans = {name: options.get(name) for name in ("window", "stride", "fps", "topology")}
+        return open_for(encoder, query, **spans)[1]
+    return open_source(query, **{**given, "topology": None})
 
 
 def _nearest(
-    table: VectorTable, queries: npt.NDArray[np.float32], k: int, exact: bool, progress: bool
+    table: FeatureTable, queries: npt.NDArray[np.float32], k: int, exact: bool, progress: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], IndexFacts | None]:
     """Rows nearest to any of the queries with their largest similarity, nearest first."""
     facts = None
     if exact or len(table) <= EXACT or table.folder is None:
         rows, similarity = search_exactly(table.vectors, queries, k)
     else:
-        index = open_index(table.folder) or build_index(table.vectors, table.folder, progress=progress)
-        rows, similarity = index.search(queries, k)
-        facts = index.facts
+        rows, similarity, facts = search_index(table.folder, queries, k, progress=progress)
     order = np.argsort(-similarity.ravel(), kind="stable")
     _, first = np.unique(rows.ravel()[order], return_index=True)
     best = order[np.sort(first)][:k]
     return rows.ravel()[best], np.clip(similarity.ravel()[best], -1, 1), facts
-
-
-def fetch(
-    encoder: PackagedEncoder,
-    source: Source,
-    table: VectorTable,
-    rows: npt.NDArray[np.int64],
-    cutting: Cutting | None = None,
-    *,
-    format: str = "auto",
-) -> list[Clip]:
-    """The clips of some rows of a table, read from the source again."""
-    wanted = {int(row) for row in rows}
-    found: dict[int, Clip] = {}
-    for row, clip in enumerate(read_source(encoder, source, cutting, format=format)):
-        if row in wanted:
-            found[row] = clip
-            if len(found) == len(wanted):
-                break
-    return [found[int(row)] for row in rows]
 
 
 def frames_of(clip: Clip) -> Frames:

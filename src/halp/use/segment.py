@@ -5,35 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from halp.clips.windows import Cutting
-from halp.encoders.packaged import PackagedEncoder
-from halp.training import load_encoder
-from halp.use.calibration import Floats
-from halp.use.classifier import Prediction
+from halp.features.embed import embed_table
+from halp.features.loading import AnyEncoder
+from halp.features.source import AnySource
+from halp.features.table import FeatureTable
+from halp.use.calibration import Reject
 from halp.use.classify import predict_table
 from halp.use.cluster import group_vectors
 from halp.use.model_folder import Model, load_model
-from halp.use.segments import Segment, merge_windows
-from halp.use.sources import Reading, Source, split_reading
-from halp.use.vectors import VectorTable, embed_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from halp.use.segments import SEEN, Answer, merge_windows
 
 WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 
 
 @dataclass(frozen=True)
-class Timeline(Sequence[Segment]):
-    """A sequence of the segments of all recordings in their order, with the windows they come from and all labels there are."""
+class Timeline(Sequence[Answer]):
+    """The segments of all recordings in their order, with the windows they come from and all labels there are."""
 
-    segments: list[Segment]
-    table: VectorTable
-    labels: list[str | None]
+    segments: list[Answer]
+    table: FeatureTable
+    labels: list[str]
     cutting: Cutting
 
     def __len__(self) -> int:
@@ -44,58 +40,80 @@ class Timeline(Sequence[Segment]):
 
 
 def segment(
-    encoder: PackagedEncoder | str | os.PathLike[str] | None,
-    source: Source,
+    encoder: AnyEncoder | None,
+    source: AnySource,
     *,
     model: Model | str | os.PathLike[str] | None = None,
     groups: int | None = None,
     shortest: float | None = None,
-    **reading: Unpack[Reading],
+    reject: Reject = "auto",
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    **options: Any,
 ) -> Timeline:
     """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
 
-    Segments shorter than `shortest` seconds (half a window unless given) go to a neighbour.
-    `reading`: window, stride, fps, format, cache, progress.
+    Parameters
+    ----------
+    encoder
+        An encoder, or the path or name of one; None where a model is given.
+    source
+        A store, recordings of any format, or arrays.
+    model
+        A model or its folder.
+    groups
+        How many groups, without a model.
+    shortest
+        Segments of fewer seconds go to a neighbour; half a window unless given.
+    reject
+        "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
+    window, stride, fps
+        How recordings are cut, in seconds.
+    **options
+        What `halp.embed_table` takes: topology, format, options, cache, progress.
+
+    Returns
+    -------
+    Timeline
+        A sequence of answers with start, end, label, best class and its probability.
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
-    spans, rest = split_reading(reading)
-    cutting = timeline_cutting(loaded, **spans)
+    cutting = timeline_cutting(loaded, window, stride, fps)
+    rejected = None
     if loaded is not None:
-        table, found = predict_table(loaded, source, cutting, **rest)
-        labels: list[str | None] = [*loaded.classifier.classes, None]
-        beliefs = class_beliefs(found)
+        table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
+        labels, beliefs, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     else:
         if encoder is None:
             raise ValueError("an encoder or a model is needed")
-        used = encoder if isinstance(encoder, PackagedEncoder) else load_encoder(encoder)
-        table = embed_table(used, source, cutting, **rest)
+        table = embed_table(encoder, source, **asdict(cutting), **options)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         beliefs = np.eye(len(labels))[grouped.group]
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
-    segments: list[Segment] = []
+    segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
-        rows = np.flatnonzero(table.recording == number)
-        segments += merge_windows(name, table.starts[rows], table.ends[rows], beliefs[rows], labels, shortest=shortest)
+        absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
+        members = table.recording == number
+        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        segments += merge_windows(
+            name,
+            table.starts[rows],
+            table.stops[rows],
+            beliefs[rows],
+            labels,
+            rejected=None if rejected is None else rejected[rows],
+            absent=absent,
+            shortest=shortest,
+        )
     return Timeline(segments, table, labels, cutting)
 
 
 def timeline_cutting(model: Model | None, window: float | None, stride: float | None, fps: float | None) -> Cutting:
     """Windows as asked for, else as the model was fitted, else two seconds every half second."""
-    own = model.cutting if model is not None else Cutting()
-    width = window or own.window or WINDOW
-    return Cutting(width, stride or (own.stride if window is None else None) or min(STRIDE, width / 4), fps or own.fps)
-
-
-def class_beliefs(found: Prediction) -> Floats:
-    """Probabilities `(N, C + 1)` with a last column for none of these, which wins where the classifier says so."""
-    none = np.where(found.label < 0, 0.5 + 0.5 * found.probability, 0.0)
-    return np.concatenate([found.probabilities * (1 - none)[:, None], none[:, None]], axis=1)
-
-
-def segment_rows(segments: Sequence[Segment]) -> list[dict[str, Any]]:
-    """Segments as rows of a table; times and probabilities rounded."""
-    return [
-        {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(one).items()}
-        for one in segments
-    ]
+    fitted = model.cutting if model is not None else Cutting()
+    width = window if window is not None else fitted.window or WINDOW
+    if stride is None:
+        stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
+    return Cutting(width, stride, fitted.fps if fps is None else fps)

@@ -1,25 +1,49 @@
-"""From overlapping windows with probabilities to segments: one label per stretch of time."""
+"""Answers about spans of time, and how overlapping windows are merged into segments: one label per stretch of time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+NOBODY = "nobody"
+SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
+COLUMNS = ("name", "start", "end", "label", "probability", "best", "rejected")
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A stretch of a recording with one label (None: none of these) and the mean probability of it, in seconds."""
+class Answer:
+    """What is seen in a span of a recording, in seconds: the most probable class with its probability, and whether it is
+    rejected because it is unlike everything labelled. Where nobody is seen there is no class at all."""
 
     name: str
     start: float
     end: float
-    label: str | None
-    probability: float
+    best: str | None
+    probability: float | None
+    rejected: bool = False
+
+    @property
+    def label(self) -> str | None:
+        """The class; None where it is rejected and where nobody is seen."""
+        return None if self.rejected else self.best
+
+    @property
+    def state(self) -> str | None:
+        """`nobody` where nobody is seen."""
+        return NOBODY if self.best is None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `state` is there where nobody is seen. Times are rounded to a millisecond."""
+        digits = {"start": 3, "end": 3, "probability": 6}
+        plain = {name: getattr(self, name) for name in COLUMNS}
+        plain |= {name: round(plain[name], place) for name, place in digits.items() if plain[name] is not None}
+        return plain | ({"state": self.state} if self.state else {})
 
 
 def merge_windows(
@@ -27,78 +51,78 @@ def merge_windows(
     starts: Floats,
     ends: Floats,
     probabilities: Floats,
-    labels: list[str | None],
+    labels: Sequence[str],
     *,
+    rejected: npt.NDArray[np.bool_] | None = None,
+    absent: Sequence[tuple[float, float]] = (),
     shortest: float = 0.0,
-) -> list[Segment]:
-    """Segments of one recording from windows `(N,)` with probabilities `(N, L)` of the labels (None may be one of them).
+) -> list[Answer]:
+    """Segments of one recording from windows `(N,)` with probabilities `(N, C)` of the classes.
 
-    Time is cut at every start and end of a window. Each piece takes the label of the largest mean probability of the windows
-    over it; a window counts more towards its middle. Pieces of one label are joined, and segments shorter than `shortest`
-    go to the neighbour that is likelier there.
+    Time is cut at every start and end of a window. Each piece takes the class of the largest mean probability of the windows
+    over it, a window counting more towards its middle, and is rejected where most of them are. Pieces of one class are
+    joined, and segments shorter than `shortest` go to the neighbour that is likelier there. In the spans `absent` nobody is
+    seen. A gap between windows belongs to the piece before it.
     """
-    if not len(starts):
+    moments = np.unique(np.round(np.concatenate([starts, ends, np.ravel(absent)]), 6))
+    if not len(moments):
         return []
-    edges, belief = _beliefs(starts, ends, probabilities)
-    runs = _runs(belief.argmax(1))
-    while len(runs) > 1:
-        lengths = [edges[last] - edges[first] for first, last, _ in runs]
-        place = int(np.argmin(lengths))
-        if lengths[place] >= shortest:
-            break
-        first, last, _ = runs[place]
-        sides = [runs[side] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
-        weight = np.diff(edges)[first:last]
-        label = max(sides, key=lambda run: float(weight @ belief[first:last, run[2]]))[2]
-        runs[place] = first, last, label
-        runs = _joined(runs)
-    weights = np.diff(edges)
-    return [
-        Segment(
-            name,
-            float(edges[first]),
-            float(edges[last]),
-            labels[label],
-            float(np.average(belief[first:last, label], weights=weights[first:last])),
-        )
-        for first, last, label in runs
-    ]
+    edges = moments if len(moments) > 1 else moments[0] + np.array([0, 1e-6])
+    lengths, middles = np.diff(edges), (edges[:-1] + edges[1:]) / 2
+    strange = np.zeros(len(starts)) if rejected is None else rejected.astype(float)
+    belief = _mean_over_windows(middles, starts, ends, np.column_stack([probabilities, strange]))
+    classes, share = belief[:, :-1], belief[:, -1:]
+    evidence = np.concatenate([classes * (1 - share), share], axis=1)
+    # a piece is of a class, rejected (the number of classes) or empty (one more)
+    kind = np.where(share[:, 0] > 0.5, len(labels), classes.argmax(1) if len(labels) else 0)
+    for start, end in absent:
+        kind[(middles > start) & (middles < end)] = len(labels) + 1
+    runs = _merge_short(kind, lengths, evidence, shortest, empty=len(labels) + 1)
+    segments = []
+    for first, last in runs:
+        span = float(edges[first]), float(edges[last])
+        if kind[first] > len(labels):
+            segments.append(Answer(name, *span, None, None))
+            continue
+        means = np.average(classes[first:last], axis=0, weights=lengths[first:last])
+        unlike = bool(kind[first] == len(labels))
+        best = int(means.argmax()) if unlike else int(kind[first])
+        segments.append(Answer(name, *span, labels[best], float(means[best]), unlike))
+    return segments
 
 
-def _beliefs(starts: Floats, ends: Floats, probabilities: Floats) -> tuple[Floats, Floats]:
-    """Edges `(K + 1,)` of the pieces and the mean probabilities `(K, L)` of the windows over each."""
-    edges = np.unique(np.round(np.concatenate([starts, ends]), 6))
-    if len(edges) < 2:
-        edges = np.array([starts[0], starts[0] + 1e-6])
-    middles = (edges[:-1] + edges[1:]) / 2
-    total = np.zeros((len(middles), probabilities.shape[1]))
-    weight = np.zeros(len(middles))
-    for start, end, one in zip(starts, ends, probabilities):
+def _merge_short(
+    kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
+) -> list[tuple[int, int]]:
+    """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are left."""
+    while True:
+        runs = list(pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]))
+        spans = np.array([lengths[first:last].sum() for first, last in runs])
+        for place in np.argsort(spans, kind="stable").tolist():
+            first, last = runs[place]
+            if spans[place] >= shortest:
+                return runs
+            sides = [kind[runs[side][0]] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
+            sides = [side for side in sides if side != empty]
+            if sides and kind[first] != empty:
+                scores = lengths[first:last] @ evidence[first:last]
+                kind[first:last] = max(sides, key=lambda side: float(scores[side]))
+                break
+        else:
+            return runs
+
+
+def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Floats) -> Floats:
+    """Mean values `(K, L)` of the windows over each piece; a piece without any has those of the piece before."""
+    total, weight = np.zeros((len(middles), values.shape[1])), np.zeros(len(middles))
+    for start, end, row in zip(starts, ends, values):
         first, last = np.searchsorted(middles, [start, end])
         # a triangle over the window, never zero at its ends
-        reach = max(end - start, 1e-9)
-        share = 1.05 - np.abs(2 * (middles[first:last] - start) / reach - 1)
-        total[first:last] += share[:, None] * one
+        share = 1.05 - np.abs(2 * (middles[first:last] - start) / max(end - start, 1e-9) - 1)
+        total[first:last] += share[:, None] * row
         weight[first:last] += share
     covered = weight > 0
-    kept = total[covered] / weight[covered, None]
-    if covered.all():
-        return edges, kept
-    # a gap between windows belongs to the piece before it
+    if not covered.any():
+        return total
     nearest = np.maximum.accumulate(np.where(covered, np.cumsum(covered) - 1, 0))
-    return edges, kept[nearest]
-
-
-def _runs(labels: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    cuts = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
-    return [(first, last, int(labels[first])) for first, last in pairwise(cuts)]
-
-
-def _joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    joined = [runs[0]]
-    for first, last, label in runs[1:]:
-        if label == joined[-1][2]:
-            joined[-1] = joined[-1][0], last, label
-        else:
-            joined.append((first, last, label))
-    return joined
+    return (total[covered] / weight[covered, None])[nearest]

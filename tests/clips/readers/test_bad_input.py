@@ -132,10 +132,8 @@ def test_json_of_another_kind_is_refused(sample: str, text: str, tmp_path: Path)
 
 def test_a_billion_declared_frames_are_not_believed(tmp_path: Path) -> None:
     (tmp_path / "a.bvh").write_text(BVH.replace("Frames: 2", "Frames: 1000000000"))
-    with pytest.raises(
-        InputError, match="line 22: 1000000000 frames with 12 channels are declared, 2 lines of numbers"
-    ):
-        get_reader("bvh").info(tmp_path)
+    with pytest.raises(InputError, match=r"line 22: 1000000000 frames .*2 lines"):
+        get_reader("bvh").read(Item(tmp_path / "a.bvh"))
 
 
 def test_a_message_stays_short_whatever_it_quotes(tmp_path: Path) -> None:
@@ -225,7 +223,7 @@ EDITS = st.lists(
 FUZZ = settings(
     max_examples=CASES,
     deadline=None,
-    derandomize="HALP_FUZZ_CASES" not in os.environ,
+    derandomize=CASES <= 60,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reader_samples import OPTIONS, SAMPLES, write_amass, write_bvh, write_deeplabcut
 
-from halp.clips.readers import list_readers, sniff_reader, with_options
+from halp.clips.readers import get_reader, list_readers, sniff_reader, with_options
 from halp.errors import InputError
 
 DOCS = Path(__file__).parents[3] / "docs" / "data.md"
@@ -19,6 +19,8 @@ READ = {
     "OpenSim TRC (OpenCap, Pose2Sim)": ["trc"],
     "Xsens MVNX": ["mvnx"],
     "Wide CSV, a row per frame (Rokoko, Xsens sheets, own tools)": ["csv-wide"],
+    "Rokoko Studio JSON": ["rokoko"],
+    "Kinect v2 `.skeleton` files under names of your own": ["skeleton"],
     "Long CSV, a row per joint": ["csv"],
     "MediaPipe JSON: lists, by frame number, by landmark name, JSON Lines, NaN": ["mediapipe", "mediapipe names"],
     "MediaPipe CSV, also with a `class` column": ["mediapipe csv", "mediapipe tutorial"],
@@ -50,7 +52,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: write_amass(folder, joints=False),
         "compute joints with the SMPL body model",
     ),
-    "Videos or pictures": (lambda folder: (folder / "a.mp4").write_bytes(b"x"), "run a pose estimator first"),
+    "Films without `halp[video]` or its weights": (
+        lambda folder: (folder / "a.mp4").write_bytes(b"x"),
+        r"halp pose-model|halp\[video\]",
+    ),
+    "Pictures": (lambda folder: (folder / "a.jpg").write_bytes(b"x"), "run a pose estimator first"),
     "Empty folder": (lambda folder: None, "is empty"),
     "Files of several formats": (two_formats, "could be of several formats"),
     "Anything else": (lambda folder: (folder / "a.xyz").write_bytes(b"x"), r"1 files \(1 .xyz\)"),
@@ -64,7 +70,8 @@ def lines() -> dict[str, tuple[str, str]]:
 
 
 def test_the_table_has_the_lines_that_are_tested() -> None:
-    assert set(lines()) == READ.keys() | REFUSED.keys()
+    elsewhere = {"Films (mp4, mov, avi, mkv, webm)"}  # in tests/video
+    assert set(lines()) == READ.keys() | REFUSED.keys() | elsewhere
     assert {sample for samples in READ.values() for sample in samples} >= SAMPLES.keys() - {"utd-mhad packed"}
 
 
@@ -87,7 +94,10 @@ def test_a_source_that_is_said_to_be_read_is_read(line: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_source_that_is_said_to_be_refused_is_refused(line: str, tmp_path: Path) -> None:
+def test_a_source_that_is_said_to_be_refused_is_refused(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path.parent / "no-weights"))
     write, message = REFUSED[line]
     write(tmp_path)
     assert lines()[line][1].startswith("refuses")
@@ -98,5 +108,7 @@ def test_a_source_that_is_said_to_be_refused_is_refused(line: str, tmp_path: Pat
 def test_every_reader_is_in_the_table_or_among_the_large_sets() -> None:
     text = DOCS.read_text(encoding="utf-8")
     by_name = {"nw-ucla", "utd-mhad", "msr-action3d", "utkinect"}
-    missing = [name for name in list_readers() if f"`{name}`" not in text and name not in by_name]
+    ours = [name for name in list_readers() if type(get_reader(name)).__module__.startswith("halp.")]
+    assert len(ours) > 25
+    missing = [name for name in ours if f"`{name}`" not in text and name not in by_name]
     assert not missing

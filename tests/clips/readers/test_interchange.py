@@ -156,3 +156,11 @@ def test_clips_need_their_topology(tmp_path: Path) -> None:
         write_interchange([clip], tmp_path / "a.npz", topology=get_topology("coco-17"))
     with pytest.raises(InputError, match="cannot be written"):
         write_interchange([clip], Path("/dev/null/a.npz"), topology=KINECT_V1)
+
+
+def test_joint_names_go_through_the_aliases_of_other_readers(tmp_path: Path) -> None:
+    spelling = "SpineBase SpineMid Neck Head ShoulderLeft ElbowLeft WristLeft HandLeft ShoulderRight ElbowRight WristRight HandRight HipLeft KneeLeft AnkleLeft FootLeft HipRight KneeRight AnkleRight FootRight SpineShoulder HandTipLeft ThumbLeft HandTipRight ThumbRight".split()  # noqa: E501
+    np.savez(
+        tmp_path / "own.npz", joints=np.ones((4, 1, 25, 3), np.float32), offsets=[0, 4], joint_names=np.array(spelling)
+    )
+    assert get_reader("interchange").info(tmp_path / "own.npz").topology.name == "kinect-v2"

@@ -13,7 +13,7 @@ from reader_samples import body, read_all, shared, write_msr, write_nwucla, writ
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, get_reader
-from halp.clips.readers.msraction3d import MsrAction3DReader
+from halp.clips.readers.kinect_sets import MsrAction3DReader
 from halp.errors import InputError
 
 WRITERS: dict[str, Callable[..., Path]] = {
@@ -93,7 +93,7 @@ def test_a_matlab_bomb_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "a1_s1_t1_skeleton.mat").write_bytes(
         header + (15).to_bytes(4, "little") + len(packed).to_bytes(4, "little") + packed
     )
-    with pytest.raises(InputError, match="swells beyond"):
+    with pytest.raises(InputError):
         read_all("utd-mhad", tmp_path)
 
 
@@ -103,13 +103,13 @@ def test_a_matlab_bomb_is_not_unpacked(tmp_path: Path) -> None:
         ({"x": np.zeros(3)}, "it has no array 'd_skel'"),
         ({"d_skel": np.zeros((20, 3))}, "instead of numbers in"),
         ({"d_skel": np.zeros((20, 3, 0))}, "instead of numbers in"),
-        ({"d_skel": np.array([["a"]], dtype=object)}, "holds cells instead of real numbers"),
-        ({"d_skel": "text"}, "holds text instead of real numbers"),
+        ({"d_skel": np.array([["a"]], dtype=object)}, "holds something else than real numbers"),
+        ({"d_skel": "text"}, "holds something else than real numbers"),
         ({"d_skel": np.full((20, 3, 2), np.inf)}, "array 'd_skel', frame 0: a coordinate is inf"),
         ({"d_skel": np.full((20, 3, 2), np.nan)}, "a coordinate is nan"),
         ({"d_skel": np.full((20, 3, 2), 1e30)}, "a coordinate is 1e"),
-        ({"d_skel": np.ones((20, 3, 2)) * 1j}, "holds complex numbers instead of real"),
-        ({"d_skel": {"x": np.ones((20, 3, 2))}}, "holds a structure instead of real numbers"),
+        ({"d_skel": np.ones((20, 3, 2)) * 1j}, "holds something else than real numbers"),
+        ({"d_skel": {"x": np.ones((20, 3, 2))}}, "holds something else than real numbers"),
     ],
 )
 def test_matlab_files_with_other_contents_are_refused(content: dict, message: str, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -98,22 +100,22 @@ def test_sleap_rows_become_tracks(tmp_path: Path) -> None:
 
 def test_a_crash_of_the_hdf5_library_is_an_error_of_the_file(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    from halp.clips.readers import hdf5
+    from halp.clips import sandbox
 
     write_all = tmp_path / "a.h5"
-    write_all.write_bytes(hdf5.SIGNATURE + os.urandom(2000))
+    write_all.write_bytes(sandbox.SIGNATURE + os.urandom(2000))
     with pytest.raises(InputError, match="HDF5"):
-        hdf5.read_hdf5(write_all, ("*",))
-    child = hdf5._process().child
-    child.kill()
-    child.wait()
-    with pytest.raises(InputError, match="HDF5 cannot read it"):
-        hdf5.read_hdf5(write_all, ("*",))
+        sandbox.read_hdf5(write_all, ("*",))
+    assert sandbox._running is not None
+    sandbox._running.child.kill()
+    sandbox._running.child.wait()
+    with pytest.raises(InputError, match="is not a whole HDF5 file"):
+        sandbox.read_hdf5(write_all, ("*",))
 
 
 def test_hdf5_arrays_in_other_files_are_refused(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
-    from halp.clips.readers.hdf5 import read_hdf5
+    from halp.clips.sandbox import read_hdf5
 
     (tmp_path / "secret").write_bytes(bytes(800))
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -328,3 +330,62 @@ def test_a_wrong_format_by_name_points_to_the_right_one(tmp_path: Path) -> None:
         get_reader("mediapipe").info(tmp_path / "bare.csv")
     with pytest.raises(InputError, match="prepare it with the format h36m"):
         get_reader("interchange").info(write_h36m(tmp_path))
+
+
+def test_a_third_coordinate_is_not_taken_for_a_score(tmp_path: Path) -> None:
+    frames = np.random.default_rng(0).normal(size=(5, 17, 3))
+    np.save(tmp_path / "walk.npy", frames)
+    reader = with_options(get_reader("arrays"), {"topology": "coco-17"})
+    (clip,) = [clip for item in reader.items(tmp_path) for clip in reader.read(item)]
+    assert reader.info(tmp_path).topology.name == "coco-17-3d"
+    np.testing.assert_allclose(clip.frames[:, 0], frames, rtol=1e-6)
+    frames[..., 2] = 0.5
+    np.save(tmp_path / "walk.npy", frames)
+    assert reader.info(tmp_path).topology.name == "coco-17"
+
+
+@pytest.mark.parametrize("front", ["", "7,", "wave,"], ids=["landmarks", "frame", "class"])
+def test_landmark_tables_without_a_header_are_read_on_request(front: str, tmp_path: Path) -> None:
+    values = body(4, 33, 4)
+    text = "\n".join(front + ",".join(f"{value:g}" for value in frame.ravel()) for frame in values)
+    (tmp_path / "walk.csv").write_text(text + "\n")
+    with pytest.raises(InputError, match="header=false"):
+        sniff_reader(tmp_path)
+    reader = with_options(get_reader("mediapipe"), {"header": "false"})
+    (clip,) = [clip for item in reader.items(tmp_path) for clip in reader.read(item)]
+    np.testing.assert_allclose(clip.frames[:, 0], values[..., :3] * [-1, -1, 1], rtol=1e-6)
+    assert reader.info(tmp_path).class_names == (("wave",) if front == "wave," else ())
+
+
+def test_frames_without_rows_keep_their_place_in_time(tmp_path: Path) -> None:
+    rows = [f"a,{frame},{joint},1,2,3" for frame in (0, 1, 2, 6, 7) for joint in ("head", "neck", "hip_center")]
+    (tmp_path / "gap.csv").write_text("\n".join(["clip,frame,joint,x,y,z", *rows]))
+    (clip,) = [clip for item in get_reader("csv").items(tmp_path) for clip in get_reader("csv").read(item)]
+    assert clip.present.tolist() == [True] * 3 + [False] * 3 + [True] * 2
+
+
+def test_an_hdf5_file_of_no_known_layout_is_described(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "poses.h5", "w") as file:
+        file["mine"] = np.ones(3)
+    with pytest.raises(InputError, match=r"HDF5 with mine: export it from DeepLabCut"):
+        sniff_reader(tmp_path)
+
+
+def test_truth_values_and_lists_are_settings_of_a_reader_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from halp.clips import readers
+
+    @dataclass(frozen=True)
+    class Settings:
+        strict: bool = False
+        joints: tuple[str, ...] = ()
+        widths: tuple[int, ...] = ()
+
+    monkeypatch.setattr(readers, "_READERS", dict(readers._READERS))
+    monkeypatch.setattr(readers, "_BUILDERS", dict(readers._BUILDERS))
+    readers.register_reader("mine", Settings)(lambda settings: SimpleNamespace(description="mine"))
+    options = {"strict": "true", "joints": "head,neck", "widths": "[1, 2]"}
+    changed = with_options(get_reader("mine"), options)
+    assert changed.settings == Settings(True, ("head", "neck"), (1, 2))
+    with pytest.raises(InputError, match="true or false"):
+        with_options(get_reader("mine"), {"strict": "3"})

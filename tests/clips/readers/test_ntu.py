@@ -109,37 +109,34 @@ def test_a_listed_sample_is_dropped_without_being_opened(tmp_path: Path) -> None
     assert outcome.expected
 
 
+def columns_of(names: list[str]) -> dict[str, np.ndarray]:
+    samples = [parse_name(name) for name in names]
+    fields = {"subject": "performer", "camera": "camera", "setup": "setup"}
+    return {column: np.array([getattr(sample, field) for sample in samples]) for column, field in fields.items()}
+
+
 @pytest.mark.parametrize(("which", "splits", "counts"), [(60, SPLITS_60, COUNTS_60), (120, SPLITS_120, COUNTS_120)])
 def test_the_splits_give_the_published_counts_on_the_published_names(which: int, splits, counts) -> None:
-    samples = [parse_name(name) for name in published_names(which)]
-    columns = {
-        column: np.array([getattr(sample, field) for sample in samples])
-        for column, field in {"subject": "performer", "camera": "camera", "setup": "setup"}.items()
-    }
+    columns = columns_of(published_names(which))
     for split in splits:
         assert tuple(map(len, split.indices(columns))) == counts[split.name]
 
 
-@pytest.mark.slow
-def test_an_invented_tree_with_all_real_names_gives_the_published_counts_and_names_what_is_dropped(
-    tmp_path: Path,
-) -> None:
-    text = skeleton_text(bodies(1, 1))
-    # of the larger set every fortieth clip: its counts are those of the names, which the test above takes
-    names = {"ntu-60": published_names(60), "auto": published_names(120)[::40]}
+def test_an_invented_tree_of_real_names_is_split_as_its_names_are_and_names_what_is_dropped(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    original.write_text(skeleton_text(bodies(1, 1)))
+    # every fortieth clip: the published counts are those of all names, which the test above takes
+    names = {"ntu-60": published_names(60)[::40], "auto": published_names(120)[::40]}
     for format_name, dropped in (("ntu-60", 302), ("auto", 535)):
         tree = tmp_path / f"tree-{format_name}"
         tree.mkdir()
-        for number, name in enumerate([*names[format_name], *missing_names()]):
-            if number % 30_000 == 0:  # a file system allows only so many links to one file
-                original = tmp_path / f"original-{format_name}-{number}"
-                original.write_text(text)
+        for name in [*names[format_name], *missing_names()]:
             os.link(original, tree / f"{name}.skeleton")
         manifest = prepare(format_name, tree, tmp_path / format_name, normalisation=(), progress=False)
         sizes = {name: tuple(split.values()) for name, split in manifest.splits.items()}
-        if format_name == "ntu-60":
-            assert sizes == COUNTS_60
-        assert set(sizes) == set(COUNTS_60 if format_name == "ntu-60" else COUNTS_120)
+        columns = columns_of(names[format_name])
+        splits = SPLITS_60 if format_name == "ntu-60" else SPLITS_120
+        assert sizes == {split.name: tuple(map(len, split.indices(columns))) for split in splits}
         assert manifest.clips == len(names[format_name])
         expected = {name for name in missing_names() if format_name == "auto" or parse_name(name).of_60}
         assert {one["name"] for one in manifest.dropped} == expected
@@ -211,6 +208,94 @@ def test_a_tree_with_one_sample_of_120_has_the_splits_of_120(tmp_path: Path) -> 
     write_skeleton(tmp_path, "S018C001P008R001A061")
     assert {split.name for split in get_reader("ntu").info(tmp_path).splits} == {"xsub", "xset"}
     assert len(list(get_reader("ntu-60").items(tmp_path))) == 1
+
+
+def converted(folder: Path, content: object, name: str = NAME) -> Path:
+    path = folder / f"{name}.skeleton.npy"
+    np.save(path, np.array(content, dtype=object), allow_pickle=True)
+    return path
+
+
+def body_keys(joints: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"skel_body{body}": joints[:, body].astype(float) for body in range(joints.shape[1])}
+
+
+def test_the_converted_form_gives_the_clip_of_the_raw_form(tmp_path: Path) -> None:
+    joints, there = bodies(4, 2), np.ones((4, 2), dtype=bool)
+    there[2] = False
+    raw = read(write_skeleton(tmp_path, joints=joints, there=there))
+    path = converted(tmp_path, {"file_name": NAME, "nbodys": [2, 2, 2], **body_keys(joints * there[..., None, None])})
+    clip = read(path)
+    assert isinstance(raw, Clip)
+    assert isinstance(clip, Clip)
+    np.testing.assert_array_equal(clip.frames, raw.frames)
+    assert clip.shape[1] == 2
+    assert (clip.name, clip.label, clip.subject, clip.camera, clip.extra, clip.repairs) == (
+        (raw.name, raw.label, raw.subject, raw.camera, raw.extra, raw.repairs)
+    )  # fmt: skip
+
+
+def test_a_folder_of_converted_files_is_recognised_and_prepared(tmp_path: Path) -> None:
+    folder = tmp_path / "converted"
+    folder.mkdir()
+    for name in ("S001C001P001R001A001", "S001C002P003R001A010"):
+        converted(folder, body_keys(bodies(3, 1)), name)
+    assert prepare("auto", folder, tmp_path / "store", normalisation=(), progress=False).splits == {
+        "xsub": {"train": 1, "test": 1},
+        "xview": {"train": 1, "test": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ({"nbodys": [1]}, "no 'skel_body0'"),
+        ([1, 2], "no 'skel_body0'"),
+        ({"skel_body0": [1.0]}, "not \\(frames, 25, 3\\)"),
+        ({**body_keys(bodies(3, 1)), "skel_body1": np.ones((2, 25, 3))}, "'skel_body1'"),
+        (body_keys(np.full((2, 1, 25, 3), np.nan)), "not a place of a joint"),
+        (body_keys(np.zeros((2, 1, 25, 3))), "has a body"),
+        ({"skel_body0": Path("x")}, "refused"),
+    ],
+)
+def test_a_malformed_converted_file_is_refused(content: object, what: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=what):
+        read(converted(tmp_path, content))
+
+
+def test_a_truncated_or_plain_array_is_not_a_converted_file(tmp_path: Path) -> None:
+    path = converted(tmp_path, body_keys(bodies(1, 1)))
+    whole = path.read_bytes()
+    for length in (0, 5, 9, 60, 128, 300, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"converted|pickle"):
+            read(path)
+    np.save(path, np.zeros((3, 25, 3)))
+    with pytest.raises(InputError, match="plain numbers"):
+        read(path)
+
+
+def ten_classes() -> Path:
+    """The folder of the converted classes A001 to A010, `HALP_NTU10` or of the shared data, or the test is skipped."""
+    return Path(os.environ["HALP_NTU10"]) if "HALP_NTU10" in os.environ else shared("data", "ntu10")
+
+
+def test_both_forms_of_the_real_sample_are_equal() -> None:
+    npy = read(ten_classes() / "S001C001P001R001A001.skeleton.npy")
+    raw = read(shared("data", "raw-samples", "ntu", "S001C001P001R001A001.skeleton"))
+    assert isinstance(raw, Clip)
+    assert isinstance(npy, Clip)
+    np.testing.assert_array_equal(npy.frames, raw.frames)
+
+
+def test_ten_whole_classes_have_the_counts_of_the_official_rules() -> None:
+    samples = [parse_name(item.path.name) for item in get_reader("ntu-60").items(ten_classes())]
+    columns = {
+        "subject": np.array([one.performer for one in samples]),
+        "camera": np.array([one.camera for one in samples]),
+    }
+    counts = {split.name: tuple(map(len, split.indices(columns))) for split in SPLITS_60}
+    assert counts == {"xsub": (6_667, 2_739), "xview": (6_247, 3_159)}
 
 
 def test_symlink_loops_end_and_an_empty_folder_is_named(tmp_path: Path) -> None:

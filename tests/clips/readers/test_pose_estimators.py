@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from reader_samples import body, landmarks, read_all, rounded, write_mediapipe, write_mediapipe_csv, write_openpose
 
+from halp.clips import tracking
+from halp.clips.clip import Clip
+from halp.clips.ingest.pipeline import open_source
 from halp.clips.readers import Dropped, get_reader
 from halp.clips.readers.coco17 import Coco17Reader
+from halp.clips.readers.frame_files import OpenPoseReader
 from halp.clips.readers.mediapipe import MediaPipeReader
-from halp.clips.readers.openpose import OpenPoseReader
 from halp.clips.tracking import Detection, follow
 from halp.errors import InputError
 
@@ -76,9 +79,7 @@ def test_landmarks_without_depth_are_two_dimensional(tmp_path: Path) -> None:
     assert get_reader("mediapipe").info(tmp_path).topology.name == "mediapipe-33-2d"
     assert frames_of("mediapipe", tmp_path / "a.json").shape == (1, 1, 33, 2)
     write_mediapipe(tmp_path, "b")
-    with pytest.raises(
-        InputError, match="3 coordinates here and 2 elsewhere; prepare 2D and 3D landmarks on their own"
-    ):
+    with pytest.raises(InputError, match="3 coordinates here and 2 elsewhere"):
         read_all("mediapipe", tmp_path)
 
 
@@ -158,15 +159,20 @@ def test_openpose_persons_keep_their_place_though_their_order_changes(joints: in
     np.testing.assert_allclose(steps, 2, atol=1e-3)
 
 
+def labelled(format: str, source: Path) -> tuple[tuple[str, ...], list[Clip]]:
+    """Classes of a source and its clips with their labels."""
+    pipeline, items = open_source(source, format)
+    return pipeline.info.class_names, [clip for clip in pipeline.work(items) if isinstance(clip, Clip)]
+
+
 def test_openpose_clips_are_folders_or_beginnings_and_folders_above_are_classes(tmp_path: Path) -> None:
     for kind in ("walk", "run"):
         for number in (1, 2):
             folder = tmp_path / kind / f"clip{number}"
             folder.mkdir(parents=True)
             write_openpose(folder, prefix="")
-    reader = get_reader("openpose")
-    assert reader.info(tmp_path).class_names == ("run", "walk")
-    clips = read_all("openpose", tmp_path)
+    classes, clips = labelled("openpose", tmp_path)
+    assert classes == ("run", "walk")
     assert [(clip.label, clip.name.split("/")[-2:]) for clip in clips] == [
         (0, ["run", "clip1"]), (0, ["run", "clip2"]), (1, ["walk", "clip1"]), (1, ["walk", "clip2"]),
     ]  # fmt: skip
@@ -284,10 +290,20 @@ def test_folders_are_classes_when_every_file_lies_in_one(tmp_path: Path) -> None
     for kind in ("wave", "bow"):
         (tmp_path / kind).mkdir()
         write_mediapipe(tmp_path / kind, "anna")
-    assert get_reader("mediapipe").info(tmp_path).class_names == ("bow", "wave")
-    assert [(clip.name, clip.label) for clip in read_all("mediapipe", tmp_path)] == [("bow/anna", 0), ("wave/anna", 1)]
+    classes, clips = labelled("mediapipe", tmp_path)
+    assert classes == ("bow", "wave")
+    assert [(clip.name, clip.label) for clip in clips] == [("bow/anna", 0), ("wave/anna", 1)]
     write_mediapipe(tmp_path, "loose")
-    assert get_reader("mediapipe").info(tmp_path).class_names == ()
+    assert labelled("mediapipe", tmp_path)[0] == ()
+
+
+def test_a_folder_for_each_run_of_frames_is_not_a_class(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"clip{number}").mkdir()
+        write_openpose(tmp_path / f"clip{number}", prefix="")
+    classes, clips = labelled("openpose", tmp_path)
+    assert classes == ()
+    assert [clip.label for clip in clips] == [-1, -1]
 
 
 def test_following_is_bounded_in_a_crowd_and_starts_anew_far_away() -> None:
@@ -298,3 +314,18 @@ def test_following_is_bounded_in_a_crowd_and_starts_anew_far_away() -> None:
     frames, notes = follow(crowd, 2, 17, 2)
     assert frames.shape == (3, 2, 17, 2)
     assert notes == ("28 of 30 tracked persons left out",)
+
+
+@pytest.mark.parametrize("jump", [0.0, 0.5, 30.0])
+def test_one_person_alone_is_followed_as_persons_among_others_are(jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    steps = random.normal(scale=0.02, size=(40, 1, 3)) + jump * (np.arange(40) == 20)[:, None, None]
+    bodies = (random.normal(size=(17, 3)) + steps.cumsum(axis=0)).astype(np.float32)
+    bodies[random.random((40, 17)) < 0.1] = 0
+    frames = [[] if time in (5, 6) else [tracking.Detection(body)] for time, body in enumerate(bodies)]
+    quick = tracking.follow(frames, 2, 17, 3)
+    monkeypatch.setattr(tracking, "_single_track", lambda crowds: None)
+    whole = tracking.follow(frames, 2, 17, 3)
+    np.testing.assert_array_equal(quick[0], whole[0])
+    assert quick[1] == whole[1]
+    assert quick[0][:, 1].any() == (jump > 1)

@@ -32,7 +32,7 @@ def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes
     ("files", "message"),
     [
         ([], "is empty; put recordings into it"),
-        (["a.mp4", "b.MOV"], "2 files .* are video, not poses; run a pose estimator first"),
+        (["a.wmv", "b.MPG"], "2 files .* are video, not poses; run a pose estimator first"),
         (["a/1.jpg"], "are pictures, not poses"),
         (["a.fbx"], "export the animation as BVH"),
         (["a.slp", "notes.md"], "analysis file"),
@@ -47,10 +47,12 @@ def test_a_source_that_nobody_reads_says_what_was_found_and_what_to_do(files, me
         sniff_reader(tmp_path)
 
 
-def test_a_single_video_says_so(tmp_path: Path) -> None:
+def test_films_are_recognised_unless_poses_lie_beside_them(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"a.mp4' is video, not poses"):
-        sniff_reader(tmp_path / "a.mp4")
+    assert sniff_reader(tmp_path).name == sniff_reader(tmp_path / "a.mp4").name == "video"
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(InputError, match="no format that halp recognises"):
+        sniff_reader(tmp_path)
 
 
 def test_a_missing_path_says_so(tmp_path: Path) -> None:

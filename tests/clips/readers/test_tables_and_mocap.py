@@ -9,9 +9,8 @@ from reader_samples import BVH, body, read_all, write_bvh, write_csv
 from scipy.spatial.transform import Rotation
 
 from halp.clips.readers import get_reader
-from halp.clips.readers.bvh import BvhReader
+from halp.clips.readers.bvh import Bone, BvhReader, positions
 from halp.clips.readers.csv_long import CsvLongReader
-from halp.clips.readers.kinematics import Bone, positions
 from halp.errors import InputError
 from halp.skeleton import get_topology, map_joints
 
@@ -216,7 +215,7 @@ def test_the_scale_turns_the_units_of_the_file_into_metres(tmp_path: Path) -> No
         ("JOINT LeftUpLeg", "ROOT LeftUpLeg", "a second ROOT"),
         ("Frames: 2", "Frames: 3", "3 frames with 12 channels are declared, 2 lines"),
         ("Frames: 2", "Frames: two", "'two' is not a whole number"),
-        ("Frame Time: 0.0333333\n", "", "there is no 'Frame Time:'|there are no frames"),
+        ("Frame Time: 0.0333333\n", "", "'Frame Time:'|there are no frames"),
         ("5 10 0 90", "5 10 0 x", "line 25: 'x' is not a number"),
         ("5 10 0 90", "5 10 0 nan", "MOTION, frame 1: a coordinate is nan"),
         ("5 10 0 90", "5 10 90", "line 25: 11 numbers instead of 12"),

@@ -24,7 +24,7 @@ from halp.clips.ingest.pipeline import Outcome, Pipeline
 from halp.clips.readers import Dropped, Item
 from halp.clips.readers.archives import expansion_limit
 from halp.errors import InputError
-from halp.tensor_files import save_arrays
+from halp.files import save_arrays
 
 _ITEMS = 32  # in a file
 _KEY = 16  # hexadecimal digits
@@ -108,13 +108,13 @@ def _key(plan: Pipeline, items: Sequence[Item]) -> str:
 
 def _save(path: Path, count: int, outcomes: Sequence[Outcome]) -> None:
     facts = [
-        {"clip": {**asdict(replace(one, frames=_NOTHING)), "frames": None}}
-        if isinstance(one, Clip)
-        else {"dropped": asdict(one)}
-        for one in outcomes
+        {"clip": {**asdict(replace(outcome, frames=_NOTHING)), "frames": None}}
+        if isinstance(outcome, Clip)
+        else {"dropped": asdict(outcome)}
+        for outcome in outcomes
     ]
     text = np.frombuffer(json.dumps([count, facts]).encode(), dtype=np.uint8)
-    frames = {str(number): one.frames for number, one in enumerate(outcomes) if isinstance(one, Clip)}
+    frames = {str(number): outcome.frames for number, outcome in enumerate(outcomes) if isinstance(outcome, Clip)}
     save_arrays({_FACTS: text, **frames}, path)
 
 
@@ -130,5 +130,6 @@ def _load(path: Path) -> tuple[int, list[Outcome]]:
             outcomes.append(Dropped(**fact["dropped"]))
         else:
             known = {**fact["clip"], "frames": arrays[str(number)], "repairs": tuple(fact["clip"]["repairs"])}
+            known["absent"] = tuple((first, count) for first, count in known["absent"])
             outcomes.append(Clip(**known))
     return count, outcomes

@@ -1,19 +1,23 @@
 """From one item of a reader to finished clips: read, map joints, clean, cut into windows, normalise, check.
 
-`prepare` writes what comes out of it to a store, `read_clips` hands it on to an encoder.
+`prepare` writes what comes out of it to a store, `halp.features.source` hands it on to an encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.normalise import CLEANING, keep_most_moving, normalise
-from halp.clips.readers import Dropped, Info, Item, Reader
+from halp.clips.clip import NOBODY, Clip
+from halp.clips.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
+from halp.clips.readers import ChoosesDimensions, Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
+from halp.clips.readers.shared import class_folder, class_folders
+from halp.clips.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown
 from halp.clips.windows import Cutting, span_columns
 from halp.errors import InputError
 from halp.skeleton import Topology, map_joints
@@ -32,6 +36,7 @@ class Pipeline:
     cutting: Cutting = field(default_factory=Cutting)
     persons: int | None = None
     root: Path | None = None
+    by_folder: bool = False
 
     def work(self, items: Sequence[Item]) -> list[Outcome]:
         """Clips and drops of these items, in order."""
@@ -52,8 +57,8 @@ class Pipeline:
         except InputError as error:
             return [Dropped(item.path.name, str(error))]
         except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
-            what = f"'{item}': the reader of '{self.reader.name}' failed ({type(error).__name__}: {error})"
-            return [Dropped(item.path.name, f"{what}; leave this file out")]
+            fault = f"'{item}': the reader of '{self.reader.name}' failed ({type(error).__name__}: {error})"
+            return [Dropped(item.path.name, f"{fault}; leave this file out")]
         finished: list[Outcome] = []
         for outcome in outcomes:
             finished += self._finish(outcome, item) if isinstance(outcome, Clip) else [outcome]
@@ -62,13 +67,17 @@ class Pipeline:
     def _finish(self, clip: Clip, item: Item) -> list[Outcome]:
         """Map, clean, cut, normalise and check one clip."""
         names = self.info.class_names
-        if names and not -1 <= clip.label < len(names):
-            return [Dropped(clip.name, f"its class {clip.label} is none of the {len(names)} known ones")]
+        if not -1 <= clip.label < (len(names) or MOST_CLASSES):
+            known = f"none of the {len(names)} known ones" if names else "not a class number"
+            return [Dropped(clip.name, f"its class {clip.label} is {known}")]
         if not clip.frames.any():
             return [Dropped(clip.name, "nobody is seen in any frame")]
         try:
             cleaning, normalising = split_steps(self.steps)
             clip = replace(self._mapped(clip), source=self._place(item))
+            if clip.label < 0 and self.by_folder:
+                folder = class_folder(item, self.root or item.path.parent)
+                clip.label = names.index(folder) if folder in names else -1
             with np.errstate(over="ignore", invalid="ignore"):
                 clip.frames = normalise(clip.frames, self.target, cleaning, clip.fps)
             windows = self.cutting.cut(clip)
@@ -90,12 +99,10 @@ class Pipeline:
     def _normalised(self, clip: Clip, steps: Sequence[str]) -> Outcome:
         try:
             if not clip.frames.any():
-                return Dropped(clip.name, "nobody is seen in any frame of this window", expected=True)
-            # Times are those of the recording, so they are taken before a step can leave frames out.
-            extra = {**clip.extra, **span_columns(clip)}
+                return Dropped(clip.name, NOBODY, expected=True)
             with np.errstate(over="ignore", invalid="ignore"):
-                frames = normalise(clip.frames, self.target, steps, clip.fps)
-            return replace(clip, frames=frames, extra=extra)
+                clip = normalise_clip(clip, self.target, steps)
+            return replace(clip, extra={**clip.extra, **span_columns(clip)})
         except InputError as error:
             return Dropped(clip.name, str(error))
 
@@ -113,3 +120,49 @@ def split_steps(steps: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     """Leading steps that clean a recording as a whole, and those that go on a window of it."""
     first = next((number for number, name in enumerate(steps) if name.partition("=")[0] not in CLEANING), len(steps))
     return tuple(steps[:first]), tuple(steps[first:])
+
+
+def is_store(source: str | os.PathLike[str]) -> bool:
+    """Whether a path is a store folder rather than pose files."""
+    return (Path(source) / "store.json").is_file()
+
+
+def open_source(
+    source: Path,
+    format: str = "auto",
+    cutting: Cutting | None = None,
+    steps: Sequence[str] | None = None,
+    target: Topology | None = None,
+    persons: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    dimensions: int | None = None,
+) -> tuple[Pipeline, list[Item]]:
+    """The pipeline for a source of pose files and its items; whatever is wrong with the settings is found before reading.
+
+    `dimensions` are those of `target`, where there is one: some readers can give either.
+    """
+    dimensions = dimensions if target is None else target.dimensions
+    if not source.exists():
+        raise InputError(f"there is nothing at '{source}'; check the path of the source")
+    reader = with_options(sniff_reader(source) if format == "auto" else get_reader(format), options or {})
+    if dimensions is not None and isinstance(reader, ChoosesDimensions) and not options:
+        reader = reader.for_dimensions(dimensions)
+    info = reader.info(source)
+    chosen = check_steps(info.normalisation if steps is None else steps)
+    items = list(reader.items(source))
+    # One rule for all formats: where the files name no classes, the folders below the source do. A reader of somebody else
+    # may number classes that it does not name.
+    by_folder = not info.class_names and type(reader).__module__.startswith("halp.")
+    info = replace(info, class_names=class_folders(items, source)) if by_folder else info
+    if wrong := next((name for name in info.class_names if len(name) > LONGEST_NAME or not name.isprintable()), ""):
+        fault = f"a class is called {shown(wrong)} ({len(wrong)} characters)"
+        raise problem(source, "", fault, f"use plain names of at most {LONGEST_NAME} characters")
+    pipeline = Pipeline(reader, info, target or info.topology, chosen, cutting or Cutting(), persons, source, by_folder)
+    pipeline.rehearse()
+    return pipeline, items
+
+
+def nothing_usable(source: Path, dropped: Sequence[Dropped]) -> InputError:
+    """The error where every clip of a source was left out."""
+    why = f"; the first one, '{dropped[0].name}': {dropped[0].reason}" if dropped else ""
+    return InputError(f"no clip of '{source}' can be used, nothing was written{why}")

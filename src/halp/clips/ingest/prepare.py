@@ -7,28 +7,26 @@ import os
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip
+from halp.clips.clip import NOBODY, Clip
 from halp.clips.ingest.journal import Journal
-from halp.clips.ingest.manifest import Manifest
-from halp.clips.ingest.pipeline import Outcome, Pipeline
-from halp.clips.ingest.recordings import nothing_usable, open_source
+from halp.clips.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.clips.readers import Dropped, Item
 from halp.clips.source_files import leaving_out
 from halp.clips.splits import Rule
 from halp.clips.store import StoreWriter
-from halp.clips.tags import make_tagger
+from halp.clips.tags import Tagger, make_tagger
 from halp.clips.topology_file import find_topology
 from halp.clips.windows import Cutting
 from halp.errors import InputError, Interrupted
@@ -60,16 +58,46 @@ def prepare(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
-    """Make a store from pose files and return its manifest; the store is whole or absent.
+    """Make a store from pose files; it is whole or absent.
 
-    `format` is a reader's name or `auto`; `normalisation` replaces the format's own steps (`()` for none); `topology` maps
-    the joints by name; `limit` reads the first items only; `workers` are processes (all cores unless said otherwise);
-    `options` change settings of the reader, such as `min_score`, below which a joint counts as missing.
-    `labels` is a table with a column `name` or `path` and others (`label`, `subject`, `camera`, …), `path` a pattern such as
-    `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
-    `window` and `stride` cut recordings into windows of so many seconds; `fps` is the frame rate where files tell none.
-    A clip that cannot be used is left out and named in the manifest; with `strict` it is an error instead.
     Where many files are read, the same call goes on from where an earlier one was killed or interrupted.
+
+    Parameters
+    ----------
+    format : str
+        A reader's name, or `auto`.
+    source, store : path
+        A file or folder with recordings, and the store to make.
+    normalisation : sequence of str, optional
+        Steps in place of the format's own; `()` for none.
+    strict : bool
+        Make a clip that cannot be used an error, in place of leaving it out and naming it in the manifest.
+    workers, limit : int, optional
+        Processes (default: all cores), and how many items are read (default: all).
+    topology : str or Topology, optional
+        Map the joints by name onto this layout.
+    splits : sequence of Rule
+        Saved in the store beside those of the format.
+    options : mapping
+        Settings of the reader, such as `min_score`, below which a joint counts as missing.
+    window, stride, fps : float, optional
+        Cut recordings into windows of so many seconds; the frame rate, where files tell none.
+    labels : path, optional
+        A table with a column `name` or `path` and others (`label`, `subject`, `camera`, …).
+    path : str, optional
+        A pattern such as `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
+    overwrite, progress : bool
+        Replace a store that is there already; show progress.
+
+    Returns
+    -------
+    Manifest
+        What became of every clip; also in the store.
+
+    Raises
+    ------
+    InputError
+        Where nothing can be read, or a setting does not fit; nothing is written then.
     """
     began = time.monotonic()
     source = Path(source)
@@ -82,7 +110,7 @@ def prepare(
         plan, items = open_source(source, format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, path)
     items, info = items[:limit], plan.info
-    class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
+    class_names = plan.info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
     manifest = Manifest(plan.reader.name, source.name, recorded)
     writer = StoreWriter(
@@ -110,13 +138,25 @@ def prepare(
                     _take(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
-            raise nothing_usable(source, [Dropped(**one) for one in manifest.dropped[:1]])
-        if tagger is not None and (note := tagger.check()):
-            manifest.notes.append(note)
+            raise nothing_usable(source, [Dropped(**drop) for drop in manifest.dropped[:1]])
+        if tagger is not None:
+            manifest.notes += tagger.check()
+            if tagger.class_names is not None:
+                writer.leave_out_empty_classes()
+        manifest.labels = _origin_of_labels(plan, tagger, [name for name in manifest.classes if name in class_names])
         manifest.splits = writer.split_sizes()
         manifest.seconds = round(time.monotonic() - began, 3)
         writer.manifest = manifest.to_json()
     return manifest
+
+
+def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[str]) -> str:
+    """How many classes there are and what named them, for the summary."""
+    if not classes:
+        return "no labels"
+    given = tagger is not None and tagger.class_names is not None
+    who = "the table or the paths" if given else "folders" if plan.by_folder else "the files"
+    return f"{len(classes)} {'class' if len(classes) == 1 else 'classes'} named by {who}"
 
 
 def _take(
@@ -187,12 +227,13 @@ def _outcomes(
     if workers < 1:
         raise InputError(f"{workers} workers cannot do anything; choose at least 1")
     foreign = type(plan.reader).__module__.startswith("halp_plugin_")  # a file that other processes have not loaded
-    if workers == 1 or len(items) < _FEW or not plan.info.shared or foreign:
+    few, size = (2, 1) if plan.info.slow else (_FEW, _CHUNK)
+    if workers == 1 or len(items) < few or not plan.info.shared or foreign:
         keep_memory()
         for item in items:
             yield 1, plan.work([item])
         return
-    chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+    chunks = [items[start : start + size] for start in range(0, len(items), size)]
     # Fresh processes: a fork of a process with threads (as torch starts them) can hang.
     pool = ProcessPoolExecutor(
         min(workers, len(chunks)), multiprocessing.get_context("spawn"), initializer=_start, initargs=(plan,)
@@ -250,3 +291,82 @@ def _end_with(sentinel: int) -> None:
 
 def _work(items: Sequence[Item]) -> list[Outcome]:
     return _plan.work(items)
+
+
+@dataclass
+class Manifest:
+    """Filled while a store is made and saved in it as `manifest.json`.
+
+    `empty` counts the frames without a person that `drop-empty` left out, `dropped` holds the clips left out, `repaired`
+    those that were mended, `notes` what else a user should know; counts are by class, subject and camera number.
+    """
+
+    format: str
+    source: str
+    normalisation: list[str]
+    clips: int = 0
+    frames: int = 0
+    empty: int = 0
+    labels: str = ""
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    repaired: list[dict[str, Any]] = field(default_factory=list)
+    classes: Counter[str] = field(default_factory=Counter)
+    subjects: Counter[int] = field(default_factory=Counter)
+    cameras: Counter[int] = field(default_factory=Counter)
+    splits: dict[str, dict[str, int] | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def expected(self) -> int:
+        """How many of the dropped clips were published as unusable."""
+        return sum(1 for drop in self.dropped if drop["expected"]) - self.nobody
+
+    @property
+    def nobody(self) -> int:
+        """How many of the dropped clips are windows in which nobody is seen."""
+        return sum(1 for drop in self.dropped if drop["reason"] == NOBODY)
+
+    def keep(self, clip: Clip, class_name: str) -> None:
+        """Count a clip that goes into the store."""
+        self.clips += 1
+        self.frames += len(clip.frames)
+        self.empty += clip.span - len(clip.frames)
+        self.classes[class_name] += 1
+        self.subjects[clip.subject] += 1
+        self.cameras[clip.camera] += 1
+        if clip.repairs:
+            self.repaired.append({"name": clip.name, "repairs": list(clip.repairs)})
+
+    def drop(self, dropped: Dropped) -> None:
+        """Note a clip that is left out."""
+        self.dropped.append(asdict(dropped))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; numbers as keys become text."""
+        data = asdict(self)
+        for key in ("classes", "subjects", "cameras"):
+            data[key] = {str(value): count for value, count in sorted(getattr(self, key).items())}
+        data["counts"] = {
+            "clips": self.clips,
+            "frames": self.frames,
+            "frames without a person": self.empty,
+            "dropped": len(self.dropped),
+            "dropped as published": self.expected,
+            "repaired": len(self.repaired),
+        }
+        return data
+
+    def summary(self) -> str:
+        """One sentence for the end of a run.
+
+        >>> Manifest("ntu", "tree", [], clips=3, frames=210).summary()
+        '3 clips, 210 frames; 0 dropped, 0 repaired'
+        """
+        reasons = {"as published": self.expected, "windows without a person": self.nobody}
+        known = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+        empty = f"; {self.empty} frames without a person left out, the time is kept" if self.empty else ""
+        return (
+            f"{self.clips} clips, {self.frames} frames; {len(self.dropped)} dropped{f' ({known})' if known else ''}, "
+            f"{len(self.repaired)} repaired{empty}{f'; {self.labels}' if self.labels else ''}"
+        )

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import math
 import pkgutil
+import re
+import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from halp.clips.clip import Clip, Dropped
+from halp.clips.sandbox import is_hdf5, object_names
+from halp.clips.source_files import head, walk
 from halp.clips.splits import Rule
+from halp.config import checked_value, field_types, parse_value
 from halp.errors import InputError, choose
 from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
 
 __all__ = [
+    "ChoosesDimensions",
     "Clip",
     "Dropped",
     "Info",
@@ -54,6 +62,7 @@ class Info:
 
     `applied` names the steps that the source has been through already; a store records both, `prepare` applies the second.
     `shared` says whether several processes may read items at once; False for a single file that has to be in memory whole.
+    `slow` is for items of which each is worth a process of its own, such as films.
     """
 
     topology: Topology
@@ -63,6 +72,7 @@ class Info:
     normalisation: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
     shared: bool = True
+    slow: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
 
 
@@ -87,6 +97,15 @@ class Reader(Protocol):
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         """The clips of one item. Raises `InputError` (file, line or key, what, remedy) where the whole item is unusable."""
+        ...
+
+
+@runtime_checkable
+class ChoosesDimensions(Protocol):
+    """A reader that can give its clips in the picture (2) or in space (3), whichever an encoder reads."""
+
+    def for_dimensions(self, dimensions: int) -> Reader:
+        """The reader that gives so many coordinates."""
         ...
 
 
@@ -115,9 +134,9 @@ def register_reader(reader: Any, settings: type[Any] | None = None) -> Any:
 
 
 def _build(name: str, settings: Any) -> Reader:
-    made = _BUILDERS[name][1](settings)
-    made.name, made.settings = name, settings
-    return made
+    reader = _BUILDERS[name][1](settings)
+    reader.name, reader.settings = name, settings
+    return reader
 
 
 def _load_all() -> None:
@@ -139,7 +158,7 @@ def get_reader(name: str) -> Reader:
     return _READERS[choose("format", name, _READERS)]
 
 
-Option = int | float | str
+Option = bool | int | float | str | tuple[Any, ...]
 # Options that several readers have, what they have to be, and in words.
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "persons": (lambda value: 1 <= value <= 20, "a whole number from 1 to 20"),
@@ -150,62 +169,136 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+def _settings(reader: Reader) -> Any:
+    """The dataclass that holds the settings of a reader: its own fields, or what it was registered with."""
+    return reader.settings if reader.name in _BUILDERS else reader  # type: ignore[attr-defined]
+
+
 def reader_options(reader: Reader) -> dict[str, Option]:
     """Settings of a reader that may be changed, such as `min_score`, with their values."""
-    if reader.name in _BUILDERS:
-        return {str(name): value for name, value in dataclasses.asdict(reader.settings).items()}  # type: ignore[attr-defined]
-    if not dataclasses.is_dataclass(reader) or isinstance(reader, type):
+    settings = _settings(reader)
+    if not dataclasses.is_dataclass(settings):
         return {}
-    values = {field.name: getattr(reader, field.name) for field in dataclasses.fields(reader)}
-    fixed = ("name", "description")
-    return {name: value for name, value in values.items() if type(value) in (int, float, str) and name not in fixed}
+    fixed = ("name", "description") if settings is reader else ()
+    return {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings) if each.name not in fixed}
 
 
-def with_options(reader: Reader, options: Mapping[str, Option]) -> Reader:
-    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is named."""
+def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
+    """The reader with some of its settings changed; a setting it does not have, or a value it cannot have, is named.
+
+    Values may be text, as `--option name=value` gives them: `true`, `0.3`, `[1, 2]` or `a,b`.
+    """
+    if not options:
+        return reader
     known = reader_options(reader)
-    changed: dict[str, Option] = {}
-    for name, value in options.items():
-        if not known:
-            raise InputError(f"format '{reader.name}' has no options; leave out {name}={value}")
-        choose(f"option of format '{reader.name}'", name, known)
-        changed[name] = _option(reader.name, name, value, type(known[name]))
-    if changed and reader.name in _BUILDERS:
-        return _build(reader.name, dataclasses.replace(reader.settings, **changed))  # type: ignore[attr-defined]
-    return dataclasses.replace(reader, **changed) if changed else reader  # type: ignore[type-var]
+    if not known:
+        raise InputError(f"format '{reader.name}' has no options; leave out {', '.join(options)}")
+    hints = field_types(type(_settings(reader)))
+    changed = {
+        name: _option(reader.name, choose(f"option of format '{reader.name}'", name, known), value, hints[name])
+        for name, value in options.items()
+    }
+    if reader.name in _BUILDERS:
+        return _build(reader.name, dataclasses.replace(_settings(reader), **changed))
+    return dataclasses.replace(reader, **changed)  # type: ignore[type-var]
 
 
-def _option(format: str, name: str, value: Option, kind: type) -> Option:
+def _option(format: str, name: str, value: Any, hint: Any) -> Option:
     """A value of an option as its kind, checked."""
-    what = f"option {name} of format '{format}'"
-    if kind is str:
-        return str(value)
-    try:
-        number = float(value)
-    except ValueError:
-        raise InputError(f"{what} is a number, not '{value}'") from None
-    if kind is int and not number.is_integer():
-        raise InputError(f"{what} is a whole number, not {value}")
+    title = f"option {name} of format '{format}'"
+    if isinstance(value, str) and hint is not str:
+        value = parse_value(value)
+        if typing.get_origin(hint) is tuple and not isinstance(value, list):
+            value = [parse_value(part) for part in value.split(",")] if isinstance(value, str) else [value]
+    if hint is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    option: Option = checked_value(hint, value, title)
     allowed, words = _RULES.get(name, (lambda value: True, "a finite number"))
-    if not math.isfinite(number) or not allowed(number):
-        raise InputError(f"{what} cannot be {value}; it is {words}")
-    return int(number) if kind is int else number
+    if isinstance(option, int | float) and (not math.isfinite(option) or not allowed(option)):
+        raise InputError(f"{title} cannot be {value}; it is {words}")
+    return option
 
 
 def sniff_reader(path: Path) -> Reader:
     """The one reader that recognises `path`; an error lists the candidates, or what was found instead of pose files."""
-    from halp.clips.readers.unknown import describe_unknown
 
     _load_all()
     if not path.exists():
         raise InputError(f"there is nothing at '{path}'; check the path of the source")
-    found = [reader for _, reader in sorted(_READERS.items()) if reader.sniff(path)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = " or ".join(reader.name for reader in found)
+    fitting = [reader for _, reader in sorted(_READERS.items()) if reader.sniff(path)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = " or ".join(reader.name for reader in fitting)
         raise InputError(
             f"'{path}' could be of several formats; name one of them in place of auto ({names}), or prepare the files of "
             "each format from a folder of its own"
         )
     raise InputError(describe_unknown(path))
+
+
+_VIDEOS = frozenset(".mp4 .avi .mov .mkv .webm .m4v .mpg .mpeg .wmv".split())
+_PICTURES = frozenset(".jpg .jpeg .png .bmp .tif .tiff .webp".split())
+# Endings that tell what a file is, and how to get joints out of it.
+_ADVICE = {
+    ".fbx": "export the animation as BVH or C3D",
+    ".blend": "export the animation as BVH",
+    ".slp": "export it from SLEAP as an analysis file (.h5 or .csv)",
+    ".rrd": "export the joint positions as CSV",
+    ".mkv": "process Azure Kinect recordings with the body tracking SDK to JSON",
+    ".bag": "export the joint positions as CSV",
+    ".xlsx": "save the sheet with joint positions as CSV",
+    ".zip": "unpack the archive",
+    ".tar": "unpack the archive",
+    ".gz": "unpack the archive",
+    ".7z": "unpack the archive",
+}
+_MOST = 10_000
+
+
+def describe_unknown(path: Path) -> str:
+    """One sentence: how many files of which kind there are, and the remedy."""
+    try:
+        files = [file for file, _ in zip(walk(path), range(_MOST))]
+    except (InputError, OSError) as error:
+        return str(error)
+    if not files:
+        return f"the folder '{path}' is empty; put recordings into it, or check the path"
+    endings = Counter(file.suffix.lower() for file in files)
+    kinds = ", ".join(f"{count} {ending or 'without ending'}" for ending, count in endings.most_common(4))
+    subject = f"'{path}'" if path.is_file() else f"'{path}' holds {len(files)} files ({kinds}), which"
+    if endings.keys() <= _VIDEOS | _PICTURES:
+        kind = "video" if endings.keys() & _VIDEOS else "pictures"
+        return (
+            f"{subject} {'are' if path.is_dir() else 'is'} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, "
+            "OpenPose, YOLO, …) and give halp its output"
+        )
+    if remedy := _closer_look(files):
+        return f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp recognises; {remedy}"
+    for ending, remedy in _ADVICE.items():
+        if ending in endings:
+            return f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp reads; {remedy}"
+    return (
+        f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp recognises; `halp formats` lists those it reads, "
+        "and a table with the columns clip, frame, joint, x, y, z fits any skeleton"
+    )
+
+
+def _closer_look(files: Sequence[Path]) -> str:
+    """A remedy for files that nearly are of a known format, or nothing."""
+    first = files[0]
+    if is_hdf5(first):
+        if importlib.util.find_spec("h5py") is None:
+            return "HDF5 files need h5py: install it with `pip install 'halp[formats]'`, or export CSV"
+        names = ", ".join(sorted(object_names(first) - {""})[:5]) or "nothing that can be read"
+        return (
+            f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "
+            "(an analysis file with tracks) or movement, or as CSV"
+        )
+    cells = re.split(rb"[,;\t]", head(first, 1 << 16).split(b"\n")[0])
+    if first.suffix.lower() == ".csv" and all(re.fullmatch(rb"\s*[-+.\deE]+\s*", cell) for cell in cells[1:] or cells):
+        return (
+            f"'{first.name}' holds numbers and no names of columns: add a header line that names the joints, or, where these "
+            "are the 33 landmarks of MediaPipe, use `halp prepare mediapipe … --option header=false`"
+        )
+    return ""

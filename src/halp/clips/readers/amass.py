@@ -32,27 +32,27 @@ class AmassReader(PoseFileReader):
         return bool(names & {"poses", "pose_body", "root_orient"}) and bool(names & {"trans", "betas"})
 
     def files(self, path: Path) -> list[Path]:
-        found = find_files(path, *self.suffixes)
+        archives = find_files(path, *self.suffixes)
         # Every subject's folder of AMASS has its shape in a file without motion.
-        return [file for file in found if file.stem not in ("shape", "neutral_stagei")] or found
+        return [file for file in archives if file.stem not in ("shape", "neutral_stagei")] or archives
 
     def load(self, path: Path) -> Poses:
         names = member_names(path)
         name = next((name for name in _JOINTS if name in names), None)
         if name is None and names:
-            what = "it stores parameters of a body model (poses, trans, betas) and no joints"
+            fault = "it stores parameters of a body model (poses, trans, betas) and no joints"
             remedy = (
                 "compute joints with the SMPL body model (package smplx) and save them as array 'joints' "
                 "(frames, 22 or more, 3) in the same file"
             )
-            raise problem(path, "", what, remedy)
+            raise problem(path, "", fault, remedy)
         arrays = load_npz(path)
         if name not in arrays:
             raise problem(path, "", "it is not a whole .npz file", "fetch it again")
         joints = arrays[name]
         if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
-            what = f"its shape is {joints.shape}"
-            raise problem(path, f"array '{name}'", what, "expected (frames, 22 or more, 3)")
+            fault = f"its shape is {joints.shape}"
+            raise problem(path, f"array '{name}'", fault, "expected (frames, 22 or more, 3)")
         if joints.dtype.kind not in "fiu":
             raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
         rate = next((arrays[key] for key in _RATES if key in arrays), None)

@@ -6,6 +6,7 @@ Without a limit of the user's own, a file may expand to 100 times its size and 6
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
@@ -90,8 +91,8 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _objects(path: Path, name: str, human36m: bool) -> InputError:
-    what = f"'{path}', array '{name.removesuffix('.npy')[:60]}': it holds Python objects, which are not read from here"
-    return InputError(f"{what}; {'prepare it with the format h36m' if human36m else 'save plain arrays of numbers'}")
+    fault = f"'{path}', array '{name.removesuffix('.npy')[:60]}': it holds Python objects, which are not read from here"
+    return InputError(f"{fault}; {'prepare it with the format h36m' if human36m else 'save plain arrays of numbers'}")
 
 
 def _too_large(path: Path) -> InputError:
@@ -124,6 +125,14 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
     if not size:
         return np.empty(shape, dtype)
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def pickle_in_npy(data: bytes) -> bytes:
+    """The pickle inside the bytes of a `.npy` file of Python objects; `ValueError` where it is another file."""
+    file = io.BytesIO(data)
+    if not _header(file)[2].hasobject:
+        raise ValueError("it holds plain numbers, not a dictionary")
+    return data[file.tell() :]
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -20,10 +20,10 @@ from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
+from halp.clips.sandbox import load_pickle
 from halp.clips.source_files import find_files, first_file, leads_out, load_npy
 from halp.clips.splits import Rule, Split
 from halp.clips.text_files import class_count, coordinates, problem, safe_name, unless_empty, whole_number
-from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2
 
@@ -48,12 +48,12 @@ class Part:
         """One clip `(C, T, V, M)`, read and not mapped: a file that shrinks meanwhile is an error and no crash."""
         count = math.prod(self.shape[1:])
         try:
-            found = np.fromfile(self.path, self.dtype, count, offset=self.offset + row * count * self.dtype.itemsize)
+            numbers = np.fromfile(self.path, self.dtype, count, offset=self.offset + row * count * self.dtype.itemsize)
         except OSError as error:
             raise problem(self.path, f"row {row}", f"it cannot be read ({error.strerror})", "fetch it again") from None
-        if found.size != count:
+        if numbers.size != count:
             raise problem(self.path, f"row {row}", "the file ends within it", "fetch it again")
-        return found.reshape(self.shape[1:])
+        return numbers.reshape(self.shape[1:])
 
 
 @dataclass
@@ -81,7 +81,7 @@ class AuthorsReader:
         if len(files) > 1:
             name = files[0].parent.name
             splits.insert(
-                0, Split(f"{name}-files" if name in {one.name for one in splits} else name, "part", (0,), (1,))
+                0, Split(f"{name}-files" if name in {split.name for split in splits} else name, "part", (0,), (1,))
             )
         persons = max(part.shape[4] for part in parts)
         return Info(KINECT_V2, persons, names, tuple(splits), applied=AUTHORS)
@@ -106,8 +106,8 @@ def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
     if not 0 < length <= part.shape[2]:
-        what = f"a true length of {length} in {part.shape[2]} frames"
-        raise problem(path, where, what, "leave this clip out")
+        fault = f"a true length of {length} in {part.shape[2]} frames"
+        raise problem(path, where, fault, "leave this clip out")
     frames = coordinates(part.joints(row)[:, :length].transpose(1, 3, 2, 0), path, where)
     label = whole_number(part.labels[row], path, where)
     sample = parse_name(name)
@@ -136,7 +136,7 @@ def _load(path: Path) -> Part:
                 path, "", f"'{needed.name}' is not beside it", "put the three files of a part into one folder"
             )
     try:
-        states = [os.stat(one) for one in (path, *beside)]
+        states = [os.stat(file) for file in (path, *beside)]
     except OSError as error:
         raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
     return _load_once(path, *beside, tuple((state.st_mtime_ns, state.st_size) for state in states))
@@ -147,18 +147,20 @@ def _load_once(path: Path, label_path: Path, frames_path: Path, states: tuple[tu
     joints, lengths = load_npy(path), load_npy(frames_path)
     sound = joints.ndim == 5 and joints.shape[1] == 3 and joints.shape[3] == len(KINECT_V2) and joints.shape[4] > 0
     if not sound or joints.dtype.kind != "f" or not joints.flags.c_contiguous or not isinstance(joints, np.memmap):
-        what = f"it is {joints.dtype} in shape {joints.shape}"
-        raise problem(path, "", what, "it has to be (clips, 3, frames, 25, persons)")
+        fault = f"it is {joints.dtype} in shape {joints.shape}"
+        raise problem(path, "", fault, "it has to be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
     if not isinstance(content, tuple | list) or len(content) != 2:
         raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
-    names, labels = (one.tolist() if isinstance(one, np.ndarray) else one for one in content)
+    names, labels = (part.tolist() if isinstance(part, np.ndarray) else part for part in content)
     if not isinstance(names, list | tuple) or not isinstance(labels, list | tuple):
         raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
     sizes = {"joints": len(joints), "names": len(names), "labels": len(labels), "lengths": lengths.size}
     if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
-        what = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
-        raise problem(path, "", f"its trio does not fit together ({what})", "take all three files from one preparation")
+        fault = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
+        raise problem(
+            path, "", f"its trio does not fit together ({fault})", "take all three files from one preparation"
+        )
     true_lengths = np.nan_to_num(np.array(lengths, dtype=np.float64))
     return Part(path, joints.shape, joints.dtype, joints.offset, names, labels, true_lengths)
 

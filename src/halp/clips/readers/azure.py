@@ -37,14 +37,14 @@ class AzureReader(PoseFileReader):
         frames = data.get("frames") if isinstance(data, dict) else data
         if not isinstance(frames, list) or not frames:
             raise problem(path, "key 'frames'", "it is not a list of frames", "check that this is an Azure Kinect file")
-        found = [_bodies(frame, path, f"frame {number}") for number, frame in enumerate(frames)]
-        if not any(found):
+        people = [_bodies(frame, path, f"frame {number}") for number, frame in enumerate(frames)]
+        if not any(people):
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
-        tracked, _ = follow(found, self.persons, len(AZURE), 3)
+        tracked, _ = follow(people, self.persons, len(AZURE), 3)
         missing = (tracked == 0).all(axis=-1, keepdims=True)
         # Left-out persons show in the recording, not as rows of zeros behind those who are there.
         places = turned(np.where(missing, np.nan, tracked.astype(np.float64)), CAMERA, _MILLIMETRES)
-        several = max(map(len, found)) > 1
+        several = max(map(len, people)) > 1
         return Poses(AZURE.joints, places if several else places[:, :1], fps=_rate(frames), topology=AZURE)
 
 
@@ -54,12 +54,12 @@ def _bodies(frame: Any, path: Path, where: str) -> list[Detection]:
         return []
     if not isinstance(bodies, list) or not all(isinstance(body, dict) for body in bodies):
         raise problem(path, where, "it has no list of bodies", "check that this is an Azure Kinect file")
-    found = []
+    detections = []
     for number, body in enumerate(bodies):
         identity = body.get("body_id", body.get("id", -1))
         usable = type(identity) is int and 0 <= identity < 2**53
-        found.append(Detection(_joints(body, path, f"{where}, body {number}"), 1.0, identity if usable else -1))
-    return found
+        detections.append(Detection(_joints(body, path, f"{where}, body {number}"), 1.0, identity if usable else -1))
+    return detections
 
 
 def _joints(body: dict[str, Any], path: Path, where: str) -> Frames:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterable, Sequence
@@ -9,19 +10,128 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.bvh_motion import Motion
-from halp.clips.readers.kinematics import Bone, Sampling, positions, used_channels
-from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.source_files import find_files, first_file, head, read_bytes
-from halp.clips.text_files import Floats, coordinates, number, problem, shown, unless_empty, whole_number
+from halp.clips.readers.shared import entries, entry_of
+from halp.clips.source_files import find_files, first_file, head, read_text
+from halp.clips.text_files import Floats, coordinates, number, number_table, problem, shown, unless_empty, whole_number
 from halp.skeleton import Topology, canonical_joints, topology_for
+
+
+@dataclass
+class Bone:
+    """A joint or an end site of the hierarchy; `channels` are indices into (x, y, z position, x, y, z rotation)."""
+
+    name: str
+    parent: int
+    offset: tuple[float, ...] = ()
+    channels: tuple[int, ...] | None = None
+
+
+def positions(bones: Sequence[Bone], motion: Floats, wanted: Sequence[int] | None = None) -> Floats:
+    """Positions `(T, V, 3)` of the wanted bones (all unless given) from channel values `(T, channels)`.
+
+    Rotations apply in the order of the channels. Position channels take the place of the offset, as the root has them and
+    as some programs write them for every joint. Bones that no wanted bone hangs on are not evaluated.
+    """
+    wanted = range(len(bones)) if wanted is None else wanted
+    needed, turning = _needed(bones, wanted)
+    values = np.ascontiguousarray(motion.T)
+    places: dict[int, Floats] = {}
+    rotations: dict[int, Floats] = {}
+    column = 0
+    for index, bone in enumerate(bones):
+        channels = [(channel, values[column + place]) for place, channel in enumerate(bone.channels or ())]
+        column += len(channels)
+        if index not in needed:
+            continue
+        local: list[float | Floats] = list(bone.offset)
+        for channel, numbers in channels:
+            if channel < 3:
+                local[channel] = numbers
+        if bone.parent == index:
+            turn = np.zeros((3, 3, len(motion)))
+            turn[0, 0] = turn[1, 1] = turn[2, 2] = 1
+            places[index] = np.stack([np.broadcast_to(value, len(motion)) for value in local])
+        else:
+            above = rotations[bone.parent]
+            places[index] = places[bone.parent] + sum(above[:, axis] * local[axis] for axis in range(3))
+            turn = above
+        if index in turning:
+            turn = turn.copy()
+            for channel, numbers in channels:
+                if channel >= 3:
+                    _turn(turn, np.deg2rad(numbers), channel - 3)
+            rotations[index] = turn
+    return np.stack([places[index].T for index in wanted], axis=1)
+
+
+def _turn(rotation: Floats, angle: Floats, axis: int) -> None:
+    """Multiply rotations `(3, 3, T)` from the right by a rotation about one axis, in place: only two columns change."""
+    after, last = (axis + 1) % 3, (axis + 2) % 3
+    sine, cosine = np.sin(angle), np.cos(angle)
+    first, second = rotation[:, after], rotation[:, last]
+    turned = first * cosine + second * sine
+    rotation[:, last] = second * cosine - first * sine
+    rotation[:, after] = turned
+
+
+def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set[int]]:
+    """The bones that the wanted ones hang on, themselves included, and those of them whose rotation moves a needed bone."""
+    needed: set[int] = set()
+    for index in wanted:
+        while index not in needed:
+            needed.add(index)
+            index = bones[index].parent
+    return needed, {bones[index].parent for index in needed if bones[index].parent != index}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which recorded frames are needed for a frame rate: output k lies between frames `below[k]` and `below[k] + 1`."""
+
+    below: npt.NDArray[np.int64]
+    weight: Floats
+
+    @classmethod
+    def at(cls, frames: int, recorded: float, wanted: float) -> Sampling:
+        """Sampling of a recording of `frames` frames at `recorded` frames per second to `wanted`; 0 keeps every frame.
+
+        >>> Sampling.at(9, 120.0, 30.0).below.tolist(), Sampling.at(3, 20.0, 30.0).weight.round(2).tolist()
+        ([0, 4, 8], [0.0, 0.67, 0.33, 0.0])
+        """
+        if not wanted:
+            return cls(np.arange(frames), np.zeros(frames))
+        count = int((frames - 1) * wanted / recorded * (1 + 1e-3) + 1e-9) + 1
+        places = np.minimum(np.arange(count) * (recorded / wanted), frames - 1)
+        # frame times are written with few digits: what is nearly a recorded frame is that frame
+        near = np.abs(places - np.rint(places)) < 0.05
+        places = np.where(near, np.rint(places), places)
+        below = places.astype(np.int64)
+        return cls(below, places - below)
+
+    @property
+    def needed(self) -> npt.NDArray[np.int64]:
+        """Recorded frames that take part, ascending."""
+        return np.unique(np.concatenate([self.below, self.below[self.weight > 0] + 1]))
+
+    def mix(self, frames: Floats) -> Floats:
+        """Output frames from the needed recorded ones, by linear interpolation."""
+        needed = self.needed
+        low = frames[np.searchsorted(needed, self.below)]
+        between = self.weight > 0
+        high = frames[np.searchsorted(needed, self.below[between] + 1)]
+        share = self.weight[between].reshape(-1, *[1] * (frames.ndim - 1))
+        low[between] = (1 - share) * low[between] + share * high
+        return low
+
 
 _MOST_JOINTS = 500
 # Forward kinematics of this many frames at a time stays in the cache.
 _FRAMES = 2048
+_HEAD = re.compile(r"\s*frames:[ \t]*(\S*)[ \t]*\n\s*frame[ \t]*time:[ \t]*([^\n]*)(?:\n|$)", re.IGNORECASE)
 _CHANNELS = ("Xposition", "Yposition", "Zposition", "Xrotation", "Yrotation", "Zrotation")
 
 
@@ -31,7 +141,7 @@ class BvhReader:
 
     `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only those, by their
     names in halp's vocabulary. All files of a source need the joints of the first one, in any order. Folders below the
-    source are taken as classes. Only what the kept frames and joints depend on is parsed.
+    source are taken as classes.
     """
 
     name: str = "bvh"
@@ -41,13 +151,13 @@ class BvhReader:
     joints: tuple[str, ...] = ()
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".bvh")
-        return found is not None and head(found).lstrip(b"\xef\xbb\xbf \t\r\n").upper().startswith(b"HIERARCHY")
+        file = first_file(path, ".bvh")
+        return file is not None and head(file).lstrip(b"\xef\xbb\xbf \t\r\n").upper().startswith(b"HIERARCHY")
 
     def info(self, path: Path) -> Info:
         files = find_files(path, ".bvh")
         topology = self._topology(open_bvh(files[0]))
-        return Info(topology, class_names=class_folders(files, path), normalisation=("centre",))
+        return Info(topology, normalisation=("centre",))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".bvh")
@@ -59,12 +169,11 @@ class BvhReader:
         wanted = entry.topology or self._topology(recording)
         missing = sorted(set(wanted.joints) - set(recording.topology.joints))
         if missing:
-            what = f"it has no joint {', '.join(missing[:5])}, which the first file has"
-            raise problem(item.path, "HIERARCHY", what, "prepare files of another skeleton on their own")
-        places = recording.positions([recording.topology.index(joint) for joint in wanted.joints], self.fps)
+            fault = f"it has no joint {', '.join(missing[:5])}, which the first file has"
+            raise problem(item.path, "HIERARCHY", fault, "prepare files of another skeleton on their own")
+        places, fps = recording.positions([recording.topology.index(joint) for joint in wanted.joints], self.fps)
         frames = coordinates(places * self.scale, item.path, "MOTION")
-        fps = self.fps or recording.motion.known_rate
-        return [unless_empty(Clip(frames[:, None], entry.name, entry.label, fps=fps))]
+        return [unless_empty(Clip(frames[:, None], entry.name, fps=fps))]
 
     def _topology(self, recording: Recording) -> Topology:
         """The joints that are kept of a recording."""
@@ -77,41 +186,69 @@ class BvhReader:
 
 @dataclass(frozen=True)
 class Recording:
-    """An opened file: its hierarchy and the head of its MOTION part are parsed, the numbers are not yet."""
+    """An opened file: its hierarchy, and the text of its MOTION part, which begins after so many lines."""
 
+    path: Path
     bones: list[Bone]
     topology: Topology
-    motion: Motion
+    motion: str
+    line: int
 
-    def positions(self, wanted: Sequence[int], fps: float = 0.0) -> Floats:
-        """Positions `(T, V, 3)` of the wanted joints, at `fps` frames per second where that is not 0."""
-        sampling = Sampling.at(self.motion.frames, self.motion.rate(fps), fps)
-        values = self.motion.values(sampling.needed, used_channels(self.bones, wanted))
+    def positions(self, wanted: Sequence[int], fps: float = 0.0) -> tuple[Floats, float]:
+        """Positions `(T, V, 3)` of the wanted joints, and frames per second: `fps`, or as recorded where that is 0.
+
+        The rate is -1 where the frame time is not a usual number.
+        """
+        values, time, where = self._values()
+        recorded = 1 / time if 1e-6 <= time <= 1e3 else -1.0
+        if fps and recorded < 0:
+            fault = f"a frame time of {time:g} gives no frame rate"
+            raise problem(self.path, where, fault, "correct it, or prepare without fps")
+        sampling = Sampling.at(len(values), recorded, fps)
+        values = values[sampling.needed]
         parts = [positions(self.bones, values[at : at + _FRAMES], wanted) for at in range(0, len(values), _FRAMES)]
-        return sampling.mix(np.concatenate(parts))
+        return sampling.mix(np.concatenate(parts)), fps or recorded
+
+    def _values(self) -> tuple[Floats, float, str]:
+        """Channel values `(T, channels)`, the frame time and its line."""
+        head = _HEAD.match(self.motion)
+        if head is None:
+            fault = "there is no 'Frames:' with a number and 'Frame Time:' after it"
+            raise problem(self.path, "MOTION", fault, "check that the file is whole")
+        if not self.motion[head.end() :].strip():
+            raise problem(self.path, "MOTION", "there are no frames", "check that the file is whole")
+        first, second, before = (
+            self.line + self.motion.count("\n", 0, at) for at in (head.start(1), head.start(2), head.end())
+        )
+        declared = whole_number(head[1], self.path, f"line {first}")
+        channels = sum(len(bone.channels or ()) for bone in self.bones)
+        values = number_table(
+            self.path, "\n" * (before - 1) + self.motion[head.end() :], channels, "channels of all joints"
+        )
+        if len(values) != declared:
+            fault = f"{declared} frames with {channels} channels are declared, {len(values)} lines of numbers are there"
+            raise problem(self.path, f"line {first}", fault, "check that the file is whole")
+        coordinates(values, self.path, "MOTION")
+        try:
+            time = float(head[2])
+        except ValueError:
+            time = math.nan
+        return values, time, f"line {second}"
 
 
 def open_bvh(path: Path) -> Recording:
     """Read a file and parse its hierarchy."""
-    data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    found = re.search(rb"^[ \t]*MOTION\b.*$", data, re.MULTILINE | re.IGNORECASE)
-    end = found.end() if found else len(data)
-    try:
-        text = data[:end].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise problem(path, f"byte {error.start}", "this is not UTF-8 text", "check that the file is whole") from None
-    lines = text.replace("\r", "").split("\n")
-    bones, line = _hierarchy(path, lines)
+    text = read_text(path)
+    heading = re.search(r"^[ \t]*MOTION\b.*$", text, re.MULTILINE | re.IGNORECASE)
+    end = heading.end() if heading else len(text)
+    bones, line = _hierarchy(path, text[:end].split("\n"))
     names = canonical_joints([bone.name for bone in bones])
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise problem(path, "HIERARCHY", f"joint {shown(twice)} comes twice", "rename one of the two")
     name = f"bvh-{len(names)}-{zlib.crc32(' '.join(names).encode()):08x}"
     topology = replace(topology_for(names, 3), name=name, parents=tuple(bone.parent for bone in bones))
-    channels = sum(len(bone.channels or ()) for bone in bones)
-    return Recording(bones, topology, Motion(path, data, end + 1, line, channels))
+    return Recording(path, bones, topology, text[end:], line)
 
 
 def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
@@ -130,8 +267,8 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
             started = True
         elif word in ("ROOT", "JOINT", "END"):
             if (word == "ROOT") == bool(open_bones) or (word == "ROOT" and bones) or len(bones) >= _MOST_JOINTS:
-                what = "a second ROOT, a joint outside it, or too many joints"
-                raise problem(path, where, what, "keep one skeleton in a file")
+                fault = "a second ROOT, a joint outside it, or too many joints"
+                raise problem(path, where, fault, "keep one skeleton in a file")
             parent = open_bones[-1] if open_bones else 0
             name = f"{bones[parent].name}_end" if word == "END" else " ".join(words[1:])
             if not name.isprintable() or not name.strip() or len(name) > 100:

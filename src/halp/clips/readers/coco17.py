@@ -11,8 +11,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.detections import DetectionReader
-from halp.clips.readers.sources import Entry, class_folders, clip_name, entries, entry_of, runs
+from halp.clips.readers.shared import DetectionReader, clip_name, entries, entry_of, run_items, runs
 from halp.clips.source_files import find_files, first_file, head, read_json
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, problem, shown
 from halp.clips.tracking import Detection
@@ -34,22 +33,20 @@ class Coco17Reader(DetectionReader):
     """
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".json")
-        return found is not None and _KEYPOINTS.search(head(found, 65536)) is not None
+        file = first_file(path, ".json")
+        return file is not None and _KEYPOINTS.search(head(file, 65536)) is not None
 
     def info(self, path: Path) -> Info:
-        return self.source_info(COCO_17, class_folders(find_files(path, ".json"), path))
+        return self.source_info(COCO_17)
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".json")
         joined = {
             key: group for key, group in runs(files, _FRAME_FILE).items() if len(group) > 1 and _one_frame(group[0])
         }
-        classes = class_folders(files, path)
-        for (folder, prefix), group in joined.items():
-            name = clip_name(folder / f"{prefix or folder.name}.json", path)
-            label = classes.index(folder.relative_to(path).parts[0]) if classes else -1
-            yield Item(folder, Entry(name, label, COCO_17, tuple(file.name for file in group)))
+        yield from run_items(
+            joined, lambda folder, prefix: clip_name(folder / f"{prefix or folder.name}.json", path), COCO_17
+        )
         taken = {file for group in joined.values() for file in group}
         for item in entries(files, path, COCO_17):
             if item.path not in taken:
@@ -61,7 +58,9 @@ class Coco17Reader(DetectionReader):
         frames: list[list[Detection]] = []
         for file in files:
             for number, people in enumerate(_frames(read_json(file), file)):
-                frames.append([self._person(one, file, f"frame {number}, person {i}") for i, one in enumerate(people)])
+                frames.append(
+                    [self._person(person, file, f"frame {number}, person {i}") for i, person in enumerate(people)]
+                )
         if not frames:
             return [Dropped(entry.name, "there is no frame in it")]
         return [self.clip(frames, entry, COCO_17)]
@@ -99,8 +98,8 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
             )
         table = flat.reshape(-1, 3)
     if len(table) not in _SIZES or table.shape[1] not in (2, 3):
-        what = f"{len(table)} keypoints of {table.shape[1]} numbers"
-        raise problem(path, where, what, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV")
+        fault = f"{len(table)} keypoints of {table.shape[1]} numbers"
+        raise problem(path, where, fault, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV")
     scores = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if one.get("keypoint_scores") is not None:
         scores = json_numbers(
@@ -115,7 +114,7 @@ def _one_frame(path: Path) -> bool:
     people = data.get("instance_info") if isinstance(data, dict) else data
     if not isinstance(people, list):
         return False
-    return all(isinstance(one, dict) and "keypoints" in one and "image_id" not in one for one in people)
+    return all(isinstance(person, dict) and "keypoints" in person and "image_id" not in person for person in people)
 
 
 def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
@@ -127,13 +126,15 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
         data = data[key] if key else [data]
     if not isinstance(data, list):
         raise problem(path, "", f"it holds {shown(data)} instead of a list", "check the format")
-    if data and all(isinstance(one, dict) and "keypoints" in one for one in data):
+    if data and all(isinstance(person, dict) and "keypoints" in person for person in data):
         return list(_by_picture(data).values())
     frames = []
     for number, frame in enumerate(data):
         key = next((key for key in _PEOPLE if isinstance(frame, dict) and key in frame), None)
         people = frame[key] if key else [] if frame is None else frame
-        if not isinstance(people, list) or not all(isinstance(one, dict) and "keypoints" in one for one in people):
+        if not isinstance(people, list) or not all(
+            isinstance(person, dict) and "keypoints" in person for person in people
+        ):
             raise problem(path, f"frame {number}", "it is not a list of persons with 'keypoints'", "check the format")
         frames.append(people)
     return frames
@@ -142,8 +143,8 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
 def _by_picture(people: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Persons by `image_id`, in the order of the numbers in it; all in one frame where there is none."""
     pictures: dict[str, list[dict[str, Any]]] = {}
-    for one in people:
-        pictures.setdefault(str(one.get("image_id", "")), []).append(one)
+    for person in people:
+        pictures.setdefault(str(person.get("image_id", "")), []).append(person)
 
     def order(name: str) -> list[tuple[int, int, str]]:
         parts = re.findall(r"\d{1,15}|\D+", name, re.ASCII)

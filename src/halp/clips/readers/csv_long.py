@@ -18,6 +18,7 @@ from halp.clips.text_files import (
     MOST_CELLS,
     Table,
     forget_unsure,
+    places_in_time,
     problem,
     read_table,
     refuse_twins,
@@ -60,10 +61,10 @@ class CsvLongReader:
     min_score: float = 0.0
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".csv")
-        if found is None:
+        file = first_file(path, ".csv")
+        if file is None:
             return False
-        header = head(found).lstrip(b"\xef\xbb\xbf").split(b"\n")[0].lower().replace(b";", b",").replace(b"\t", b",")
+        header = head(file).lstrip(b"\xef\xbb\xbf").split(b"\n")[0].lower().replace(b";", b",").replace(b"\t", b",")
         return set(_NEEDED) <= {cell.strip(b' "\r').decode("latin-1") for cell in header.split(b",")}
 
     def info(self, path: Path) -> Info:
@@ -86,8 +87,8 @@ class CsvLongReader:
         joint_index = {joint: index for index, joint in enumerate(plan.joints)}
         unknown = next((row for row, joint in enumerate(table.columns["joint"]) if joint not in joint_index), None)
         if unknown is not None:
-            what = f"joint {shown(table.columns['joint'][unknown])} is in no other file"
-            raise problem(item.path, table.where(unknown, "joint"), what, "use the same joints in all files")
+            fault = f"joint {shown(table.columns['joint'][unknown])} is in no other file"
+            raise problem(item.path, table.where(unknown, "joint"), fault, "use the same joints in all files")
         joints = np.array([joint_index[joint] for joint in table.columns["joint"]])
         axes = ("x", "y", "z")[: plan.topology.dimensions]
         values = np.stack(
@@ -114,18 +115,18 @@ class CsvLongReader:
         values: npt.NDArray[np.float64],
         scores: npt.NDArray[np.float64],
     ) -> Clip | Dropped:
-        times, time = np.unique(numbers, return_inverse=True)
-        people = {one: index for index, one in enumerate(dict.fromkeys(_cells(table, "person", rows)))}
-        person = np.array([people[one] for one in _cells(table, "person", rows)])
-        shape = (len(times), max(people.values()) + 1, len(plan.topology))
+        time, length = places_in_time(numbers)
+        people = {cell: index for index, cell in enumerate(dict.fromkeys(_cells(table, "person", rows)))}
+        person = np.array([people[cell] for cell in _cells(table, "person", rows)])
+        shape = (length, max(people.values()) + 1, len(plan.topology))
         if len(people) > plan.persons or np.prod(shape, dtype=float) > MOST_CELLS:
-            what = f"clip '{name}' has {len(people)} persons in {len(times)} frames"
-            raise problem(table.path, "column 'person'", what, "number the persons of a clip, not of a frame")
+            fault = f"clip '{name}' has {len(people)} persons in {length} frames"
+            raise problem(table.path, "column 'person'", fault, "number the persons of a clip, not of a frame")
         places = np.ravel_multi_index((time, person, joints), shape)
         if len(np.unique(places)) != len(places):
             twice = int(np.sort(np.argsort(places, kind="stable")[1:][np.diff(np.sort(places)) == 0])[0])
-            what = f"clip '{name}' has this joint of this person twice in frame {numbers[twice]}"
-            raise problem(table.path, f"line {table.lines[rows[twice]]}", what, "remove one of the two rows")
+            fault = f"clip '{name}' has this joint of this person twice in frame {numbers[twice]}"
+            raise problem(table.path, f"line {table.lines[rows[twice]]}", fault, "remove one of the two rows")
         frames = np.zeros((*shape, plan.topology.dimensions), dtype=np.float32)
         sure = np.zeros(shape)
         seen = np.isfinite(values).all(axis=1)
@@ -147,8 +148,8 @@ def _one(table: Table, column: str, rows: npt.NDArray[np.int64], name: str) -> s
     """The one value a whole clip has in a column."""
     values = dict.fromkeys(_cells(table, column, rows))
     if len(values) > 1:
-        what = f"clip '{name}' has several values: {', '.join(map(shown, list(values)[:3]))}"
-        raise problem(table.path, f"column '{column}'", what, "give all rows of a clip the same")
+        fault = f"clip '{name}' has several values: {', '.join(map(shown, list(values)[:3]))}"
+        raise problem(table.path, f"column '{column}'", fault, "give all rows of a clip the same")
     return next(iter(values))
 
 
@@ -171,8 +172,8 @@ def _table(path: Path) -> Table:
     table = read_table(path)
     missing = [column for column in _NEEDED if column not in table.columns]
     if missing:
-        what = f"there is no column {', '.join(missing)}"
-        raise problem(path, "line 1", what, "the header needs clip, frame, person, joint, x, y[, z][, score]")
+        fault = f"there is no column {', '.join(missing)}"
+        raise problem(path, "line 1", fault, "the header needs clip, frame, person, joint, x, y[, z][, score]")
     return table
 
 

@@ -17,8 +17,7 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.mediapipe_csv import landmark_columns
 from halp.clips.readers.pose_files import PoseFileReader, Poses
-from halp.clips.readers.sources import class_folders, entry_of
-from halp.clips.readers.table_runs import label_column, label_runs, labelled_clips, labels_in, with_classes
+from halp.clips.readers.shared import entry_of, label_column, label_runs, labelled_clips, labels_in, with_classes
 from halp.clips.source_files import find_files, head
 from halp.clips.text_files import Floats, Table, problem, read_table
 
@@ -61,9 +60,7 @@ class CsvWideReader(PoseFileReader):
 
     def info(self, path: Path) -> Info:
         info = super().info(path)
-        labels = labels_in(find_files(path, ".csv"))
-        folders = class_folders(find_files(path, ".csv"), path)
-        return Info(info.topology, 1, labels or folders, normalisation=info.normalisation)
+        return Info(info.topology, 1, labels_in(find_files(path, ".csv")), normalisation=info.normalisation)
 
     def items(self, path: Path) -> Iterable[Item]:
         return with_classes(super().items(path), labels_in(find_files(path, ".csv")))
@@ -79,9 +76,9 @@ class CsvWideReader(PoseFileReader):
         columns = _joints(list(table.columns))
         axes = ("x", "y", "z") if all("z" in axes for axes in columns.values()) else ("x", "y")
         if len(columns) < _FEWEST:
-            what = f"only {len(columns)} joints have columns for x and y"
-            raise problem(table.path, "line 1", what, "name the columns like left_knee_x, left_knee_y, left_knee_z")
-        frames = np.stack([[table.numbers(one[axis]) for axis in axes] for one in columns.values()])
+            fault = f"only {len(columns)} joints have columns for x and y"
+            raise problem(table.path, "line 1", fault, "name the columns like left_knee_x, left_knee_y, left_knee_z")
+        frames = np.stack([[table.numbers(place[axis]) for axis in axes] for place in columns.values()])
         frames = frames.transpose(2, 0, 1)[:, None] * self.scale
         sure = _scores(table, list(columns))
         # Capitals tell the words of a name apart.
@@ -91,12 +88,12 @@ class CsvWideReader(PoseFileReader):
 
 def _joints(header: Sequence[str]) -> dict[str, dict[str, str]]:
     """{joint: {axis: column}} of the joints that have at least x and y."""
-    found: dict[str, dict[str, str]] = {}
+    joints: dict[str, dict[str, str]] = {}
     for column in header:
         match = _PLACE.fullmatch(column)
         if match and not _NOT_PLACES.search(column) and match["joint"].strip():
-            found.setdefault(match["joint"].strip(), {}).setdefault(match["axis"], column)
-    return {joint: axes for joint, axes in found.items() if {"x", "y"} <= axes.keys()}
+            joints.setdefault(match["joint"].strip(), {}).setdefault(match["axis"], column)
+    return {joint: axes for joint, axes in joints.items() if {"x", "y"} <= axes.keys()}
 
 
 def _scores(table: Table, joints: Sequence[str]) -> Floats | None:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.hdf5 import Content, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
+from halp.clips.sandbox import Content, load_pickle, object_names, read_hdf5
 from halp.clips.source_files import find_files, head, read_text
 from halp.clips.text_files import LARGEST, Floats, as_floats, number, problem, shown
-from halp.clips.unpickle import load_pickle
 
 _HEADERS = ("scorer", "individuals", "bodyparts", "coords")
 _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECASE)
@@ -41,9 +40,9 @@ class DeepLabCutReader(PeopleFileReader):
         return any(name.endswith(("/table", "/block0_values")) for name in object_names(path))
 
     def files(self, path: Path) -> list[Path]:
-        found = find_files(path, *self.suffixes)
-        tables = {file.with_suffix("") for file in found if file.suffix.lower() == ".csv"}
-        return [file for file in found if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables]
+        results = find_files(path, *self.suffixes)
+        tables = {file.with_suffix("") for file in results if file.suffix.lower() == ".csv"}
+        return [file for file in results if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables]
 
     def load(self, path: Path) -> Poses:
         if path.suffix.lower() == ".csv":
@@ -65,8 +64,8 @@ def _from_csv(path: Path) -> tuple[list[str], Columns, Floats]:
     top = [row for _, row in rows[:4] if row[0].lower() in _HEADERS]
     names = [row[0].lower() for row in top]
     if "bodyparts" not in names or "coords" not in names or len(set(names)) != len(names):
-        what = "its first lines are not scorer, bodyparts and coords"
-        raise problem(path, "line 1", what, "check that DeepLabCut wrote this file")
+        fault = "its first lines are not scorer, bodyparts and coords"
+        raise problem(path, "line 1", fault, "check that DeepLabCut wrote this file")
     body = rows[len(top) :]
     if not body:
         raise problem(path, "", "there is no frame below the header", "check that the file is whole")
@@ -96,8 +95,8 @@ def _from_hdf5(path: Path) -> tuple[list[str], Columns, Floats]:
         return _header_names(len(columns[0])), columns, _two_axes(content.numbers[values], len(columns), path)
     values = next((name for name in content.numbers if name.endswith("/block0_values")), None)
     if values is None:
-        what = "it holds no table that pandas wrote"
-        raise problem(path, "", what, "check that DeepLabCut wrote this file, or use its .csv file")
+        fault = "it holds no table that pandas wrote"
+        raise problem(path, "", fault, "check that DeepLabCut wrote this file, or use its .csv file")
     columns = _levels(content, values.removesuffix("block0_values"), path)
     return _header_names(len(columns[0])), columns, _two_axes(content.numbers[values], len(columns), path)
 
@@ -114,11 +113,13 @@ def _two_axes(values: npt.NDArray[Any], columns: int, path: Path) -> Floats:
 
 def _pickled(text: str | None, path: Path) -> Columns:
     """Column headers that pandas keeps as a pickled list of tuples; the loader knows plain data only."""
-    found = load_pickle(path, text.encode("latin-1")) if text else None
+    headers = load_pickle(path, text.encode("latin-1")) if text else None
     columns = (
-        [tuple(map(str, column)) for column in found if isinstance(column, tuple)] if isinstance(found, list) else []
+        [tuple(map(str, column)) for column in headers if isinstance(column, tuple)]
+        if isinstance(headers, list)
+        else []
     )
-    if not columns or len(columns) != len(found or ()) or len({len(column) for column in columns} & {3, 4}) != 1:
+    if not columns or len(columns) != len(headers or ()) or len({len(column) for column in columns} & {3, 4}) != 1:
         raise problem(
             path, "", "the names of its columns are damaged", "use the .csv file that DeepLabCut writes beside it"
         )
@@ -152,12 +153,14 @@ def _poses(names: Sequence[str], columns: Columns, values: Floats, path: Path) -
     # Parts of the arena that multi-animal projects label once ("single") are not a body.
     if len(people) > 1 and "single" in people:
         people.remove("single")
-        own = {column[joint_at] for column in columns if person_at is not None and column[person_at] != "single"}
-        joints = [joint for joint in joints if joint in own]
+        animal_joints = {
+            column[joint_at] for column in columns if person_at is not None and column[person_at] != "single"
+        }
+        joints = [joint for joint in joints if joint in animal_joints]
     axes = [axis for axis in _AXES if any(column[axis_at].lower() == axis for column in columns)]
     if axes not in (["x", "y"], ["x", "y", "z"]) or len(people) > MOST_PERSONS:
-        what = f"its coordinates are {', '.join(axes) or 'missing'}, of {len(people)} individuals"
-        raise problem(path, "line of 'coords'", what, "expected x, y and likelihood, or x, y, z")
+        fault = f"its coordinates are {', '.join(axes) or 'missing'}, of {len(people)} individuals"
+        raise problem(path, "line of 'coords'", fault, "expected x, y and likelihood, or x, y, z")
     frames = np.full((len(values), len(people), len(joints), len(axes)), np.nan)
     scores = np.full(frames.shape[:3], np.nan)
     seen: set[tuple[str, ...]] = set()

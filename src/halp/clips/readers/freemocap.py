@@ -12,7 +12,7 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, register_reader
 from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.sources import Entry, class_folders, entry_of
+from halp.clips.readers.shared import Entry, entry_of
 from halp.clips.source_files import load_npy, walk
 from halp.clips.text_files import as_floats, problem, read_table
 from halp.skeleton import get_topology
@@ -44,24 +44,20 @@ class FreeMoCapReader(PoseFileReader):
 
     def files(self, path: Path) -> list[Path]:
         """One file per recording; arrays go before tables."""
-        found: dict[Path, Path] = {}
+        chosen: dict[Path, Path] = {}
         for file in sorted((file for file in walk(path) if is_freemocap(file)), key=lambda file: file.suffix == ".csv"):
-            found.setdefault(_recording(file), file)
-        if not found:
+            chosen.setdefault(_recording(file), file)
+        if not chosen:
             raise problem(path, "", "there is no mediapipe_body_3d_xyz.npy in it", "name the folder of the recording")
-        return sorted(found.values())
+        return sorted(chosen.values())
 
     def items(self, path: Path) -> Iterable[Item]:
         files = self.files(path)
-        classes = class_folders(files, path)
         for file in files:
             folder = _recording(file)
             inside = folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
             name = inside if inside not in ("", ".") else folder.resolve().name
-            # A folder per recording is not a class; classes hold several recordings.
-            deep = path.is_dir() and folder.is_relative_to(path) and len(folder.relative_to(path).parts) > 1
-            label = classes.index(file.relative_to(path).parts[0]) if classes and deep else -1
-            yield Item(file, Entry(name, label, _BODY))
+            yield Item(file, Entry(name, _BODY, place=folder.parent))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         return super().read(Item(item.path, item.key or Entry(entry_of(item).name, topology=_BODY)))
@@ -70,15 +66,15 @@ class FreeMoCapReader(PoseFileReader):
         if path.suffix.lower() == ".csv":
             table = read_table(path)
             if len(table.columns) % 3 or len(table.columns) // 3 < len(_BODY):
-                what = f"{len(table.columns)} columns are not x, y and z of at least 33 points"
-                raise problem(path, "line 1", what, "check that FreeMoCap wrote this file")
+                fault = f"{len(table.columns)} columns are not x, y and z of at least 33 points"
+                raise problem(path, "line 1", fault, "check that FreeMoCap wrote this file")
             values = np.stack([table.numbers(column) for column in table.columns], axis=1)
             values = values.reshape(len(values), -1, 3)
         else:
             stored = load_npy(path)
             if stored.ndim != 3 or stored.shape[1] < len(_BODY) or stored.shape[2] != 3 or not len(stored):
-                what = f"its shape is {stored.shape}"
-                raise problem(path, "", what, "expected (frames, at least 33 points, 3)")
+                fault = f"its shape is {stored.shape}"
+                raise problem(path, "", fault, "expected (frames, at least 33 points, 3)")
             if stored.dtype.kind not in "fiu":
                 raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
             values = as_floats(stored[:, : len(_BODY)])

@@ -5,7 +5,6 @@ The files hold a pickled dictionary {subject: {action: positions}}; it is read b
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import zipfile
@@ -19,12 +18,12 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import expansion_limit, member_names
+from halp.clips.readers.archives import expansion_limit, member_names, pickle_in_npy
 from halp.clips.readers.pose_files import Z_UP, turned
+from halp.clips.sandbox import load_pickle
 from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Split
 from halp.clips.text_files import as_floats, coordinates, problem, safe_name, unless_empty
-from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import get_topology
 
@@ -45,8 +44,8 @@ class H36mReader:
     description: str = "Human3.6M: data_3d_h36m.npz or data_2d_h36m_*.npz as VideoPose3D shares them"
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".npz")
-        return found is not None and _member(found) is not None
+        file = first_file(path, ".npz")
+        return file is not None and _member(file) is not None
 
     def info(self, path: Path) -> Info:
         file = _only(path)
@@ -63,11 +62,13 @@ class H36mReader:
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         table, key = _load(item.path)
         classes = sorted({_class(action) for actions in table.values() for action in actions})
-        pairs = [item.key] if item.key else [(one, action) for one, actions in table.items() for action in actions]
+        pairs = (
+            [item.key] if item.key else [(person, action) for person, actions in table.items() for action in actions]
+        )
         outcomes: list[Clip | Dropped] = []
         for subject, action in pairs:
-            found = table[subject][action]
-            views = [found] if isinstance(found, np.ndarray) else found
+            positions = table[subject][action]
+            views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
                 outcomes.append(_clip(view, name, subject, classes.index(_class(action)), camera, key, item.path))
@@ -80,8 +81,8 @@ def _clip(view: Any, name: str, subject: str, label: int, camera: int, key: str,
         dimensions = 3 if key == "positions_3d" else 2
         sound = isinstance(view, np.ndarray) and view.ndim == 3 and len(view) and view.dtype.kind == "f"
         if not sound or view.shape[1] not in (17, 32) or view.shape[2] < dimensions:
-            what = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
-            raise problem(path, where, what, "leave it out")
+            fault = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
+            raise problem(path, where, fault, "leave it out")
         joints = as_floats(view[:, :, :dimensions])
         joints = joints[:, list(USED)] if joints.shape[1] == 32 else joints
         joints = turned(joints, Z_UP) if dimensions == 3 else joints
@@ -112,11 +113,11 @@ def _member(path: Path) -> str | None:
 
 
 def _only(path: Path) -> Path:
-    found = [file for file in find_files(path, ".npz") if _member(file) or file == path]
-    if len(found) != 1:
-        what = f"it holds {len(found)} .npz files with {' or '.join(_KEYS)}"
-        raise problem(path, "", what, "name one file, such as data_3d_h36m.npz")
-    return found[0]
+    files = [file for file in find_files(path, ".npz") if _member(file) or file == path]
+    if len(files) != 1:
+        fault = f"it holds {len(files)} .npz files with {' or '.join(_KEYS)}"
+        raise problem(path, "", fault, "name one file, such as data_3d_h36m.npz")
+    return files[0]
 
 
 def _load(path: Path) -> tuple[Table, str]:
@@ -131,14 +132,16 @@ def _load(path: Path) -> tuple[Table, str]:
 def _load_once(path: Path, changed: int, size: int) -> tuple[Table, str]:
     key = _member(path)
     if key is None:
-        what = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
-        raise problem(path, "", what, "check that this is data_3d_h36m.npz, and whole")
+        fault = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
+        raise problem(path, "", fault, "check that this is data_3d_h36m.npz, and whole")
     content = load_pickle(path, _pickled(path, key))
     content = content[0] if isinstance(content, list) and len(content) == 1 else content
     sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
     if not sound or not any(content.values()):
         raise problem(path, f"array '{key}'", "it is not {subject: {action: positions}}", "fetch it again")
-    return {str(one)[:100]: {str(a)[:100]: p for a, p in actions.items()} for one, actions in content.items()}, key
+    return {
+        str(subject)[:100]: {str(a)[:100]: p for a, p in actions.items()} for subject, actions in content.items()
+    }, key
 
 
 def _pickled(path: Path, key: str) -> bytes:
@@ -147,22 +150,16 @@ def _pickled(path: Path, key: str) -> bytes:
         with zipfile.ZipFile(path) as archive:
             entry = archive.getinfo(f"{key}.npy")
             if entry.file_size > expansion_limit(os.path.getsize(path)):
-                what = f"it would expand to {entry.file_size} bytes"
-                raise problem(path, f"array '{key}'", what, "if you trust it, raise the limit with --max-memory")
+                fault = f"it would expand to {entry.file_size} bytes"
+                raise problem(path, f"array '{key}'", fault, "if you trust it, raise the limit with --max-memory")
             data = archive.read(entry)
-        stream = io.BytesIO(data)
-        version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        _, _, dtype = reader(stream)
+        return pickle_in_npy(data)
     except InputError:
         raise
     except Exception as error:
         # The zip and array headers raise whatever they meet in a broken file.
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise problem(path, f"array '{key}'", f"it is damaged ({reason})", "fetch it again") from None
-    if not dtype.hasobject:
-        raise problem(path, f"array '{key}'", "it is not a dictionary of subjects", "check that this is Human3.6M")
-    return data[stream.tell() :]
 
 
 register_reader(H36mReader())

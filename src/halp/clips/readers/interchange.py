@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from halp.clips.readers.archives import load_npz, member_names
 from halp.clips.source_files import find_files, first_file
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
+from halp.clips.store_check import check_absent
 from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name, unless_empty
 from halp.errors import InputError
 from halp.files import atomic_path
-from halp.skeleton import Topology, get_topology, list_topologies, topology_for
+from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 Arrays = dict[str, npt.NDArray[Any]]
 _COLUMNS = ("labels", "subjects", "views")
@@ -39,8 +40,8 @@ class InterchangeReader:
     description: str = "the .npz that halp itself writes: joints, offsets, labels, names, joint_names"
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".npz")
-        return found is not None and {"joints", "offsets"} <= member_names(found)
+        file = first_file(path, ".npz")
+        return file is not None and {"joints", "offsets"} <= member_names(file)
 
     def info(self, path: Path) -> Info:
         file = _only_file(path)
@@ -65,6 +66,8 @@ class InterchangeReader:
         arrays = _load(item.path)
         _, order = _topology(arrays, item.path)
         names = [safe_name(name, item.path, "array 'names'") for name in arrays["names"]]
+        note = _note(arrays, item.path) or {}
+        absent = check_absent(item.path, note.get("absent", {}), np.diff(arrays["offsets"]))
         refuse_twins(names, item.path)
         extra = {
             key: column
@@ -83,10 +86,24 @@ class InterchangeReader:
             else:
                 try:
                     frames = coordinates(arrays["joints"][start:end][:, :, order], item.path, f"clip '{name}'")
-                    clips.append(unless_empty(Clip(frames, name, label, subject, camera, numbers)))
+                    clip = Clip(frames, name, label, subject, camera, numbers, absent=absent.get(row, ()))
+                    clips.append(unless_empty(replace(clip, **_clock(arrays, row))))
                 except InputError as error:
                     clips.append(Dropped(name, str(error)))
         return clips
+
+
+def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
+    """Frame rate, recording and start of a clip, where halp wrote them."""
+    kinds = {"fps": "f", "start": "f", "recording": "U"}
+    count = len(arrays["names"])
+    fits = all(
+        key in arrays and arrays[key].dtype.kind == kind and arrays[key].shape == (count,)
+        for key, kind in kinds.items()
+    )
+    if not fits or not np.isfinite([arrays["fps"][row], arrays["start"][row]]).all():
+        return {}
+    return {key: arrays[key][row].item() for key in kinds}
 
 
 def write_interchange(
@@ -102,13 +119,14 @@ def write_interchange(
     if isinstance(source, Store):
         topology, class_names, normalisation = source.topology, source.class_names, source.normalisation
         splits = tuple(source.splits.values())
-        lengths, joints = source.lengths, source.frames
+        lengths, joints, absent = source.lengths, source.frames, source.absent
         columns: dict[str, Any] = {key: values for key, values in source.columns.items() if key != "length"}
     else:
         clips = list(source)
         if topology is None or not clips:
             raise InputError("write_interchange needs at least one clip and, for clips, their topology")
         persons = max(clip.shape[1] for clip in clips)
+        absent = {number: clip.absent for number, clip in enumerate(clips) if clip.absent}
         lengths = np.array([clip.shape[0] for clip in clips])
         joints = np.concatenate(
             [np.pad(clip.frames, ((0, 0), (0, persons - clip.shape[1]), (0, 0), (0, 0))) for clip in clips]
@@ -125,6 +143,7 @@ def write_interchange(
         "topology": asdict(topology),
         "splits": {split.name: split.to_json() for split in splits},
         "normalisation": list(normalisation),
+        "absent": {str(clip): left_out for clip, left_out in absent.items()},
     }
     arrays = {plural.get(key, key): np.asarray(values) for key, values in columns.items()}
     arrays |= {
@@ -158,16 +177,16 @@ def _load(path: Path) -> Arrays:
     arrays = load_npz(path)
 
     def array(key: str, kinds: str, shape: tuple[int | None, ...], default: Any = None) -> npt.NDArray[Any]:
-        found = arrays.get(key, default)
-        if found is None:
+        values = arrays.get(key, default)
+        if values is None:
             raise problem(path, "", f"it has no array '{key}'", "write it with halp, or see docs for its arrays")
-        fits = found.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, found.shape))
-        if not fits or found.dtype.kind not in kinds:
+        fits = values.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, values.shape))
+        if not fits or values.dtype.kind not in kinds:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
             raise problem(
-                path, f"array '{key}'", f"it is {found.dtype} in shape {found.shape}", f"it has to be {wanted}"
+                path, f"array '{key}'", f"it is {values.dtype} in shape {values.shape}", f"it has to be {wanted}"
             )
-        return found
+        return values
 
     joints = array("joints", "fiu", (None, None, None, None))
     offsets = array("offsets", "iu", (None,)).astype(np.int64)
@@ -203,6 +222,7 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
             return Topology(**data), list(range(count))
         except (InputError, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
             raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
+    names = canonical_joints(names)
     for known in map(get_topology, list_topologies()):
         if set(known.joints) == set(names) and known.dimensions == dimensions:
             return known, [names.index(joint) for joint in known.joints]

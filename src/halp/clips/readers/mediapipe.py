@@ -12,15 +12,21 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.detections import DetectionReader
 from halp.clips.readers.freemocap import FREEMOCAP
-from halp.clips.readers.json_lines import read_json_lines
-from halp.clips.readers.mediapipe_csv import landmark_columns, read_landmark_table, row_labels
-from halp.clips.readers.sources import class_folders, entries, entry_of
-from halp.clips.readers.table_runs import labelled_clips, labels_in, with_classes
+from halp.clips.readers.mediapipe_csv import header_for, landmark_columns, read_landmark_table, row_labels
+from halp.clips.readers.shared import (
+    DetectionReader,
+    entries,
+    entry_of,
+    labelled_clips,
+    labels_in,
+    read_json_lines,
+    with_classes,
+)
 from halp.clips.source_files import find_files, first_file, head, read_json
 from halp.clips.text_files import Floats, checked_scores, coordinates, json_numbers, problem, shown
 from halp.clips.tracking import Detection
+from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
@@ -40,10 +46,12 @@ class MediaPipeReader(DetectionReader):
 
     3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has the smaller
     x, as in the Kinect sets. `aspect` (width / height) evens out image landmarks. A source without z is two-dimensional.
+    `header=false` reads tables of numbers alone: x, y, z and visibility of the 33 landmarks in order, a row per frame.
     """
 
     persons: int = 1
     aspect: float = 1.0
+    header: bool = True
 
     def sniff(self, path: Path) -> bool:
         found = first_file(path, *_SUFFIXES)
@@ -62,22 +70,22 @@ class MediaPipeReader(DetectionReader):
     def info(self, path: Path) -> Info:
         files = find_files(path, *_SUFFIXES)
         for file in files[:1000]:
-            frames = _landmarks(file)
+            frames = _landmarks(file, self.header)
             body = next((person for frame in frames for person in frame), None)
             if body is not None:
                 topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
-                return self.source_info(topology, _table_classes(files) or class_folders(files, path))
+                return self.source_info(topology, _table_classes(files, self.header))
         raise problem(
             files[0], "", "there are no landmarks in it, nor in the files that follow", "leave this source out"
         )
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, *_SUFFIXES)
-        return with_classes(entries(files, path, self.info(path).topology), _table_classes(files))
+        return with_classes(entries(files, path, self.info(path).topology), _table_classes(files, self.header))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
-        frames = _landmarks(item.path)
+        frames = _landmarks(item.path, self.header)
         sizes = {person.shape[1] for frame in frames for person in frame}
         if not sizes:
             return [Dropped(entry.name, "there is no body in any of its frames")]
@@ -86,28 +94,34 @@ class MediaPipeReader(DetectionReader):
         if len(sizes) > 1 or dimensions != topology.dimensions:
             what = f"landmarks have {dimensions} coordinates here and {topology.dimensions} elsewhere"
             raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
-        found = [[self._person(body, item.path, number) for body in frame] for number, frame in enumerate(frames)]
-        clip = self.clip(found, entry, topology)
-        found_labels = row_labels(item.path) if item.path.suffix.lower() == ".csv" else []
+        clip = self.clip(self._persons(frames, item.path), entry, topology)
+        found_labels = row_labels(item.path, self.header) if item.path.suffix.lower() == ".csv" else []
         return labelled_clips(clip, found_labels, entry) if found_labels and isinstance(clip, Clip) else [clip]
 
-    def _person(self, body: Floats, path: Path, number: int) -> Detection:
+    def _persons(self, frames: Sequence[Sequence[Floats]], path: Path) -> list[list[Detection]]:
+        bodies = np.stack([body for frame in frames for body in frame])
+        of_frame = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
         # A landmark without all its coordinates (null, an empty cell) is missing.
-        missing = np.isnan(body[:, :-1]).any(axis=1, keepdims=True)
-        places = np.where(missing, 0.0, body[:, :-1])
-        joints = coordinates(places, path, f"frame {number}", axis="landmark")
-        if joints.shape[1] == 3:
-            joints = joints * np.array([-self.aspect, -1, self.aspect], dtype=np.float32)
-        else:
-            joints = joints * np.array([self.aspect, 1], dtype=np.float32)
-        scores = checked_scores(body[:, -1], path, f"frame {number}")
-        return Detection(self.sure_joints(joints, scores), float(np.clip(scores, 0, 1).mean()))
+        missing = np.isnan(bodies[..., :-1]).any(axis=-1, keepdims=True)
+        places = np.where(missing, 0.0, bodies[..., :-1])
+        try:
+            joints, scores = coordinates(places, path), checked_scores(bodies[..., -1], path)
+        except InputError:  # of which frame?
+            for number, body, score in zip(of_frame, places, bodies[..., -1]):
+                coordinates(body, path, f"frame {number}", axis="landmark")
+                checked_scores(score, path, f"frame {number}")
+            raise
+        signs = [-self.aspect, -1, self.aspect] if joints.shape[-1] == 3 else [self.aspect, 1]
+        joints = joints * np.array(signs, dtype=np.float32)
+        people = zip(self.sure_joints(joints, scores), np.clip(scores, 0, 1).mean(axis=-1).tolist())
+        detections = (Detection(body, score) for body, score in people)
+        return [[next(detections) for _ in frame] for frame in frames]
 
 
-def _landmarks(path: Path) -> list[list[Floats]]:
+def _landmarks(path: Path, header: bool = True) -> list[list[Floats]]:
     """Bodies frame by frame, each `(33, 3 or 4)`: coordinates and score."""
     if path.suffix.lower() == ".csv":
-        return read_landmark_table(path)
+        return read_landmark_table(path, header)
     data = read_json_lines(path) if path.suffix.lower() in _LINES else read_json(path)
     if isinstance(data, dict):
         data = next((data[key] for key in ("frames", "results", "data") if data.get(key)), data)
@@ -126,10 +140,11 @@ def _landmarks(path: Path) -> list[list[Floats]]:
     return [_bodies(frame, keys, path, f"frame {number}") for number, frame in enumerate(frames)]
 
 
-def _table_classes(files: Sequence[Path]) -> tuple[str, ...]:
+def _table_classes(files: Sequence[Path], header: bool) -> tuple[str, ...]:
     """Classes that tables with a row per frame name."""
     tables = [file for file in files if file.suffix.lower() == ".csv"]
-    return labels_in([file for file in tables if b"landmark" not in head(file, 65536).split(b"\n")[0].lower()])
+    wide = [file for file in tables if b"landmark" not in head(file, 65536).split(b"\n")[0].lower()]
+    return labels_in(wide, lambda path: header_for(path, header))
 
 
 def _numbered(data: dict[str, Any]) -> list[Any] | None:

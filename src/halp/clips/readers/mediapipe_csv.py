@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.clips.readers.table_runs import label_column, label_runs
-from halp.clips.text_files import Floats, Table, problem, read_table, shown
+from halp.clips.readers.shared import label_column, label_runs
+from halp.clips.source_files import head
+from halp.clips.text_files import Floats, Table, places_in_time, problem, read_table, shown
 from halp.skeleton import canonical_joints, get_topology
 
 _JOINTS = get_topology("mediapipe-33").joints
@@ -26,20 +27,20 @@ def landmark_columns(header: Sequence[str]) -> Columns | str | None:
     long = next((column for column in _LANDMARK if column in header), None)
     if long is not None and {"x", "y"} <= set(header):
         return long
-    found: dict[bool, dict[tuple[str, str], str]] = {False: {}, True: {}}
+    columns: dict[bool, dict[tuple[str, str], str]] = {False: {}, True: {}}
     for column in header:
         match = _NUMBERED.fullmatch(column) or _NAMED.fullmatch(column)
         if match:
             joint = re.sub("world|pose|landmark", " ", match["joint"])
             axis = "score" if match["axis"] in _SCORES else match["axis"]
-            found["world" in column][joint.strip(" _.-"), axis] = column
+            columns["world" in column][joint.strip(" _.-"), axis] = column
     # World landmarks go first; a table that has only some of them is not a MediaPipe table.
-    return next((wide for kind in (True, False) if (wide := _all_joints(found[kind]))), None)
+    return next((wide for kind in (True, False) if (wide := _all_joints(columns[kind]))), None)
 
 
-def _all_joints(found: dict[tuple[str, str], str]) -> Columns | None:
-    index = _indices(sorted({joint for joint, _ in found}))
-    columns = {(index[joint], axis): column for (joint, axis), column in found.items() if joint in index}
+def _all_joints(names: dict[tuple[str, str], str]) -> Columns | None:
+    index = _indices(sorted({joint for joint, _ in names}))
+    columns = {(index[joint], axis): column for (joint, axis), column in names.items() if joint in index}
     whole = all((joint, axis) in columns for joint in range(33) for axis in ("x", "y"))
     return columns if whole else None
 
@@ -54,24 +55,39 @@ def _indices(names: Sequence[str]) -> dict[str, int]:
     return indices
 
 
-def row_labels(path: Path) -> list[tuple[str, int, int]]:
+def header_for(path: Path, header: bool) -> list[str]:
+    """Names of the columns of a table without a header line: 33 landmarks in order, perhaps after a number or a class."""
+    if header:
+        return []
+    cells = re.split("[,;\t]", head(path, 1 << 16).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1"))
+    for axes in ("xyzv", "xyz", "xy"):
+        more = len(cells) - 33 * len(axes)
+        if more in (0, 1):
+            named = ["frame" if re.fullmatch(r"\s*[-+\d.]+\s*", cells[0]) else "class"] * more
+            return named + [f"{axis}{joint}" for joint in range(33) for axis in axes]
+    fault = f"{len(cells)} columns are not 33 landmarks of 2, 3 or 4 numbers"
+    raise problem(path, "line 1", fault, "leave the option header out, or check the file")
+
+
+def row_labels(path: Path, header: bool = True) -> list[tuple[str, int, int]]:
     """Runs of rows of one class in a table with a row per frame; empty where it names no classes."""
-    table = read_table(path)
+    table = read_table(path, header_for(path, header))
     wide = isinstance(landmark_columns(list(table.columns)), dict)
     return label_runs(table) if wide and label_column(table.columns) else []
 
 
-def read_landmark_table(path: Path) -> list[list[Floats]]:
+def read_landmark_table(path: Path, header: bool = True) -> list[list[Floats]]:
     """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN where a cell is empty, and the score."""
-    table = read_table(path)
+    table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
-        what = "the columns are not those of 33 landmarks"
+        fault = "the columns are not those of 33 landmarks"
         raise problem(
-            path, "line 1", what, "name them like left_hip_x or x23, or use frame, landmark, x, y, z, visibility"
+            path, "line 1", fault, "name them like left_hip_x or x23, or use frame, landmark, x, y, z, visibility"
         )
     values = _long(table, columns) if isinstance(columns, str) else _wide(table, columns)
-    return [[body for body in frame if np.isfinite(body[:, :-1]).all(axis=1).any()] for frame in values]
+    there = np.any(np.isfinite(values[..., :-1]).all(axis=-1), axis=-1).tolist()
+    return [[body for body, seen in zip(*pair) if seen] for pair in zip(values, there)]
 
 
 def _wide(table: Table, columns: Columns) -> Floats:
@@ -91,19 +107,19 @@ def _long(table: Table, column: str) -> Floats:
     index = _indices(sorted(set(table.columns[column])))
     for row, name in enumerate(table.columns[column]):
         if name not in index:
-            what = f"{shown(name)} is not a landmark of MediaPipe Pose"
-            raise problem(table.path, table.where(row, column), what, "use its names or 0 to 32")
+            fault = f"{shown(name)} is not a landmark of MediaPipe Pose"
+            raise problem(table.path, table.where(row, column), fault, "use its names or 0 to 32")
     joints = np.array([index[name] for name in table.columns[column]])
     world = {"world_x", "world_y", "world_z"} <= set(table.columns)
     names = ["world_x", "world_y", "world_z"] if world else ["x", "y", "z"] if "z" in table.columns else ["x", "y"]
     score = next((name for name in _SCORES if name in table.columns), None)
-    frames, time = np.unique(table.whole_numbers("frame"), return_inverse=True)
+    time, length = places_in_time(table.whole_numbers("frame"))
     cells = table.columns.get("person", ("",) * len(table))
-    people = {one: number for number, one in enumerate(dict.fromkeys(cells))}
+    people = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
     if len(people) > 20:
         raise problem(table.path, "column 'person'", f"there are {len(people)} persons", "number the persons of a clip")
-    person = np.array([people[one] for one in cells])
-    values = np.full((len(frames), len(people), 33, len(names) + 1), np.nan)
+    person = np.array([people[cell] for cell in cells])
+    values = np.full((length, len(people), 33, len(names) + 1), np.nan)
     for place, name in enumerate(names):
         values[time, person, joints, place] = table.numbers(name)
     values[time, person, joints, -1] = table.numbers(score) if score else 1.0

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
+from halp.clips.sandbox import column, object_names, read_hdf5
 from halp.clips.text_files import as_floats, problem
 
 # In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
@@ -40,15 +40,15 @@ class MovementReader(PeopleFileReader):
             )
         order = next(
             (
-                one
-                for one in _ORDERS
-                if all(one[axis] == "t" or position.shape[axis] == sizes[one[axis]] for axis in range(4))
+                axes
+                for axes in _ORDERS
+                if all(axes[axis] == "t" or position.shape[axis] == sizes[axes[axis]] for axis in range(4))
             ),
             None,
         )
         if order is None:
-            what = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
-            raise problem(path, "array 'position'", what, "save it with movement's save_dataset")
+            fault = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
+            raise problem(path, "array 'position'", fault, "save it with movement's save_dataset")
         frames = position.transpose([order.index(axis) for axis in "tpvc"])
         scores = content.numbers.get("confidence")
         if scores is not None and scores.ndim == 3:

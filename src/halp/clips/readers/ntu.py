@@ -1,29 +1,36 @@
-"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files, everything but the joints told by the file's name."""
+"""NTU RGB+D 60 and 120: folders of raw `.skeleton` files or of their `.npy` form, the rest told by the file's name.
+
+The `.npy` form is what the data set's own conversion script writes: a pickled dictionary with `skel_body0`, `skel_body1` …
+`(T, 25, 3)` each, zeros where the body is absent. It goes through the restricted loader of pickles.
+"""
 
 from __future__ import annotations
 
 import re
+import tokenize
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.decimals import Bytes, Places, decimals, leading_words, line_ends
-from halp.clips.source_files import MIB, first_file, read_bytes, walk
+from halp.clips.readers.archives import pickle_in_npy
+from halp.clips.readers.pose_files import PoseFileReader, Poses
+from halp.clips.sandbox import load_pickle
+from halp.clips.source_files import MIB, first_file, head, read_bytes, short_reason, walk
 from halp.clips.splits import Split
-from halp.clips.text_files import LARGEST, problem, shown
+from halp.clips.text_files import LARGEST, Floats, problem, shown
 from halp.skeleton import KINECT_V2
 
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
-_SUFFIX = ".skeleton"
-_JOINTS, _NUMBERS, _BODY_NUMBERS, _PERSONS = 25, 12, 10, 2
+_SUFFIX, _CONVERTED = ".skeleton", ".npy"
+_JOINTS, _NUMBERS, _PERSONS = 25, 12, 2
 _AGAIN = "fetch the file again"
 # Files of the data set stay below 10 MB, 300 frames and 6 bodies; far more is not a recording and would only cost memory.
 _LARGEST_FILE, _MOST_FRAMES, _MOST_BODIES = 64 * MIB, 20_000, 32
@@ -59,8 +66,12 @@ def parse_name(name: str) -> Sample | None:
     >>> parse_name("S001C002P003R002A013.skeleton")
     Sample(setup=1, camera=2, performer=3, repetition=2, action=13)
     """
-    match = _NAME.fullmatch(name.removesuffix(_SUFFIX))
+    match = _NAME.fullmatch(_stem(name))
     return Sample(*map(int, match.groups())) if match else None
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(_CONVERTED).removesuffix(_SUFFIX)
 
 
 def resource_lines(name: str) -> list[str]:
@@ -78,24 +89,26 @@ def class_names() -> tuple[str, ...]:
 @cache
 def missing_samples() -> frozenset[Sample]:
     """The 535 samples that the data set's authors list as having missing or incomplete skeletons (302 of NTU-60)."""
-    found = set()
+    missing = set()
     for line in resource_lines("ntu_missing.txt"):
         setup, *samples = line.split()
-        found |= {Sample(int(setup), *map(int, sample.split("."))) for sample in samples}
-    return frozenset(found)
+        missing |= {Sample(int(setup), *map(int, sample.split("."))) for sample in samples}
+    return frozenset(missing)
 
 
 @dataclass
 class NtuReader:
-    """Raw `.skeleton` files; the two bodies of largest motion energy are kept. `only` restricts a tree to NTU-60."""
+    """Raw or converted files; the two bodies of largest motion energy are kept. `only` restricts a tree to NTU-60."""
 
     name: str = "ntu"
-    description: str = "NTU RGB+D: a folder of raw .skeleton files; 60 or 120 is told by their names"
+    description: str = (
+        "NTU RGB+D: a folder of raw .skeleton files or of their .npy form; 60 or 120 is told by their names"
+    )
     only: int = 0
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, _SUFFIX)
-        return not self.only and found is not None and parse_name(found.name) is not None
+        file = first_file(path, _SUFFIX, _CONVERTED)
+        return not self.only and file is not None and parse_name(file.name) is not None and _is_sample(file)
 
     def info(self, path: Path) -> Info:
         small = self.only == 60 or (not self.only and all(_sample(item.path).of_60 for item in self.items(path)))
@@ -109,23 +122,24 @@ class NtuReader:
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        found = []
+        items = []
         for file in walk(path):
-            sample = parse_name(file.name) if file.name.endswith(_SUFFIX) else None
+            sample = parse_name(file.name) if file.name.endswith((_SUFFIX, _CONVERTED)) else None
             if sample is not None and (self.only != 60 or sample.of_60):
-                found.append(Item(file))
-        if not found:
-            what = "no file is named like 'S001C001P001R001A001.skeleton'"
-            raise problem(path, "", what, "check the path, and unpack the archives of the data set")
-        return found
+                items.append(Item(file))
+        if not items:
+            fault = "no file is named like 'S001C001P001R001A001.skeleton'"
+            raise problem(path, "", fault, "check the path, and unpack the archives of the data set")
+        return items
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        sample, name = _sample(item.path), item.path.name.removesuffix(_SUFFIX)
+        sample, name = _sample(item.path), _stem(item.path.name)
         if sample in missing_samples():
             return [Dropped(name, "listed as missing or incomplete by the data set's authors", expected=True)]
         if not 1 <= sample.action <= len(class_names()):
             raise problem(item.path, "", f"there is no action {sample.action}, only 1 to 120", "correct its name")
-        bodies = parse_skeleton(read_bytes(item.path, _LARGEST_FILE), item.path)
+        parse = parse_converted if item.path.suffix == _CONVERTED else parse_skeleton
+        bodies = parse(read_bytes(item.path, _LARGEST_FILE), item.path)
         frames, repairs = keep_most_moving(bodies, _PERSONS)
         return [
             Clip(
@@ -147,42 +161,66 @@ def _sample(path: Path) -> Sample:
     return sample
 
 
-def parse_skeleton(data: bytes, path: Path) -> Frames:
-    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros where none is.
+def _is_sample(path: Path) -> bool:
+    """Whether a file is text or, where it is an array, one of Python objects."""
+    return path.suffix != _CONVERTED or b"'|O'" in head(path, 128)
 
-    Words and lines are found for the whole file at once; only the counts are looked at one by one.
-    """
+
+def parse_converted(data: bytes, path: Path) -> Frames:
+    """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros where none is."""
+    try:
+        content = load_pickle(path, pickle_in_npy(data))
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise problem(path, "", f"it is not a converted .skeleton file ({short_reason(error)})", _AGAIN) from None
+    content = content[0] if isinstance(content, list) and len(content) == 1 else content
+    bodies = {
+        name: content[name]
+        for name in (f"skel_body{body}" for body in range(_MOST_BODIES))
+        if isinstance(content, dict) and name in content
+    }
+    if not bodies:
+        raise problem(path, "", "it has no 'skel_body0'", "leave this clip out, or convert its .skeleton file again")
+    frames = np.shape(next(iter(bodies.values())))[:1]
+    for name, body in bodies.items():
+        if not isinstance(body, np.ndarray) or body.dtype.kind != "f" or body.shape != (*frames, _JOINTS, 3):
+            raise problem(path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN)
+        if not (np.abs(body) <= LARGEST).all():
+            raise problem(path, f"'{name}'", "it holds what is not a place of a joint", "leave this clip out")
+    if not any(body.any() for body in bodies.values()):
+        raise problem(path, "", "none of its frames has a body", "leave this clip out")
+    return np.stack(list(bodies.values()), axis=1).astype(np.float32)
+
+
+def parse_skeleton(data: bytes, path: Path) -> Frames:
+    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros where none is."""
     if not data.isascii():
         raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN)
-    data = data.rstrip()
-    buffer, line_end = line_ends(data)
-    rows, slots, length = _layout(data, line_end.tolist(), path)
+    lines = data.rstrip().split(b"\n")
+    rows, slots, length = _layout(lines, path)
     if not rows:
         raise problem(path, "", f"none of its {length} frames has a body", "leave this clip out")
-    lines = (np.array(rows)[:, None] + np.arange(_JOINTS)).ravel()
-    places = _coordinates(data, buffer, line_end, lines, path)
+    places = _coordinates(lines, rows, path)
     times, persons = np.array(slots).T
     bodies = np.zeros((length, int(persons.max()) + 1, _JOINTS, 3), dtype=np.float32)
     bodies[times, persons] = places.reshape(-1, _JOINTS, 3)
     return bodies
 
 
-def _layout(data: bytes, line_end: list[int], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
+def _layout(lines: list[bytes], path: Path) -> tuple[list[int], list[tuple[int, int]], int]:
     """The line where every body's joints start, which (frame, place) it has, the number of frames; checks all counts."""
-    position, total = 0, len(line_end)
+    position, total = 0, len(lines)
 
-    def count(what: str, most: int) -> int:
+    def count(quantity: str, most: int) -> int:
         nonlocal position
         if position >= total:
-            raise problem(path, f"line {position + 1}", f"the file ends where {what} is due", _AGAIN)
-        line = data[line_end[position - 1] + 1 if position else 0 : line_end[position]]
+            raise problem(path, f"line {position + 1}", f"the file ends where {quantity} is due", _AGAIN)
         try:
-            value = int(line)
+            value = int(lines[position])
         except ValueError:
-            what = f"{shown(line.decode().strip())} is no {what}"
-            raise problem(path, f"line {position + 1}", what, _AGAIN) from None
+            fault = f"{shown(lines[position].decode().strip())} is no {quantity}"
+            raise problem(path, f"line {position + 1}", fault, _AGAIN) from None
         if not 0 <= value <= most:
-            raise problem(path, f"line {position + 1}", f"{value} is not a possible {what}", _AGAIN)
+            raise problem(path, f"line {position + 1}", f"{value} is not a possible {quantity}", _AGAIN)
         position += 1
         return value
 
@@ -193,57 +231,67 @@ def _layout(data: bytes, line_end: list[int], path: Path) -> tuple[list[int], li
         raise problem(path, "line 1", f"{length} frames are declared in a file of {total} lines", _AGAIN)
     for frame in range(length):
         for body in range(count("number of bodies", _MOST_BODIES)):
-            position += 2
-            # The usual case without a call; a line end of two letters or an error takes the other way.
-            if position > total or data[line_end[position - 2] + 1 : line_end[position - 1]] != b"25":
-                position -= 1
-                joints = count("number of joints", 10**6)
-                if joints != _JOINTS:
-                    raise problem(path, f"line {position}", f"a body has {joints} joints", "it has to be 25")
+            position += 1  # the body's own numbers
+            joints = count("number of joints", 10**6)
+            if joints != _JOINTS:
+                raise problem(path, f"line {position}", f"a body has {joints} joints", "it has to be 25")
             rows.append(position)
             slots.append((frame, body))
             position += _JOINTS
             if position > total:
                 raise problem(path, f"line {total}", f"the file ends within frame {frame}", _AGAIN)
     if length == 0 or position != total:
-        what = f"the {length} declared frames end here, the file does not" if length else "it has no frame"
-        raise problem(path, f"line {position}", what, _AGAIN)
+        fault = f"the {length} declared frames end here, the file does not" if length else "it has no frame"
+        raise problem(path, f"line {position}", fault, _AGAIN)
     return rows, slots, length
 
 
-def _coordinates(data: bytes, buffer: Bytes, line_end: Places, lines: Places, path: Path) -> npt.NDArray[np.floating]:
+def _coordinates(lines: list[bytes], rows: list[int], path: Path) -> Floats:
     """The first three of the twelve numbers of every joint line `(joints, 3)`."""
-    try:
-        # The number of blanks says at next to no cost that no line is short; where it does not fit, each line is looked at.
-        bodies = len(lines) // _JOINTS
-        if np.count_nonzero(buffer == 32) != (_NUMBERS - 1) * len(lines) + (_BODY_NUMBERS - 1) * bodies:
-            raise ValueError
-        starts, ends = leading_words(buffer, line_end[lines - 1] + 1, 3)
-        result = decimals(buffer, starts.ravel(), ends.ravel())
-        # NaN fails every comparison, so this one line finds it too.
-        if not np.abs(result).max() <= LARGEST:
-            raise ValueError
-        return result
-    except ValueError:
-        return _coordinates_line_by_line(data.decode().split("\n"), lines.tolist(), path)
-
-
-def _coordinates_line_by_line(text: list[str], lines: list[int], path: Path) -> npt.NDArray[np.floating]:
-    """The same for files with odd spacing, and to say which line is wrong."""
-    result = np.empty((len(lines), 3))
-    for number, line in enumerate(lines):
-        where, words = f"line {line + 1}", text[line].split()
-        if len(words) != _NUMBERS:
-            raise problem(path, where, f"{len(words)} numbers instead of {_NUMBERS}", _AGAIN)
-        try:
-            result[number] = [float(word) for word in words[:3]]
-        except ValueError:
-            raise problem(path, where, f"{shown(' '.join(words))} are not numbers", _AGAIN) from None
-        if not np.abs(result[number]).max() <= LARGEST:
-            raise problem(path, where, f"{shown(' '.join(words))} is not a place of a joint", "leave this clip out")
+    numbers: list[float] = []
+    for row in rows:
+        for line in range(row, row + _JOINTS):
+            words = lines[line].split()
+            if len(words) != _NUMBERS:
+                raise problem(path, f"line {line + 1}", f"{len(words)} numbers instead of {_NUMBERS}", _AGAIN)
+            try:
+                numbers += (float(words[0]), float(words[1]), float(words[2]))
+            except ValueError:
+                fault = f"{shown(lines[line].decode().strip())} are not numbers"
+                raise problem(path, f"line {line + 1}", fault, _AGAIN) from None
+    result = np.array(numbers).reshape(-1, 3)
+    # NaN fails every comparison, so this finds it too.
+    if not (np.abs(result) <= LARGEST).all():
+        body, joint = divmod(int(np.argmin((np.abs(result) <= LARGEST).all(axis=1))), _JOINTS)
+        line = rows[body] + joint
+        fault = f"{shown(lines[line].decode().strip())} is not a place of a joint"
+        raise problem(path, f"line {line + 1}", fault, "leave this clip out")
     return result
 
 
 register_reader(NtuReader())
 register_reader(NtuReader("ntu-60", "NTU RGB+D 60: the same, only the samples of the smaller set", only=60))
 register_reader(NtuReader("ntu-120", "NTU RGB+D 120: the same, always with the splits of the larger set", only=120))
+
+
+_START = re.compile(rb"\s*\d{1,9}\s*\n\s*\d{1,2}\s*\n")
+_RATE = 30.0
+
+
+@dataclass
+class SkeletonFileReader(PoseFileReader):
+    """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be classes."""
+
+    persons: int = 2
+    suffixes: ClassVar[tuple[str, ...]] = (".skeleton",)
+
+    def looks_right(self, path: Path) -> bool:
+        return parse_name(path.name) is None and _START.match(head(path, 64)) is not None
+
+    def load(self, path: Path) -> Poses:
+        bodies = parse_skeleton(read_bytes(path), path).astype(np.float64)
+        frames = np.where((bodies == 0).all(axis=-1, keepdims=True), np.nan, bodies)
+        return Poses(KINECT_V2.joints, frames, fps=_RATE, topology=KINECT_V2)
+
+
+register_reader(SkeletonFileReader("skeleton", "Kinect v2 .skeleton files (as of NTU RGB+D) under names of your own"))

@@ -71,11 +71,11 @@ class PkuReader:
                     raise problem(file, "", f"'{where[name]}' has the same name", "keep one of the two")
                 where[name] = file
         if not skeletons:
-            what = "there is no skeleton file named like 'A01N01-L.txt'"
-            raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
+            fault = "there is no skeleton file named like 'A01N01-L.txt'"
+            raise problem(path, "", fault, "name the folder that holds the skeleton and the label folder")
         if not labels:
-            what = "there is no label file ('label,start,end,confidence' per line) beside the skeletons"
-            raise problem(path, "", what, "name the folder that holds the skeleton and the label folder")
+            fault = "there is no label file ('label,start,end,confidence' per line) beside the skeletons"
+            raise problem(path, "", fault, "name the folder that holds the skeleton and the label folder")
         return [Item(file, labels.get(name)) for name, file in sorted(skeletons.items())]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
@@ -135,15 +135,15 @@ def _segment(line: str, length: int, path: Path, where: str) -> tuple[int, int, 
     """Class from 0, first frame, the frame after the last, repairs; the file counts frames from 1 and includes the end."""
     words = line.strip().split(",")
     if len(words) not in (3, 4):
-        what = f"{shown(line)} is not 'label,start,end,confidence'"
-        raise problem(path, where, what, "correct it or leave this clip out")
+        fault = f"{shown(line)} is not 'label,start,end,confidence'"
+        raise problem(path, where, fault, "correct it or leave this clip out")
     label, start, end = (whole_number(word.strip(), path, where) for word in words[:3])
     if not 1 <= label <= len(class_names()):
         raise problem(path, where, f"there is no class {label}, only 1 to 51", "correct it or leave this clip out")
     first, last = max(start, 1), min(end, length)
     if start < 0 or first > last:
-        what = f"frames {start} to {end} are not within the {length} of the recording"
-        raise problem(path, where, what, "correct it or leave this clip out")
+        fault = f"frames {start} to {end} are not within the {length} of the recording"
+        raise problem(path, where, fault, "correct it or leave this clip out")
     cut = (f"frames {start} to {end} cut to the {length} of the recording",) if (first, last) != (start, end) else ()
     return label - 1, first - 1, last, cut
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.freemocap import is_freemocap
-from halp.clips.readers.json_lines import read_json_lines
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
+from halp.clips.readers.shared import read_json_lines
 from halp.clips.source_files import head, load_npy, read_json
 from halp.clips.text_files import Floats, as_floats, json_numbers, problem
 from halp.clips.topology_file import find_topology
@@ -32,6 +32,7 @@ _LINES = (".jsonl", ".ndjson")
 class ArrayReader(PoseFileReader):
     """`(frames, joints, coordinates)` or `(frames, persons, joints, coordinates)`; one more number per joint is a score.
 
+    Numbers after x and y that are no scores, below 0 or above 1, are a third coordinate of the same joints.
     `topology` names the joint layout: one that halp knows, or a TOML file. Zeros and NaN are missing joints.
     """
 
@@ -45,7 +46,8 @@ class ArrayReader(PoseFileReader):
         suffix = path.suffix.lower()
         if suffix == ".npy":
             taken = is_freemocap(path) or path.name.lower().endswith(("_data_joint.npy", "_num_frame.npy"))
-            return not taken and head(path, 6) == _NUMPY
+            start = head(path, 128)
+            return not taken and start.startswith(_NUMPY) and b"'|O'" not in start
         return (_LINE if suffix in _LINES else _NESTED).match(head(path, 65536)) is not None
 
     def load(self, path: Path) -> Poses:
@@ -53,11 +55,13 @@ class ArrayReader(PoseFileReader):
         if values.ndim == 3:
             values = values[:, None]
         if values.ndim != 4 or not values.size or values.shape[1] > MOST_PERSONS:
-            what = f"its shape is {values.shape}"
+            fault = f"its shape is {values.shape}"
             raise problem(
-                path, "", what, "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
+                path, "", fault, "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
             )
         topology = self._layout(values.shape[2:], path)
+        if values.shape[3] == 3 and topology.dimensions == 2 and not _are_scores(values[..., 2]):
+            topology = replace(topology, name=f"{topology.name}-3d", dimensions=3)
         frames = as_floats(values[..., : topology.dimensions])
         frames = np.where((frames == 0).all(axis=-1, keepdims=True), np.nan, frames) * self.scale
         scores = as_floats(values[..., -1]) if values.shape[3] > topology.dimensions else None
@@ -73,13 +77,19 @@ class ArrayReader(PoseFileReader):
         ]
         hint = f" (those with {joints} joints: {', '.join(fitting)})" if fitting else ""
         if not self.topology:
-            what = "an array does not tell which joints it holds"
-            raise problem(path, "", what, f"name the layout with --option topology=NAME or a TOML file{hint}")
+            fault = "an array does not tell which joints it holds"
+            raise problem(path, "", fault, f"name the layout with --option topology=NAME or a TOML file{hint}")
         topology = find_topology(self.topology)
         if len(topology) != joints or numbers not in (topology.dimensions, topology.dimensions + 1):
-            what = f"{joints} joints of {numbers} numbers do not fit topology '{topology.name}'"
-            raise problem(path, "", what, f"name another with --option topology=NAME{hint}")
+            fault = f"{joints} joints of {numbers} numbers do not fit topology '{topology.name}'"
+            raise problem(path, "", fault, f"name another with --option topology=NAME{hint}")
         return topology
+
+
+def _are_scores(numbers: npt.NDArray[Any]) -> bool:
+    """Whether the number after x and y is a score, between 0 and 1, and not a third coordinate."""
+    known = as_floats(numbers)
+    return bool((np.isnan(known) | ((known >= 0) & (known <= 1))).all())
 
 
 def _values(path: Path) -> npt.NDArray[Any]:
@@ -96,8 +106,8 @@ def _values(path: Path) -> npt.NDArray[Any]:
     while isinstance(inner, list) and depth < 5:
         depth, inner = depth + 1, inner[0] if inner else None
     if depth not in (3, 4):
-        what = f"its lists are nested {depth} deep"
-        raise problem(path, "", what, "expected frames of joints of coordinates")
+        fault = f"its lists are nested {depth} deep"
+        raise problem(path, "", fault, "expected frames of joints of coordinates")
     numbers: Floats = json_numbers(data, (None,) * depth, path, "")
     return numbers
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.readers import Dropped, Info, Item
-from halp.clips.readers.sources import class_folders, entries, entry_of
+from halp.clips.readers.shared import entries, entry_of
 from halp.clips.source_files import find_files, walk
 from halp.clips.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
 from halp.errors import InputError
@@ -94,8 +94,8 @@ class PoseFileReader(abc.ABC):
     def sniff(self, path: Path) -> bool:
         wanted = tuple(suffix.lower() for suffix in self.suffixes)
         try:
-            found = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(wanted))
-            return any(self.looks_right(file) for file in islice(found, _LOOKED_AT))
+            files = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(wanted))
+            return any(self.looks_right(file) for file in islice(files, _LOOKED_AT))
         except (InputError, OSError):
             return False
 
@@ -107,7 +107,7 @@ class PoseFileReader(abc.ABC):
         files = self.files(path)
         topology, persons = self._first(files)
         steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
-        return Info(topology, persons, class_folders(files, path), normalisation=steps)
+        return Info(topology, persons, normalisation=steps)
 
     def items(self, path: Path) -> Iterable[Item]:
         files = self.files(path)
@@ -116,12 +116,12 @@ class PoseFileReader(abc.ABC):
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
         poses = self.load(item.path)
-        own = poses.layout(item.path)
+        layout = poses.layout(item.path)
         frames, repairs = self.clean(poses, item.path)
-        topology = entry.topology or own
-        if own.joints != topology.joints or own.dimensions != topology.dimensions:
-            frames = _reordered(frames, own, topology, item.path)
-        return [unless_empty(Clip(frames, entry.name, entry.label, repairs=repairs, fps=poses.fps))]
+        topology = entry.topology or layout
+        if layout.joints != topology.joints or layout.dimensions != topology.dimensions:
+            frames = _reordered(frames, layout, topology, item.path)
+        return [unless_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))]
 
     def clean(self, poses: Poses, path: Path) -> tuple[Frames, tuple[str, ...]]:
         """Frames with zeros for what is missing or unsure, of at most as many persons as the reader keeps."""
@@ -159,13 +159,15 @@ class PeopleFileReader(PoseFileReader):
     min_score: float = 0.0
 
 
-def _reordered(frames: Frames, own: Topology, target: Topology, path: Path) -> Frames:
+def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -> Frames:
     """Frames with the joints of the first file, whatever their order in this one; a joint that is not there is an error."""
-    missing = [joint for joint in target.joints if joint not in own.joints]
-    if missing or own.dimensions != target.dimensions:
-        what = f"no joint {', '.join(missing[:5])}" if missing else f"{own.dimensions} coordinates per joint"
-        raise problem(path, "", f"it has {what}, unlike the first file", "prepare files of another layout on their own")
-    return frames[:, :, [own.index(joint) for joint in target.joints]]
+    missing = [joint for joint in target.joints if joint not in layout.joints]
+    if missing or layout.dimensions != target.dimensions:
+        fault = f"no joint {', '.join(missing[:5])}" if missing else f"{layout.dimensions} coordinates per joint"
+        raise problem(
+            path, "", f"it has {fault}, unlike the first file", "prepare files of another layout on their own"
+        )
+    return frames[:, :, [layout.index(joint) for joint in target.joints]]
 
 
 def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:

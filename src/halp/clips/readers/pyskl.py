@@ -19,6 +19,7 @@ from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.ntu import class_names, parse_name
+from halp.clips.sandbox import load_pickle
 from halp.clips.source_files import find_files, first_file, head
 from halp.clips.splits import Split
 from halp.clips.text_files import (
@@ -30,7 +31,6 @@ from halp.clips.text_files import (
     unless_empty,
     whole_number,
 )
-from halp.clips.unpickle import load_pickle
 from halp.errors import InputError
 from halp.skeleton import Topology, get_topology, list_topologies
 
@@ -58,10 +58,10 @@ class PysklReader:
     description: str = "PYSKL / MMAction2: one annotation pickle (.pkl) with 2D or 3D keypoints"
 
     def sniff(self, path: Path) -> bool:
-        found = path if path.is_file() else first_file(path, ".pkl", ".pickle")
-        if found is None or not found.name.lower().endswith((".pkl", ".pickle")):
+        file = path if path.is_file() else first_file(path, ".pkl", ".pickle")
+        if file is None or not file.name.lower().endswith((".pkl", ".pickle")):
             return False
-        start = head(found)
+        start = head(file)
         return b"frame_dir" in start or b"annotations" in start or (b"split" in start and start[:1] == b"\x80")
 
     def info(self, path: Path) -> Info:
@@ -107,12 +107,12 @@ def _clip(data: Annotations, entry: Any, where: str) -> Clip | Dropped:
     if not isinstance(keypoints, np.ndarray) or keypoints.ndim != 4 or keypoints.dtype.kind not in "fiu":
         raise problem(path, f"{where}, key 'keypoint'", "it is not an array of four axes", "leave it out")
     if keypoints.shape[2:] != wanted or 0 in keypoints.shape:
-        what = f"its shape {keypoints.shape} is not (persons, frames, {wanted[0]}, {wanted[1]})"
-        raise problem(path, f"{where}, key 'keypoint'", what, "leave it out")
+        fault = f"its shape {keypoints.shape} is not (persons, frames, {wanted[0]}, {wanted[1]})"
+        raise problem(path, f"{where}, key 'keypoint'", fault, "leave it out")
     total = whole_number(entry.get("total_frames", keypoints.shape[1]), path, f"{where}, key 'total_frames'")
     if total != keypoints.shape[1]:
-        what = f"{total} frames are declared, the keypoints have {keypoints.shape[1]}"
-        raise problem(path, where, what, "leave it out")
+        fault = f"{total} frames are declared, the keypoints have {keypoints.shape[1]}"
+        raise problem(path, where, fault, "leave it out")
     frames = coordinates(np.asarray(keypoints, dtype=np.float64).transpose(1, 0, 2, 3), path, where)
     scores = entry.get("keypoint_score")
     repairs: tuple[str, ...] = ()
@@ -171,8 +171,8 @@ def _topology(path: Path, joints: int, dimensions: int) -> Topology:
     }
     if (joints, dimensions) not in wanted:
         known = ", ".join(sorted({f"{len(get_topology(name))}" for name in list_topologies()}, key=int))
-        what = f"{joints} joints with {dimensions} coordinates are not a known layout"
-        raise problem(path, "key 'keypoint'", what, f"known layouts have {known} joints; read it as arrays instead")
+        fault = f"{joints} joints with {dimensions} coordinates are not a known layout"
+        raise problem(path, "key 'keypoint'", fault, f"known layouts have {known} joints; read it as arrays instead")
     return get_topology(wanted[joints, dimensions])
 
 
@@ -189,8 +189,8 @@ def _parts(split: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
         test = parts.get("test", parts.get("val"))
         if "train" in parts and test is not None:
             result[name] = {
-                **{str(one): 1 for one in test if isinstance(one, str | int)},
-                **{str(one): 0 for one in parts["train"] if isinstance(one, str | int)},
+                **{str(clip): 1 for clip in test if isinstance(clip, str | int)},
+                **{str(clip): 0 for clip in parts["train"] if isinstance(clip, str | int)},
             }
     return result
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.hdf5 import column, object_names, read_hdf5
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
+from halp.clips.sandbox import column, object_names, read_hdf5
 from halp.clips.source_files import head
 from halp.clips.text_files import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
 
@@ -43,8 +43,8 @@ def _from_hdf5(path: Path) -> Poses:
         tracks = tracks.transpose(3, 2, 1, 0)
     persons, axes, nodes, _ = tracks.shape
     if axes != 2 or nodes != len(joints) or persons > MOST_PERSONS:
-        what = f"its shape {tracks.shape} does not fit {len(joints)} nodes"
-        raise problem(path, "array 'tracks'", what, "export it from SLEAP as an analysis file")
+        fault = f"its shape {tracks.shape} does not fit {len(joints)} nodes"
+        raise problem(path, "array 'tracks'", fault, "export it from SLEAP as an analysis file")
     scores = content.numbers.get("point_scores")
     fitting = scores is not None and scores.shape == (persons, nodes, tracks.shape[3])
     edges = content.numbers.get("edge_inds")
@@ -81,10 +81,10 @@ def _from_table(table: Table) -> Poses:
         while not name and (int(numbers[row]), place) in taken:
             place += 1
         if (int(numbers[row]), place) in taken or place >= MOST_PERSONS:
-            what = (
+            fault = (
                 f"track {shown(name)} comes twice in frame {numbers[row]}" if name else "a frame has too many instances"
             )
-            raise problem(path, f"line {table.lines[row]}", what, "keep one row for each track and frame")
+            raise problem(path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
         taken.add((int(numbers[row]), place))
         persons.append(place)
     shape = (last - first + 1, max(persons) + 1, len(joints))

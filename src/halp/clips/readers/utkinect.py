@@ -11,7 +11,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.sources import named_files
+from halp.clips.readers.shared import named_files
 from halp.clips.source_files import first_file, leads_out, read_text, walk
 from halp.clips.splits import Split
 from halp.clips.text_files import coordinates, number_table, problem, shown, unless_empty, whole_number
@@ -46,8 +46,8 @@ class UtKinectReader:
     description: str = "UTKinect-Action3D: joints_s01_e01.txt files and actionLabel.txt"
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, ".txt") if path.is_file() else first_file(path, "_e01.txt", "_e02.txt")
-        return found is not None and _NAME.fullmatch(found.name) is not None
+        file = first_file(path, ".txt") if path.is_file() else first_file(path, "_e01.txt", "_e02.txt")
+        return file is not None and _NAME.fullmatch(file.name) is not None
 
     def info(self, path: Path) -> Info:
         return Info(
@@ -96,7 +96,7 @@ class UtKinectReader:
 
 def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
     """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN NaN`)."""
-    found: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
+    recordings: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
     current: list[tuple[str, int, int]] | None = None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         where = f"line {number}"
@@ -104,9 +104,9 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
             continue
         if recording := _RECORDING.fullmatch(line.strip()):
             key = (int(recording[1]), int(recording[2]))
-            if key in found:
+            if key in recordings:
                 raise problem(path, where, f"recording '{line.strip()}' comes twice", "remove one of the two")
-            current = found[key] = []
+            current = recordings[key] = []
             continue
         match = _SEGMENT.fullmatch(line.strip())
         if match is None or current is None:
@@ -125,9 +125,9 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         if not 0 <= start <= end:
             raise problem(path, where, f"the segment runs from {start} to {end}", "give the first and the last frame")
         current.append((action, start, end))
-    if not found:
+    if not recordings:
         raise problem(path, "", "it holds no segments", "use the actionLabel.txt of the data set")
-    return {key: tuple(segments) for key, segments in found.items()}
+    return {key: tuple(segments) for key, segments in recordings.items()}
 
 
 def _recording(path: Path) -> tuple[int, int]:
@@ -140,18 +140,18 @@ def _recording(path: Path) -> tuple[int, int]:
 def _label_file(path: Path) -> Path:
     """The label file below the source or, for the folder `joints` or one of its files, beside it."""
     folder = path if path.is_dir() else path.parent
-    found = [file for file in walk(folder) if file.name.lower().startswith("actionlabel")]
+    files = [file for file in walk(folder) if file.name.lower().startswith("actionlabel")]
     try:
         beside = sorted(folder.resolve().parent.iterdir())
     except OSError:
         beside = []
     beside = [file for file in beside if file.is_file() and not leads_out(file, folder.resolve().parent)]
-    found += [file for file in beside if file.name.lower().startswith("actionlabel")]
-    if not found:
+    files += [file for file in beside if file.name.lower().startswith("actionlabel")]
+    if not files:
         raise problem(
             path, "", "there is no actionLabel.txt in it or beside it", "put the label file of the data set there"
         )
-    return next((file for file in found if "modified" in file.name.lower()), found[0])
+    return next((file for file in files if "modified" in file.name.lower()), files[0])
 
 
 register_reader(UtKinectReader())

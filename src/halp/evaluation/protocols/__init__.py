@@ -1,7 +1,6 @@
 """The protocols, one per file: kNN (also by an autoencoder), linear, ridge, semi-supervised, fine-tuning, ensemble, retrieval."""
 
 from halp.evaluation.protocols import (  # noqa: F401  (fill the registry)
-    autoencoder_knn,
     ensemble,
     finetune,
     knn,

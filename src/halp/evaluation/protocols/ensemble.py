@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from halp.errors import InputError, choose
-from halp.evaluation.context import Predictions, ProtocolContext
-from halp.evaluation.encoder_group import EncoderGroup
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import EncoderGroup, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
 from halp.evaluation.protocols.linear import LinearSettings, linear_logits
 
@@ -64,13 +63,8 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
         values = part.ordered(names).astype(np.float64)
         if values.shape != total.shape:
             raise InputError(f"parts of the ensemble differ in classes: scores {total.shape} and {values.shape}")
-        total += weight * (_softmax(values) if fusion == "probabilities" else values)
+        total += weight * (softmax(values, axis=1) if fusion == "probabilities" else values)
     return Scores(names, total)
-
-
-def _softmax(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    shifted = np.exp(values - values.max(1, keepdims=True))
-    return shifted / shifted.sum(1, keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -85,6 +79,9 @@ class EnsembleSettings:
     hidden: int = 512
     crops: int = 4
     epochs: int = 80
+    batch_size: int = 1024
+    learning_rate: float = 0.1
+    milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2
 
     def __post_init__(self) -> None:
@@ -112,6 +109,6 @@ def member_scores(context: ProtocolContext, settings: EnsembleSettings) -> Score
         train, test = context.features[context.train], context.features[context.test]
         values: Any = class_similarities(train, context.train_labels, test, classes=context.classes)
     else:
-        shared = {key: getattr(settings, key) for key in ("solver", "head", "hidden", "crops", "epochs", "penalty")}
-        values = linear_logits(context, LinearSettings(**shared))
+        of_both = {field.name for field in fields(LinearSettings)} & {field.name for field in fields(settings)}
+        values = linear_logits(context, LinearSettings(**{name: getattr(settings, name) for name in of_both}))
     return Scores(context.store.names[context.test], values)

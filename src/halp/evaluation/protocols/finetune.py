@@ -14,12 +14,11 @@ import torch
 from torch import nn
 
 from halp.augment import ClipPool
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError, choose
-from halp.evaluation.context import Labels, Predictions, ProtocolContext
-from halp.evaluation.features import embed_centre, training_crops
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol, training_crops
 from halp.evaluation.protocols.linear import HEADS, build_head, linear_scores, stepped_rate
+from halp.features.embed import encode_centres
 from halp.progress import Bar
 from halp.sampling import generator
 
@@ -46,18 +45,18 @@ class FinetuneSettings:
 class Finetuned(nn.Module):
     """A network with its classifier."""
 
-    def __init__(self, encoder: PackagedEncoder, head: nn.Module) -> None:
+    def __init__(self, encoder: PretrainedEncoder, head: nn.Module) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
     def scores(self, pool: ClipPool, clips: Labels, *, progress: bool = True) -> npt.NDArray[np.float32]:
         """Logits `(N, C)` of the central crops of these clips."""
-        features = embed_centre(self.encoder, pool, torch.from_numpy(clips), progress=progress)
-        return linear_scores(self.head.cpu(), features)
+        blocks = encode_centres(self.encoder, pool, torch.from_numpy(clips), progress=progress)
+        return linear_scores(self.head.cpu(), np.concatenate(list(blocks)))
 
 
 def finetune(
-    encoder: PackagedEncoder,
+    encoder: PretrainedEncoder,
     pool: ClipPool,
     clips: Labels,
     labels: Labels,
@@ -84,7 +83,7 @@ def finetune(
             order = torch.randperm(len(rows), generator=generator(seed, "finetune order", epoch))
             for step, batch in enumerate(order.split(settings.batch_size)):
                 draws = generator(seed, "finetune crops", epoch, step)
-                cut = pool.cut(rows[batch], *training_crops(pool, rows[batch], encoder.frames, draws), encoder.frames)
+                cut = pool.cut(rows[batch], *training_crops(pool, rows[batch], draws), encoder.frames)
                 loss = nn.functional.cross_entropy(model.head(model.encoder(cut)), target[batch].to(pool.device))
                 if not bool(torch.isfinite(loss)):
                     raise InputError(

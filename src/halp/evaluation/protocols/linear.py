@@ -20,9 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from halp.errors import InputError, choose
-from halp.evaluation.context import Predictions, ProtocolContext
-from halp.evaluation.features import Features
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.progress import Bar
 from halp.sampling import generator
 
@@ -240,10 +238,5 @@ def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDA
 
 def _held_out(context: ProtocolContext) -> npt.NDArray[np.bool_]:
     """A quarter of the training clips to choose by: whole subjects or cameras, whatever the split goes by."""
-    store, train = context.store, context.train
-    column = getattr(store.splits[context.split], "column", "")
-    values = store.columns[column][train] if column in store.columns else np.arange(len(train))
-    groups = np.unique(values)
-    if len(groups) < 2:
-        values, groups = np.arange(len(train)), np.arange(len(train))
-    return np.isin(values, groups[:: max(2, min(4, len(groups)))])
+    groups = np.unique(context.groups)
+    return np.isin(context.groups, groups[:: max(2, min(4, len(groups)))])

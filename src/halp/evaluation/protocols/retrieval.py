@@ -11,8 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from halp.errors import InputError
-from halp.evaluation.context import Labels, Predictions, ProtocolContext
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol
 
 
 def retrieve(

@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.evaluation.context import Labels, Predictions, ProtocolContext
-from halp.evaluation.features import Features
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import Features, Labels, Predictions, ProtocolContext, register_protocol
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -111,7 +109,7 @@ def choose_ridge_penalty(
             right[number] += (scores.argmax(1) == labels[held_out]).sum()
         total += int(held_out.sum())
     best = max(range(len(penalties)), key=lambda number: (right[number], penalties[number]))
-    return penalties[best], {one: float(100 * hits / max(total, 1)) for one, hits in zip(penalties, right)}
+    return penalties[best], {tried: float(100 * hits / max(total, 1)) for tried, hits in zip(penalties, right)}
 
 
 def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
@@ -120,11 +118,11 @@ def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
     >>> [held.tolist() for _, held in group_folds(np.array([7, 7, 9]), 5)]
     [[True, True, False], [False, False, True]]
     """
-    found, position = np.unique(groups, return_inverse=True)
-    if len(found) < 2:
-        found, position = np.arange(len(groups)), np.arange(len(groups))
-    part = position % min(number, len(found))
-    return [(part != one, part == one) for one in np.unique(part) if (part != one).any()]
+    distinct, position = np.unique(groups, return_inverse=True)
+    if len(distinct) < 2:
+        distinct, position = np.arange(len(groups)), np.arange(len(groups))
+    part = position % min(number, len(distinct))
+    return [(part != fold, part == fold) for fold in np.unique(part) if (part != fold).any()]
 
 
 @register_protocol("ridge", RidgeSettings)
@@ -153,7 +151,4 @@ def _folds(context: ProtocolContext, settings: RidgeSettings) -> list[Fold]:
                 "choose another validation split, or none for folds"
             )
         return [(fitted, held_out)]
-    column = getattr(context.store.splits[context.split], "column", "")
-    columns = context.store.columns
-    groups = columns[column][context.train] if column in columns else np.arange(len(context.train))
-    return group_folds(groups, settings.folds)
+    return group_folds(context.groups, settings.folds)

@@ -9,8 +9,7 @@ import numpy as np
 
 from halp.clips.splits import FewLabels
 from halp.errors import InputError, choose
-from halp.evaluation.context import Predictions, ProtocolContext
-from halp.evaluation.protocol import register_protocol
+from halp.evaluation.protocol import Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.finetune import FinetuneSettings, evaluate_finetune
 from halp.evaluation.protocols.linear import BASELINE_SETTINGS, LinearSettings, evaluate_linear
 

@@ -1,0 +1,406 @@
+// The page: a map, panels beside it, a timeline below, and the keyboard.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { effect } from "@preact/signals";
+import { api, isStatic } from "./api.js";
+import { Camera } from "./camera.jsx";
+import { colourOf, css, ramp } from "./colours.js";
+import { ScatterMap } from "./map.js";
+import { clockText, inStep, spanText } from "./parts.jsx";
+import { Dot, IconButton, Stage } from "./stage.jsx";
+import { Compare, Groups, Label, Method, Similar, Watch, nextToLabel } from "./panels.jsx";
+import { SPEEDS } from "./playing.js";
+import { Timeline } from "./timeline.js";
+import * as s from "./state.js";
+
+const PANELS = { watch: ["Watch", Watch], similar: ["Similar", Similar], label: ["Label", Label], groups: ["Groups", Groups], compare: ["Compare", Compare], method: ["Method", Method], camera: ["Camera", Camera] };
+const MAPS = { pca: ["distances", "principal components: far apart means unlike"], tsne: ["neighbours", "t-SNE: neighbours stay neighbours"], umap: ["UMAP", "neighbours, and more of the whole; the first time takes a while"] };
+let map = null;
+
+// -- top --------------------------------------------------------------------------------------------------------------
+function Find() {
+  const [hits, setHits] = useState([]);
+  const [place, setPlace] = useState(0);
+  const turn = useRef(0);
+  const type = async (event) => {
+    const text = event.currentTarget.value.trim();
+    const number = ++turn.current;
+    const answer = text ? await s.attempt(() => api.get("find", { text })) : [];
+    if (number === turn.current) {
+      setHits((answer ?? []).slice(0, 12));
+      setPlace(0);
+    }
+  };
+  const go = (hit) => {
+    setHits([]);
+    s.look(hit.row);
+  };
+  const key = (event) => {
+    if (event.key === "Escape") setHits([]);
+    if (!hits.length) return;
+    if (event.key === "ArrowDown") setPlace((place + 1) % hits.length);
+    else if (event.key === "ArrowUp") setPlace((place + hits.length - 1) % hits.length);
+    else if (event.key === "Enter") go(hits[place]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <div class="find">
+      <input id="find" type="search" role="combobox" aria-label="find a recording by name" aria-expanded={hits.length > 0} aria-controls="find-list" aria-activedescendant={hits.length ? `find-${place}` : undefined} placeholder="Find by name  /" onInput={type} onKeyDown={key} onBlur={() => setTimeout(() => setHits([]), 150)} autocomplete="off" />
+      <ul id="find-list" role="listbox" aria-label="recordings" hidden={!hits.length}>
+        {hits.map((hit, i) => <li key={hit.row} id={`find-${i}`} role="option" aria-selected={i === place} onMouseDown={() => go(hit)}>{hit.name}</li>)}
+      </ul>
+    </div>
+  );
+}
+
+function Top() {
+  const state = s.facts.value;
+  const ready = (name) => !((name === "group" && !state.group) || ((name === "prediction" || name === "confidence") && !state.few) || (name === "label" && !state.classes.length));
+  return (
+    <header class="top">
+      <div class="brand"><b>halp</b><h1 title={state.source}>{state.source}</h1><span class="soft count">{state.rows.toLocaleString()} {state.window ? `windows of ${state.window} s` : "movements"}</span></div>
+      <Find />
+      <label class="field">Colour
+        <select value={s.colourBy.value ?? ""} onChange={(event) => { s.asked.colour = true; s.paintBy(event.currentTarget.value); }}>
+          {state.columns.filter(ready).map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </label>
+      <span class="segmented" role="group" aria-label="map">
+        {Object.entries(MAPS).filter(([name]) => name !== "umap" || !isStatic || state.maps.includes(name)).map(([name, [title, words]]) => <button type="button" key={name} aria-pressed={s.method.value === name} disabled={name !== "umap" && !state.maps.includes(name)} title={words} onClick={() => s.layOut(name)}>{title}</button>)}
+      </span>
+      <IconButton icon="help" label="keyboard and help (?)" onClick={() => (s.help.value = true)} />
+    </header>
+  );
+}
+
+// -- map --------------------------------------------------------------------------------------------------------------
+function useMap(points, over) {
+  useEffect(() => {
+    map = new ScatterMap(points.current, over.current, {
+      focus: (row, event) => (event.altKey ? s.compareWith(row) : s.look(row)),
+      hover: (row, x, y) => (s.hover.value = row >= 0 ? { row, x, y } : null),
+      choose: (rows) => s.choose(rows),
+    });
+    window.halpMap = map;
+    const ends = [
+      effect(() => { if (s.places.value) map.setPlaces(s.places.value); }),
+      effect(() => {
+        if (!s.column.value || !s.facts.value.rows) return;
+        s.hidden.value;
+        const [colours, range] = s.pointColours();
+        map.setColours(colours);
+        map.range = range;
+      }),
+      effect(() => map.setChosen(s.chosen.value)),
+      effect(() => { map.mode = s.tool.value; }),
+      effect(() => map.setMarks({ focus: s.focus.value, hover: s.hover.value?.row })),
+      effect(() => map.setMarks({ rows: exampleMarks() })),
+      effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
+      effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
+    ];
+    const recolour = () => map.setColours(s.pointColours()[0]);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", recolour);
+    return () => {
+      ends.forEach((end) => end());
+      scheme.removeEventListener("change", recolour);
+      map.end();
+    };
+  }, []);
+}
+
+const own = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function exampleMarks() {
+  const marks = [];
+  if (s.panel.value === "similar") {
+    for (const hit of s.found.value?.hits.slice(0, 24) ?? []) marks.push([hit.row, own("--soft"), ""]);
+    for (const row of s.yes.value) marks.push([row, own("--good"), "✓"]);
+    for (const row of s.no.value) marks.push([row, own("--bad"), "✗"]);
+  }
+  if (s.panel.value === "compare" && s.other.value >= 0) marks.push([s.other.value, own("--heat"), ""]);
+  return marks;
+}
+
+// Made-up movements between the real ones that they are most like.
+function positiveMarks() {
+  const answer = s.understood.value;
+  if (!answer?.arrays) return { lines: [], spots: [] };
+  const places = s.places.value;
+  const middle = (rows, weights) => {
+    let [x, y, sum] = [0, 0, 0];
+    rows.forEach((row, i) => {
+      const weight = Math.exp(12 * (weights[i] - weights[0]));
+      x += weight * places[2 * row];
+      y += weight * places[2 * row + 1];
+      sum += weight;
+    });
+    return [x / sum, y / sum];
+  };
+  const from = [places[2 * answer.row], places[2 * answer.row + 1]];
+  const [lines, spots] = [[], []];
+  const { near, nearness, keep, typical, typicality } = answer.arrays;
+  const [width, wide] = [near.shape[1], typical.shape[1]];
+  for (let i = 0; i < keep.length; i++) {
+    const at = middle([...near.subarray(i * width, (i + 1) * width)], nearness.subarray(i * width, (i + 1) * width));
+    const colour = own(keep[i] ? "--good" : "--bad");
+    lines.push([from, at, colour + "55"]);
+    spots.push([...at, colour, !keep[i]]);
+  }
+  for (let i = 0; i < typical.shape[0]; i++) spots.push([...middle([...typical.subarray(i * wide, (i + 1) * wide)], typicality.subarray(i * wide, (i + 1) * wide)), own(i === answer.closest ? "--accent" : "--ink"), true]);
+  return { lines, spots };
+}
+
+// The name of every class where most of it lies.
+function names() {
+  const { categories, values } = s.column.value ?? {};
+  if (!categories || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
+  const found = categories.map(() => [[], []]);
+  const stride = Math.max(1, Math.floor(values.length / 20000));
+  for (let row = 0; row < values.length; row += stride) {
+    if (values[row] < 0 || s.hidden.value.has(values[row])) continue;
+    found[values[row]][0].push(s.places.value[2 * row]);
+    found[values[row]][1].push(s.places.value[2 * row + 1]);
+  }
+  const median = (list) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)];
+  return found.map(([xs, ys], i) => [xs.length, median(xs), median(ys), categories[i]]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, x, y, text]) => [x, y, text.length > 28 ? text.slice(0, 27) + "…" : text]);
+}
+
+function Legend() {
+  const { categories, values, title } = s.column.value ?? {};
+  if (!values) return null;
+  if (!categories) {
+    const [low, high] = map?.range ?? s.pointColours()[1] ?? [0, 1];
+    const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
+    return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
+  }
+  const toggle = (event, place) => {
+    const all = categories.map((_, i) => i);
+    const now = s.hidden.value;
+    if (event.shiftKey || event.altKey) s.hidden.value = now.has(place) ? new Set([...now].filter((one) => one !== place)) : new Set([...now, place]);
+    else s.hidden.value = now.size === all.length && !now.has(place) ? new Set() : new Set([-1, ...all.filter((one) => one !== place)]);
+  };
+  return (
+    <details class="legend" open={innerWidth > 860}>
+      <summary>{title}</summary>
+      <ul>
+        {categories.slice(0, 40).map((name, place) => <li key={place}><button type="button" aria-pressed={!s.hidden.value.has(place)} title={`show only ${name}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{name}</button></li>)}
+      </ul>
+      {categories.length > 40 && <span class="soft">and {categories.length - 40} more</span>}
+      {s.hidden.value.size > 0 && <button type="button" class="link" onClick={() => (s.hidden.value = new Set())}>show all</button>}
+    </details>
+  );
+}
+
+function HoverCard() {
+  const { value } = s.hover;
+  const [clip, setClip] = useState(null);
+  useEffect(() => {
+    let there = true;
+    setClip(null);
+    if (value) s.clipOf(value.row).then((one) => there && setClip(one), () => {});
+    return () => (there = false);
+  }, [value?.row]);
+  if (!value || !clip) return null;
+  const [left, top] = [Math.min(value.x + 16, innerWidth - 196), Math.min(value.y + 16, innerHeight - 240)];
+  return (
+    <div class="hover-card" style={{ left: `${left}px`, top: `${top}px` }} data-row={value.row}>
+      <Stage clip={clip} frame={inStep} label={clip.name} turn={false} />
+      <b>{clip.name}</b>
+      <span class="soft">{spanText(clip)}{valueText(value.row)}</span>
+    </div>
+  );
+}
+
+function valueText(row) {
+  const { categories, values } = s.column.value ?? {};
+  if (!values) return "";
+  if (categories) return values[row] >= 0 ? `, ${categories[values[row]]}` : "";
+  return Number.isFinite(values[row]) ? `, ${values[row].toFixed(2)}` : "";
+}
+
+function MapPane() {
+  const [points, over] = [useRef(), useRef()];
+  useMap(points, over);
+  const key = (event) => {
+    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (way && event.target === over.current) {
+      s.look(s.focus.value < 0 ? 0 : map.step(s.focus.value, ...way), true);
+      event.preventDefault();
+      event.stopPropagation();
+    } else if (event.key === "+" || event.key === "-") map.zoomAt(points.current.width / 2, points.current.height / 2, event.key === "+" ? 1.3 : 1 / 1.3);
+  };
+  const { progress } = s.facts.value;
+  return (
+    <section class="map-pane" aria-label="map of all movements" onKeyDown={key}>
+      <canvas ref={points} class="points" aria-hidden="true" />
+      <canvas ref={over} class="over" tabIndex={0} role="application" aria-label={`Map of ${s.facts.value.rows} movements. Arrow keys walk from one to its neighbour, plus and minus zoom.`} />
+      <div class="tools" role="toolbar" aria-label="map tools">
+        <IconButton icon="pan" label="move the map" pressed={s.tool.value === "pan"} onClick={() => (s.tool.value = "pan")} />
+        <IconButton icon="lasso" label="lasso: draw around movements (l, or hold shift)" pressed={s.tool.value === "lasso"} onClick={() => (s.tool.value = "lasso")} />
+        <IconButton icon="fit" label="show everything (double click)" onClick={() => map.fit()} />
+      </div>
+      <Legend />
+      {progress?.title && !isStatic && <div class="working" role="status">{progress.title} …</div>}
+      <HoverCard />
+    </section>
+  );
+}
+
+// -- timeline ---------------------------------------------------------------------------------------------------------
+function TimePane() {
+  const ref = useRef();
+  const line = useRef(null);
+  useEffect(() => {
+    line.current = new Timeline(ref.current, {
+      seek: (time, keep) => { s.seek(time, keep); },
+      scrub: (time) => { s.playing.value = false; s.time.value = time; },
+      span: (span) => {
+        s.span.value = span;
+        s.loop.value = [span.start, span.stop];
+        s.time.value = span.start;
+      },
+      move: (part, to) => s.moveEdge(part, to),
+    });
+    window.halpLine = line.current;
+    const ends = [
+      effect(() => {
+        const answer = s.line.value;
+        if (!answer) return;
+        const labels = s.facts.value.classes.map((one) => one.name);
+        const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name).filter((name) => !labels.includes(name));
+        line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name)), ...groups]);
+      }),
+      effect(() => line.current.setTime(s.time.value)),
+      effect(() => line.current.setSpan(s.span.value)),
+    ];
+    return () => { ends.forEach((end) => end()); line.current.end(); };
+  }, []);
+  const answer = s.line.value;
+  const at = (factor) => line.current.zoom(s.time.value, factor);
+  return (
+    <section class="time-pane" aria-label="timeline" hidden={!answer}>
+      <div class="time-head">
+        <b>{answer?.name}</b>
+        <span class="soft">{answer ? clockText(s.time.value) : ""}</span>
+        <span class="grow" />
+        {s.span.value && !isStatic && <><span class="soft">{clockText(s.span.value.start)} – {clockText(s.span.value.stop)}</span>
+          {s.span.value.tier === "human" && <button type="button" class="link" onClick={() => s.giveLabel("")}>remove label</button>}
+          <button type="button" class="link" onClick={() => s.searchLike([], [{ recording: answer.recording, start: s.span.value.start, stop: s.span.value.stop }])}>find similar</button>
+          <button type="button" class="link" onClick={() => { s.span.value = null; }}>clear</button></>}
+        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then press the number of a class</span>}
+        <button type="button" class="link" onClick={() => at(0.5)} aria-label="zoom into the timeline">+</button>
+        <button type="button" class="link" onClick={() => at(2)} aria-label="zoom out of the timeline">−</button>
+      </div>
+      <canvas ref={ref} class="line" tabIndex={0} role="slider" aria-label="time in the recording" aria-valuemin={answer?.start ?? 0} aria-valuemax={answer?.stop ?? 1} aria-valuenow={Math.round(s.time.value * 10) / 10} />
+    </section>
+  );
+}
+
+// -- keyboard ---------------------------------------------------------------------------------------------------------
+const KEYS = [["space", "play, pause"], ["← →", "one frame back, on"], ["[ ]", "slower, faster"], ["1 – 9", "give the class to what is chosen"], ["Backspace", "take the label off"], ["u", "undo"], ["n", "next movement to label"], ["l", "lasso"], ["f", "find similar"], ["t", "trail"], ["/", "find by name"], ["Esc", "let go of everything"], ["Alt + click", "compare with a point of the map"]];
+
+function onKey(event) {
+  if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const state = s.facts.value;
+  if (!state?.rows) return;
+  const acts = {
+    " ": () => (s.playing.value = !s.playing.value),
+    ArrowLeft: () => s.step(event.shiftKey ? -10 : -1),
+    ArrowRight: () => s.step(event.shiftKey ? 10 : 1),
+    "[": () => (s.speed.value = SPEEDS[Math.max(0, SPEEDS.indexOf(s.speed.value) - 1)]),
+    "]": () => (s.speed.value = SPEEDS[Math.min(SPEEDS.length - 1, SPEEDS.indexOf(s.speed.value) + 1)]),
+    u: s.undo,
+    Backspace: () => s.giveLabel(""),
+    l: () => (s.tool.value = s.tool.value === "lasso" ? "pan" : "lasso"),
+    f: () => s.focus.value >= 0 && s.searchLike([s.focus.value]),
+    t: () => (s.trail.value = !s.trail.value),
+    n: () => { const next = nextToLabel(); if (next) { s.choose([]); s.look(next.row, true); } },
+    "/": () => document.getElementById("find").focus(),
+    "?": () => (s.help.value = true),
+    Escape: () => { s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
+  };
+  const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
+  if (digit) s.giveLabel(digit.name);
+  else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
+  else if (acts[event.key]) acts[event.key]();
+  else return;
+  event.preventDefault();
+}
+
+function Help() {
+  const ref = useRef();
+  useEffect(() => { if (s.help.value) ref.current?.showModal(); else ref.current?.close(); }, [s.help.value]);
+  return (
+    <dialog ref={ref} onClose={() => (s.help.value = false)} aria-label="help">
+      <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
+      <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
+      <p class="soft">Every point of the map is a movement; points near each other move alike. Nothing leaves this machine.</p>
+    </dialog>
+  );
+}
+
+// -- all of it --------------------------------------------------------------------------------------------------------
+function Side() {
+  const Panel = PANELS[s.panel.value][1];
+  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "method", "camera"].includes(name));
+  const move = (event) => {
+    const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!way) return;
+    const next = names[(names.indexOf(s.panel.value) + way + names.length) % names.length];
+    s.panel.value = next;
+    document.getElementById(`tab-${next}`).focus();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <aside class="side">
+      <div class="tabs" role="tablist" aria-label="panels" onKeyDown={move}>
+        {names.map((name) => <button type="button" key={name} id={`tab-${name}`} role="tab" aria-selected={s.panel.value === name} aria-controls="panel" tabIndex={s.panel.value === name ? 0 : -1} onClick={() => (s.panel.value = name)}>{PANELS[name][0]}</button>)}
+      </div>
+      <div class="panel" id="panel" role="tabpanel" tabIndex={0} aria-labelledby={`tab-${s.panel.value}`}><Panel /></div>
+    </aside>
+  );
+}
+
+function Loading() {
+  const state = s.facts.value;
+  const { title, done, total, error } = state?.progress ?? {};
+  return (
+    <main class="loading">
+      <div>
+        <h1>{state?.source ?? "halp explore"}</h1>
+        {error ? <p class="error" role="alert">{error}</p> : (
+          <>
+            <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings" }[title] ?? title}`} …</p>
+            <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
+            <p class="soft">{total ? `${done.toLocaleString()} of ${total.toLocaleString()}; this is done once` : "the first time takes a while, later it opens at once"}</p>
+          </>
+        )}
+      </div>
+    </main>
+  );
+}
+
+function App() {
+  if (s.problem.value && !s.facts.value?.rows) return <main class="loading"><div><h1>halp explore</h1><p class="error" role="alert">{s.problem.value}</p></div></main>;
+  if (!s.facts.value?.rows) return <Loading />;
+  return (
+    <>
+      <Top />
+      <main class="work"><MapPane /><Side /></main>
+      <TimePane />
+      <Help />
+      <div class="notice" role="status" aria-live="polite">{s.notice.value}</div>
+      {s.problem.value && <div class="gone" role="alert">{s.problem.value}</div>}
+    </>
+  );
+}
+
+render(<App />, document.getElementById("app"));
+document.addEventListener("keydown", onKey);
+s.start();

@@ -1,0 +1,400 @@
+// The map: up to a million points on a WebGL canvas, with pan, zoom, lasso and picking; a second canvas carries what is marked.
+const VERTEX = `#version 300 es
+in vec2 place; in vec4 colour; uniform vec2 scale, shift; uniform float size; out vec4 tint;
+void main() { gl_Position = vec4(place * scale + shift, 0.0, 1.0); gl_PointSize = size; tint = colour; }`;
+const FRAGMENT = `#version 300 es
+precision mediump float; in vec4 tint; out vec4 seen;
+void main() { float far = length(gl_PointCoord - 0.5) * 2.0; float edge = 1.0 - smoothstep(0.72, 1.0, far);
+  seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
+const CELLS = 128;
+export const NEAR = 14; // pixels within which a point is meant
+export const DWELL = 125; // milliseconds before a point under the pointer is shown
+
+export class ScatterMap {
+  constructor(canvas, overlay, act) {
+    Object.assign(this, { canvas, overlay, act, count: 0, zoom: 1, centre: [0, 0], spread: [1, 1], mode: "pan", marks: {}, lasso: null, chosen: null });
+    this.gl = canvas.getContext("webgl2", { antialias: false, alpha: true, premultipliedAlpha: true, preserveDrawingBuffer: false });
+    if (this.gl) this.setUp();
+    else this.pen = canvas.getContext("2d");
+    this.pointers = new Map();
+    this.listen();
+    this.watch = new ResizeObserver(() => this.resize());
+    this.watch.observe(canvas);
+  }
+
+  setUp() {
+    const gl = this.gl;
+    const program = gl.createProgram();
+    for (const [kind, text] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+      const shader = gl.createShader(kind);
+      gl.shaderSource(shader, text);
+      gl.compileShader(shader);
+      gl.attachShader(program, shader);
+    }
+    gl.linkProgram(program);
+    gl.useProgram(program);
+    this.at = Object.fromEntries(["scale", "shift", "size"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    this.buffers = {};
+    for (const [name, size, type, normal] of [["place", 2, gl.FLOAT, false], ["colour", 4, gl.UNSIGNED_BYTE, true]]) {
+      this.buffers[name] = gl.createBuffer();
+      gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
+      const slot = gl.getAttribLocation(program, name);
+      gl.enableVertexAttribArray(slot);
+      gl.vertexAttribPointer(slot, size, type, normal, 0, 0);
+    }
+    this.buffers.chosen = gl.createBuffer();
+    gl.enable(gl.BLEND);
+    gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    this.canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
+    this.canvas.addEventListener("webglcontextrestored", () => {
+      this.setUp();
+      if (this.places) this.setPlaces(this.places, false);
+      if (this.colours) this.setColours(this.colours);
+    });
+  }
+
+  upload(name, data) {
+    if (!this.gl) return;
+    this.gl.bindBuffer(this.gl.ARRAY_BUFFER, this.buffers[name]);
+    this.gl.bufferData(this.gl.ARRAY_BUFFER, data, this.gl.STATIC_DRAW);
+  }
+
+  setPlaces(places, move = true) {
+    this.places = places;
+    this.count = places.length / 2;
+    // points by cells, so that the one under the pointer is found at once
+    const cell = (row) => {
+      const x = Math.min(CELLS - 1, Math.max(0, Math.floor(((places[2 * row] + 1) / 2) * CELLS)));
+      const y = Math.min(CELLS - 1, Math.max(0, Math.floor(((places[2 * row + 1] + 1) / 2) * CELLS)));
+      return y * CELLS + x;
+    };
+    const starts = new Int32Array(CELLS * CELLS + 1);
+    for (let row = 0; row < this.count; row++) starts[cell(row) + 1]++;
+    for (let i = 0; i < CELLS * CELLS; i++) starts[i + 1] += starts[i];
+    const next = starts.slice();
+    const rows = new Int32Array(this.count);
+    for (let row = 0; row < this.count; row++) rows[next[cell(row)]++] = row;
+    this.cells = { starts, rows };
+    this.spread = [0.05, 0.05];
+    for (let i = 0; i < places.length; i++) this.spread[i % 2] = Math.max(this.spread[i % 2], Math.abs(places[i]));
+    this.upload("place", places);
+    if (!this.colours || this.colours.length !== this.count * 4) this.setColours(new Uint8Array(this.count * 4).fill(128));
+    if (move) this.fit();
+  }
+
+  setColours(colours) {
+    this.colours = colours;
+    this.upload("colour", colours);
+    this.draw();
+  }
+
+  setChosen(rows) {
+    this.chosen = rows && rows.length ? Uint32Array.from(rows) : null;
+    if (this.gl && this.chosen) {
+      this.gl.bindBuffer(this.gl.ELEMENT_ARRAY_BUFFER, this.buffers.chosen);
+      this.gl.bufferData(this.gl.ELEMENT_ARRAY_BUFFER, this.chosen, this.gl.STATIC_DRAW);
+    }
+    this.draw();
+  }
+
+  // marks: { focus, hover, rows: [[row, colour, sign]], lines: [[[x, y], [x, y], colour]], spots: [[x, y, colour, hollow]], words: [[x, y, text]] }
+  setMarks(marks) {
+    this.marks = { ...this.marks, ...marks };
+    this.draw();
+  }
+
+  fit() {
+    this.zoom = 0.92;
+    this.centre = [0, 0];
+    this.draw();
+  }
+
+  resize() {
+    const dense = Math.min(window.devicePixelRatio || 1, 2);
+    const [width, height] = [Math.max(1, Math.round(this.canvas.clientWidth * dense)), Math.max(1, Math.round(this.canvas.clientHeight * dense))];
+    if (width === this.canvas.width && height === this.canvas.height) return;
+    for (const canvas of [this.canvas, this.overlay]) Object.assign(canvas, { width, height });
+    this.dense = dense;
+    this.draw();
+  }
+
+  get unit() {
+    // pixels per unit of the map
+    return (Math.min(this.canvas.width / this.spread[0], this.canvas.height / this.spread[1]) / 2) * this.zoom;
+  }
+
+  toPixels(x, y) {
+    return [this.canvas.width / 2 + (x - this.centre[0]) * this.unit, this.canvas.height / 2 - (y - this.centre[1]) * this.unit];
+  }
+
+  fromPixels(x, y) {
+    return [(x - this.canvas.width / 2) / this.unit + this.centre[0], -(y - this.canvas.height / 2) / this.unit + this.centre[1]];
+  }
+
+  placeOf(row) {
+    return [this.places[2 * row], this.places[2 * row + 1]];
+  }
+
+  get pointSize() {
+    const crowded = Math.max(2.2, Math.min(9, 150 / Math.sqrt(this.count || 1) + 1.6));
+    return Math.min(16, crowded * Math.pow(Math.max(1, this.zoom), 0.4)) * (this.dense ?? 1);
+  }
+
+  draw() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      if (this.count) this.gl ? this.drawPoints() : this.drawFlat();
+      this.drawOver();
+      if (this.count) this.first ??= performance.now(); // the first picture
+    });
+  }
+
+  drawPoints() {
+    const gl = this.gl;
+    const { width, height } = this.canvas;
+    gl.viewport(0, 0, width, height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    const scale = [(2 * this.unit) / width, (2 * this.unit) / height];
+    gl.uniform2f(this.at.scale, ...scale);
+    gl.uniform2f(this.at.shift, -this.centre[0] * scale[0], -this.centre[1] * scale[1]);
+    gl.uniform1f(this.at.size, this.pointSize);
+    gl.drawArrays(gl.POINTS, 0, this.count);
+    if (this.chosen) {
+      gl.uniform1f(this.at.size, this.pointSize * 1.7);
+      gl.drawElements(gl.POINTS, this.chosen.length, gl.UNSIGNED_INT, 0);
+    }
+  }
+
+  drawFlat() {
+    const { pen, colours } = this;
+    pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    const size = this.pointSize;
+    const dot = (row, wide) => {
+      const [x, y] = this.toPixels(...this.placeOf(row));
+      pen.fillStyle = `rgb(${colours[4 * row]} ${colours[4 * row + 1]} ${colours[4 * row + 2]} / ${colours[4 * row + 3] / 255})`;
+      pen.fillRect(x - wide / 2, y - wide / 2, wide, wide);
+    };
+    for (let row = 0; row < this.count; row++) dot(row, size);
+    for (const row of this.chosen ?? []) dot(row, size * 1.7);
+  }
+
+  drawOver() {
+    const pen = this.overlay.getContext("2d");
+    const dense = this.dense ?? 1;
+    pen.clearRect(0, 0, this.overlay.width, this.overlay.height);
+    if (!this.count) return;
+    const style = getComputedStyle(this.overlay);
+    const [ink, paper, accent] = ["--ink", "--paper", "--accent"].map((name) => style.getPropertyValue(name).trim());
+    const ring = (x, y, radius, colour, wide) => {
+      pen.beginPath();
+      pen.arc(x, y, radius * dense, 0, 7);
+      pen.strokeStyle = colour;
+      pen.lineWidth = wide * dense;
+      pen.stroke();
+    };
+    for (const [from, to, colour] of this.marks.lines ?? []) {
+      pen.beginPath();
+      pen.moveTo(...this.toPixels(...from));
+      pen.lineTo(...this.toPixels(...to));
+      pen.strokeStyle = colour;
+      pen.lineWidth = dense;
+      pen.stroke();
+    }
+    for (const [x, y, colour, hollow] of this.marks.spots ?? []) {
+      const [px, py] = this.toPixels(x, y);
+      pen.beginPath();
+      pen.arc(px, py, 4 * dense, 0, 7);
+      pen.lineWidth = 1.5 * dense;
+      pen.strokeStyle = colour;
+      pen.fillStyle = hollow ? paper : colour;
+      pen.fill();
+      pen.stroke();
+    }
+    pen.font = `600 ${12 * dense}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    pen.lineJoin = "round";
+    const taken = [];
+    for (const [x, y, text] of this.marks.words ?? []) {
+      const [px, py] = this.toPixels(x, y);
+      const half = pen.measureText(text).width / 2;
+      if (taken.some(([a, b, c]) => Math.abs(a - px) < half + c + 6 && Math.abs(b - py) < 15 * dense)) continue;
+      taken.push([px, py, half]);
+      pen.lineWidth = 4 * dense;
+      pen.strokeStyle = paper;
+      pen.strokeText(text, px, py);
+      pen.fillStyle = ink;
+      pen.fillText(text, px, py);
+    }
+    for (const [row, colour, sign] of this.marks.rows ?? []) {
+      const [x, y] = this.toPixels(...this.placeOf(row));
+      ring(x, y, 7, paper, 4);
+      ring(x, y, 7, colour, 2.2);
+      if (!sign) continue;
+      pen.fillStyle = colour;
+      pen.fillText(sign, x, y - 15 * dense);
+    }
+    for (const [row, radius, wide] of [[this.marks.hover, 8, 2], [this.marks.focus, 10, 3]]) {
+      if (row === undefined || row === null || row < 0 || row >= this.count) continue;
+      const [x, y] = this.toPixels(...this.placeOf(row));
+      ring(x, y, radius, paper, wide + 3);
+      ring(x, y, radius, row === this.marks.focus ? accent : ink, wide);
+    }
+    if (this.lasso?.length > 1) {
+      pen.beginPath();
+      this.lasso.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+      pen.closePath();
+      pen.globalAlpha = 0.12;
+      pen.fillStyle = accent;
+      pen.fill();
+      pen.globalAlpha = 1;
+      pen.setLineDash([5 * dense, 4 * dense]);
+      pen.lineWidth = 1.5 * dense;
+      pen.strokeStyle = accent;
+      pen.stroke();
+      pen.setLineDash([]);
+    }
+  }
+
+  // The row nearest to a place of the canvas in pixels, within NEAR of them; -1 where there is none.
+  pick(x, y) {
+    if (!this.count) return -1;
+    const reach = (NEAR * (this.dense ?? 1)) / this.unit;
+    const [mx, my] = this.fromPixels(x, y);
+    const cell = (value) => Math.min(CELLS - 1, Math.max(0, Math.floor(((value + 1) / 2) * CELLS)));
+    let [best, distance] = [-1, reach * reach];
+    for (let cy = cell(my - reach); cy <= cell(my + reach); cy++) {
+      for (let i = this.cells.starts[cy * CELLS + cell(mx - reach)]; i < this.cells.starts[cy * CELLS + cell(mx + reach) + 1]; i++) {
+        const row = this.cells.rows[i];
+        const far = (this.places[2 * row] - mx) ** 2 + (this.places[2 * row + 1] - my) ** 2;
+        if (far < distance && this.colours[4 * row + 3] > 40) [best, distance] = [row, far];
+      }
+    }
+    return best;
+  }
+
+  // The nearest point in a direction, for the arrow keys.
+  step(row, dx, dy) {
+    const [x, y] = this.placeOf(row);
+    let [best, cost] = [row, Infinity];
+    for (let other = 0; other < this.count; other++) {
+      const [ox, oy] = [this.places[2 * other] - x, this.places[2 * other + 1] - y];
+      const along = ox * dx + oy * dy;
+      if (along <= 1e-6) continue;
+      const price = along + 3 * Math.abs(ox * dy - oy * dx);
+      if (price < cost) [best, cost] = [other, price];
+    }
+    return best;
+  }
+
+  inside(outline) {
+    const points = outline.map(([x, y]) => this.fromPixels(x, y));
+    const thin = points.filter((_, i) => i % Math.max(1, Math.ceil(points.length / 200)) === 0);
+    const [xs, ys] = [thin.map((point) => point[0]), thin.map((point) => point[1])];
+    const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const rows = [];
+    for (let row = 0; row < this.count; row++) {
+      const [x, y] = [this.places[2 * row], this.places[2 * row + 1]];
+      if (x < left || x > right || y < low || y > high || this.colours[4 * row + 3] <= 40) continue;
+      let odd = false;
+      for (let i = 0, j = thin.length - 1; i < thin.length; j = i++) {
+        if (ys[i] > y !== ys[j] > y && x < ((xs[j] - xs[i]) * (y - ys[i])) / (ys[j] - ys[i]) + xs[i]) odd = !odd;
+      }
+      if (odd) rows.push(row);
+    }
+    return rows;
+  }
+
+  zoomAt(x, y, factor) {
+    const before = this.fromPixels(x, y);
+    this.zoom = Math.max(0.4, Math.min(400, this.zoom * factor));
+    const after = this.fromPixels(x, y);
+    this.centre = [this.centre[0] + before[0] - after[0], this.centre[1] + before[1] - after[1]];
+    this.draw();
+  }
+
+  listen() {
+    const node = this.overlay;
+    const place = (event) => {
+      const box = node.getBoundingClientRect();
+      return [(event.clientX - box.left) * (this.dense ?? 1), (event.clientY - box.top) * (this.dense ?? 1)];
+    };
+    node.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.zoomAt(...place(event), Math.exp(-Math.max(-60, Math.min(60, event.deltaY)) * 0.006));
+    }, { passive: false });
+    node.addEventListener("dblclick", () => this.fit());
+    // A click does not take the keyboard: arrow keys step through frames, and walk on the map once one has tabbed to it.
+    node.addEventListener("mousedown", (event) => {
+      event.preventDefault();
+      document.activeElement?.blur();
+    });
+    node.addEventListener("pointerdown", (event) => {
+      node.setPointerCapture(event.pointerId);
+      this.pointers.set(event.pointerId, place(event));
+      this.moved = 0;
+      this.pressed = true;
+      if (this.pointers.size === 1 && (this.mode === "lasso" || event.shiftKey)) this.lasso = [place(event)];
+      else this.lasso = null;
+      this.leave();
+    });
+    node.addEventListener("pointermove", (event) => {
+      const now = place(event);
+      if (!this.pressed) return this.dwell(now, event);
+      const before = this.pointers.get(event.pointerId);
+      if (!before) return;
+      this.moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
+      if (this.pointers.size === 2) {
+        const other = [...this.pointers.entries()].find(([id]) => id !== event.pointerId)[1];
+        const [was, is] = [before, now].map((point) => Math.hypot(point[0] - other[0], point[1] - other[1]));
+        this.zoomAt((now[0] + other[0]) / 2, (now[1] + other[1]) / 2, is / Math.max(1, was));
+      } else if (this.lasso) this.lasso.push(now);
+      else if (this.moved > 3) {
+        this.centre = [this.centre[0] - (now[0] - before[0]) / this.unit, this.centre[1] + (now[1] - before[1]) / this.unit];
+      }
+      this.pointers.set(event.pointerId, now);
+      this.draw();
+    });
+    for (const kind of ["pointerup", "pointercancel"]) {
+      node.addEventListener(kind, (event) => {
+        const now = place(event);
+        this.pointers.delete(event.pointerId);
+        if (this.pointers.size) return;
+        this.pressed = false;
+        const outline = this.lasso;
+        this.lasso = null;
+        if (kind === "pointerup" && outline?.length > 8 && this.moved > 20) this.act.choose(this.inside(outline));
+        else if (kind === "pointerup" && this.moved <= 6) {
+          const row = this.pick(...now);
+          if (row >= 0) this.act.focus(row, event);
+        }
+        this.draw();
+      });
+    }
+    node.addEventListener("pointerleave", () => this.leave());
+  }
+
+  dwell(now, event) {
+    if (event.pointerType === "touch") return;
+    const row = this.pick(...now);
+    if (row === this.under) return;
+    this.leave();
+    this.under = row;
+    this.overlay.style.cursor = row >= 0 ? "pointer" : "";
+    if (row >= 0) this.timer = setTimeout(() => this.act.hover(row, event.clientX, event.clientY), DWELL);
+  }
+
+  leave() {
+    clearTimeout(this.timer);
+    if (this.under !== undefined && this.under >= 0) this.act.hover(-1);
+    this.under = -1;
+  }
+
+  end() {
+    this.watch.disconnect();
+    clearTimeout(this.timer);
+  }
+}

@@ -1,0 +1,425 @@
+// The panels beside the map: watch, similar, label, groups, compare, method.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { isStatic, api } from "./api.js";
+import { colourOf } from "./colours.js";
+import { Grid, LabelBar, Mini, clockText, spanText } from "./parts.jsx";
+import { Controls, Dot, Film, Icon, IconButton, Stage } from "./stage.jsx";
+import * as s from "./state.js";
+
+const percent = (share) => `${Math.round(share * 100)} %`;
+const width = (share) => `${(share * 100).toFixed(1)}%`;
+
+export function Empty({ title, children }) {
+  return <div class="empty"><strong>{title}</strong><p>{children}</p></div>;
+}
+
+// -- watch ------------------------------------------------------------------------------------------------------------
+function Views() {
+  const turn = (yaw, pitch) => Object.assign(s.view, { yaw, pitch });
+  const flat = s.about.value?.flat;
+  return (
+    <div class="views">
+      {!flat && <span class="segmented" role="group" aria-label="point of view">
+        <button type="button" onClick={() => turn(-0.45, 0.16)}>3D</button>
+        <button type="button" onClick={() => turn(0, 0)}>front</button>
+        <button type="button" onClick={() => turn(Math.PI / 2, 0)}>side</button>
+        <button type="button" onClick={() => turn(0, 1.5)}>top</button>
+      </span>}
+      <label class="check"><input type="checkbox" checked={s.trail.value} onChange={(event) => (s.trail.value = event.currentTarget.checked)} /> trail</label>
+      {!flat && <label class="check"><input type="checkbox" checked={s.follow.value} onChange={(event) => (s.follow.value = event.currentTarget.checked)} /> walk along</label>}
+      <span class="sides"><Dot colour="var(--left)" />left <Dot colour="var(--right)" />right</span>
+    </div>
+  );
+}
+
+// The film that a recording was seen in.
+function OwnFilm({ recording }) {
+  const [address, setAddress] = useState("");
+  useEffect(() => {
+    let there = true;
+    s.attempt(() => api.film(recording)).then((found) => there && found && setAddress(found));
+    return () => (there = false);
+  }, [recording]);
+  return address && <Film address={address} clock={s.clock} />;
+}
+
+const frameNow = (clip) => Math.floor((s.time.value - clip.start) * clip.clock + 1e-6);
+
+export function Watch() {
+  const clip = s.about.value;
+  if (!clip) {
+    return <Empty title="Choose a movement">Click a point of the map to watch it. Rest on one for a quick look. Draw around several with the lasso to see them side by side.</Empty>;
+  }
+  const whole = s.line.value && s.recording?.recording === clip.recording && s.recording.at;
+  return (
+    <>
+      <div class="player" data-mode={whole ? "recording" : "clip"} onWheel={(event) => (s.view.zoom = Math.max(0.5, Math.min(4, s.view.zoom * Math.exp(-event.deltaY * 0.002))))}>
+        {whole
+          ? <Stage key={clip.recording} clip={s.recording} frame={frameNow} label={`${clip.name}, moving`} main />
+          : <Stage key="row" clip={clip} frame={frameNow} label={clip.name} main />}
+      </div>
+      {whole && s.line.value.film && !isStatic && <OwnFilm key={`film-${clip.recording}`} recording={clip.recording} />}
+      <Controls clock={s.clock} step={s.step} text={clockText(s.time.value)} />
+      <Views />
+      <Details clip={clip} />
+      <LabelBar />
+      <div class="acts">
+        <button type="button" class="primary" onClick={() => s.searchLike(s.span.value ? [] : [s.focus.value], s.span.value ? [{ recording: s.line.value.recording, start: s.span.value.start, stop: s.span.value.stop }] : [])}>
+          {s.span.value ? "Find what is like the span" : "Find similar"}
+        </button>
+        {!isStatic && <button type="button" onClick={() => { s.panel.value = "compare"; }}>Compare</button>}
+        {!isStatic && <button type="button" onClick={() => { s.panel.value = "method"; s.understand(); }}>What HaLP sees</button>}
+      </div>
+      {s.chosen.value.length > 0 && <Chosen />}
+    </>
+  );
+}
+
+function Details({ clip }) {
+  const values = s.details.value;
+  return (
+    <dl class="details">
+      <div><dt>recording</dt><dd title={clip.name}>{clip.name}</dd></div>
+      <div><dt>time</dt><dd>{spanText(clip)}</dd></div>
+      {values.map(([name, text, place]) => <div key={name}><dt>{name}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
+    </dl>
+  );
+}
+
+function Chosen() {
+  const rows = s.chosen.value;
+  return (
+    <section aria-label="chosen movements">
+      <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
+      <Grid rows={rows} />
+      <div class="acts"><button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button></div>
+    </section>
+  );
+}
+
+// -- similar ----------------------------------------------------------------------------------------------------------
+export function Similar() {
+  const answer = s.found.value;
+  const examples = s.yes.value.length + s.spans.value.length;
+  if (!examples) return <Empty title="Search by example">Look at a movement and press “Find similar”. Then say yes or no to what comes up, and the search follows you.</Empty>;
+  return (
+    <>
+      <h2>Like {examples === 1 ? "this" : `these ${examples}`}{s.no.value.length > 0 && `, unlike ${s.no.value.length}`}</h2>
+      <div class="grid small">
+        {s.spans.value.map((one, i) => <figure class="mini good" key={`s${i}`}><div class="mini-stage text">{clockText(one.start)} – {clockText(one.stop)}</div><figcaption>a span</figcaption></figure>)}
+        {s.yes.value.map((row) => <Mini key={row} row={row} mood="good"><IconButton icon="close" label="no longer an example" onClick={() => s.judge(row, null)} /></Mini>)}
+        {s.no.value.map((row) => <Mini key={row} row={row} mood="bad"><IconButton icon="close" label="no longer a counterexample" onClick={() => s.judge(row, null)} /></Mini>)}
+      </div>
+      {!answer ? <p class="soft" role="status">searching …</p> : (
+        <>
+          <h2>Nearest first</h2>
+          <div class="grid">
+            {answer.hits.map((hit) => (
+              <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={(row) => s.look(row, true)}>
+                <IconButton icon="yes" label={`yes, like ${hit.name}`} onClick={() => s.judge(hit.row, true)} />
+                <IconButton icon="no" label={`no, unlike ${hit.name}`} onClick={() => s.judge(hit.row, false)} />
+              </Mini>
+            ))}
+          </div>
+          {!answer.hits.length && <p class="soft">Nothing else is on the side of your examples. Take a “no” away.</p>}
+          <div class="acts"><button type="button" onClick={() => s.choose(answer.hits.map((hit) => hit.row), "search results")}>Choose all {answer.hits.length} to label them</button></div>
+          <h2>How alike is alike?</h2>
+          <p class="soft">A movement from further down the ranking: the top 1 %, 5 %, 10 %, a quarter, and the middle of the collection.</p>
+          <div class="grid small">{answer.quantiles.map((one) => <Mini key={one.quantile} row={one.row} title={`top ${Math.round((1 - one.quantile) * 100)} %`} note={one.similarity.toFixed(3)} onPick={(row) => s.look(row, true)} />)}</div>
+        </>
+      )}
+    </>
+  );
+}
+
+// -- label ------------------------------------------------------------------------------------------------------------
+function Accuracy({ name, score, best }) {
+  return (
+    <div class={`accuracy ${best ? "best" : ""}`}>
+      <span>{name}</span>
+      <span class="bar"><i style={{ left: width(score.low), width: width(score.high - score.low) }} /><b style={{ left: width(score.accuracy) }} /></span>
+      <span class="number">{percent(score.accuracy)}</span>
+    </div>
+  );
+}
+
+function Model() {
+  const { few, classes } = s.facts.value;
+  if (classes.length < 2) return <p class="soft">A model is fitted as soon as two classes have a label.</p>;
+  if (!few) return <p class="soft" role="status">fitting …</p>;
+  const scores = few.assessment;
+  return (
+    <section class="card" aria-label="model">
+      <h2>Model <span class="soft">{Object.values(few.counts).reduce((a, b) => a + b, 0)} labelled, fitted in {few.seconds.toFixed(1)} s</span></h2>
+      {!scores ? <p class="soft" role="status">cross-validating …</p> : !scores.encoder ? <p class="soft">Label two {scores.grouped_by === "person" ? "people" : "recordings"} of every class to learn how good it is.</p> : (
+        <>
+          <Accuracy name="this encoder" score={scores.encoder} best />
+          <Accuracy name="raw coordinates" score={scores.raw} />
+          <p class="soft small">Share of held-out {scores.grouped_by === "person" ? "people's movements" : "recordings"} that are recognised, with a 95 % interval. The second line is what plain coordinates reach with the same labels.{scores.left_out.length > 0 && ` Not judged yet, for want of a second ${scores.grouped_by}: ${scores.left_out.join(", ")}.`}</p>
+        </>
+      )}
+      <div class="acts">
+        <button type="button" onClick={() => s.paintBy("prediction")}>Show on the map</button>
+        <button type="button" onClick={() => s.paintBy("confidence")}>Show how sure</button>
+        <button type="button" onClick={download}>Download table</button>
+      </div>
+    </section>
+  );
+}
+
+async function download() {
+  const answer = await s.attempt(async () => (await api.request("table")).blob());
+  if (!answer) return;
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(answer), download: `${s.facts.value.source}.table.csv` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function ClassRow({ one, place }) {
+  const [editing, setEditing] = useState(false);
+  const field = useRef();
+  useEffect(() => { if (editing) field.current.select(); }, [editing]);
+  const save = (event) => {
+    event.preventDefault();
+    const name = field.current.value.trim();
+    setEditing(false);
+    if (name && name !== one.name) s.rename(one.name, name);
+  };
+  return (
+    <li>
+      <Dot place={place} />
+      {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
+      <span class="soft number">{one.rows}</span>
+      {place < 9 && <kbd>{place + 1}</kbd>}
+      <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>
+    </li>
+  );
+}
+
+export function Label() {
+  const { classes, few, group, undoable, label_file: file } = s.facts.value;
+  const given = s.target();
+  const next = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
+  const open = next.filter((one) => !s.labelValues.value || s.labelValues.value[one.row] < 0);
+  return (
+    <>
+      <h2>Classes <button type="button" class="link" disabled={!undoable} onClick={s.undo}><Icon name="undo" /> undo <kbd>u</kbd></button></h2>
+      {classes.length > 0 && <ul class="classes">{classes.map((one, i) => <ClassRow key={one.name} one={one} place={i} />)}</ul>}
+      <p class="soft">{given ? <>The next label goes to <b>{given.text}</b>.</> : "Choose a movement, then type a label or press its number."}</p>
+      <LabelBar />
+      {given && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
+      <Model />
+      <h2>Label next <span class="soft">{few ? "where the model learns most" : "one of each group"}</span></h2>
+      {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything here has a label.</p>}
+      <p class="soft small">Labels are kept in <code>{file}</code> as you give them. Carry on with <code>halp classify fit</code> and <code>--labels {file}</code>.</p>
+    </>
+  );
+}
+
+export function nextToLabel() {
+  const { few, group } = s.facts.value;
+  const next = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
+  return next.find((one) => one.row !== s.focus.value && (!s.labelValues.value || s.labelValues.value[one.row] < 0));
+}
+
+// -- groups -----------------------------------------------------------------------------------------------------------
+export function Groups() {
+  const { group } = s.facts.value;
+  const [marked, setMarked] = useState([]);
+  const [busy, setBusy] = useState(false);
+  if (!group) return <p class="soft" role="status">finding groups …</p>;
+  const change = async (given) => {
+    setBusy(true);
+    await s.changeGroups(given);
+    setMarked([]);
+    setBusy(false);
+  };
+  const show = async (number) => {
+    const rows = await s.membersOf(number);
+    s.choose(rows, group.groups[number].name);
+    await s.paintBy("group");
+    s.panel.value = "watch";
+    s.look(group.groups[number].typical.row, true);
+  };
+  // The name is the one that stands in the field, also where it has just been typed.
+  const labelAll = async (number, typed) => {
+    const name = typed.trim() || group.groups[number].name;
+    if (name !== group.groups[number].name) await change({ action: "name", groups: [number], name });
+    const rows = await s.membersOf(number);
+    await s.giveLabel(name, { rows, text: `${rows.length} movements` });
+  };
+  return (
+    <>
+      <h2>{group.groups.length} groups <span class="soft">found without labels</span></h2>
+      <p class="soft">Movements that the encoder finds alike. Look at the members, give the group a name, then make the name the label of all of them.</p>
+      {!isStatic && (
+        <form class="acts" onSubmit={(event) => { event.preventDefault(); change({ action: "count", count: Number(event.currentTarget.elements.count.value) }); }}>
+          <label class="check">how many <input name="count" type="number" min="1" max="60" value={group.groups.length} /></label>
+          <button type="submit" disabled={busy}>Group again</button>
+          <button type="button" disabled={marked.length < 2 || busy} onClick={() => change({ action: "merge", groups: marked })}>Merge marked</button>
+        </form>
+      )}
+      <ul class="groups" aria-busy={busy}>
+        {group.groups.map((one, number) => (
+          <li key={number}>
+            <Mini row={one.typical.row} title={one.name} note={`${one.size}`} onPick={() => show(number)} />
+            <div class="group-facts">
+              {isStatic ? <b><Dot place={number} />{one.name}</b> : (
+                <label><Dot place={number} /><input value={one.name} maxLength={100} aria-label={`name of ${one.name}`} onChange={(event) => change({ action: "name", groups: [number], name: event.currentTarget.value })} /></label>
+              )}
+              <span class="soft">{one.size} movements</span>
+              <div class="acts tight">
+                <button type="button" onClick={() => show(number)}>Show</button>
+                {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => change({ action: "split", groups: [number] })}>Split</button>}
+                {!isStatic && <button type="button" onClick={(event) => labelAll(number, event.currentTarget.closest("li").querySelector("input[maxlength]").value)} title={`label all ${one.size} as ${one.name}`}>Use as label</button>}
+                {!isStatic && <label class="check"><input type="checkbox" checked={marked.includes(number)} onChange={(event) => setMarked(event.currentTarget.checked ? [...marked, number] : marked.filter((n) => n !== number))} /> mark</label>}
+              </div>
+            </div>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+// -- compare ----------------------------------------------------------------------------------------------------------
+function Curve({ values, at, onSeek }) {
+  const most = Math.max(...values, 1e-6);
+  const path = values.map((value, i) => `${i ? "L" : "M"}${((i / Math.max(1, values.length - 1)) * 300).toFixed(1)} ${(58 - (value / most) * 52).toFixed(1)}`).join("");
+  return (
+    <svg class="curve" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label="difference over time" onClick={(event) => { const box = event.currentTarget.getBoundingClientRect(); onSeek((event.clientX - box.left) / box.width); }}>
+      <path class="area" d={`${path}L300 60L0 60Z`} /><path d={path} /><line x1={at * 300} x2={at * 300} y1="0" y2="60" />
+    </svg>
+  );
+}
+
+export function Compare() {
+  const made = s.compared.value;
+  const clip = s.about.value;
+  const place = useRef(0);
+  const [shown, setShown] = useState(0);
+  const level = useMemo(() => {
+    if (!made) return null;
+    const joints = made.arrays.joints.shape[1];
+    const means = Array.from({ length: made.arrays.joints.shape[0] }, (_, i) => {
+      let sum = 0;
+      for (let v = 0; v < joints; v++) sum += made.arrays.joints[i * joints + v];
+      return sum / joints;
+    });
+    const sorted = Float32Array.from(made.arrays.joints).sort();
+    return { means, joints, top: sorted[Math.floor(sorted.length * 0.97)] || 1 };
+  }, [made]);
+  useEffect(() => {
+    if (!made) return;
+    place.current = 0;
+    let last = s.clock.passed;
+    const rate = made.clips[0].rate;
+    const stage = () => {
+      place.current = (place.current + Math.max(0, s.clock.passed - last) * rate) % level.means.length;
+      last = s.clock.passed;
+      const now = Math.floor(place.current);
+      setShown((before) => (Math.abs(before - now) >= 2 || now < before ? now : before));
+    };
+    s.stages.add(stage);
+    return () => s.stages.delete(stage);
+  }, [made]);
+  if (!clip) return <Empty title="Compare two movements">Choose a first one on the map.</Empty>;
+  if (s.other.value < 0 || s.other.value === s.focus.value) {
+    const near = s.chosen.value.filter((row) => row !== s.focus.value).slice(0, 12);
+    return (
+      <>
+        <h2>Compare {clip.name} with …</h2>
+        <p class="soft">Hold Alt and click another point, or choose one here.</p>
+        {near.length > 0 ? <div class="grid">{near.map((row) => <Mini key={row} row={row} onPick={s.compareWith} />)}</div> : <Nearest row={s.focus.value} />}
+      </>
+    );
+  }
+  if (!made) return <p class="soft" role="status">aligning the two …</p>;
+  const pair = Math.floor(place.current);
+  const clips = made.clips.map((one, i) => ({ ...one, joints: made.arrays[`clip${i}`] }));
+  const heat = (joint) => (joint < 0 ? Math.floor(place.current) : Math.min(1, Math.max(0, made.arrays.joints[Math.floor(place.current) * level.joints + joint] / level.top - 0.25) / 0.75));
+  return (
+    <>
+      <h2>Side by side, in step <button type="button" class="link" onClick={() => { s.other.value = -1; s.compared.value = null; }}>another one</button></h2>
+      <div class="pair">
+        {clips.map((one, i) => (
+          <figure class="mini" key={i}><div class="mini-stage tall"><Stage clip={one} frame={() => made.arrays.pairs[Math.floor(place.current) * 2 + i]} body={made.body} label={one.name} heat={heat} /></div><figcaption><span class="mini-name">{one.name}</span><span class="soft">{spanText(one)}</span></figcaption></figure>
+        ))}
+      </div>
+      <p class="soft small"><Dot colour="var(--heat)" />marks joints that differ at this moment.</p>
+      <Curve values={level.means} at={pair / Math.max(1, level.means.length - 1)} onSeek={(share) => { place.current = share * (level.means.length - 1); setShown(-1); }} />
+      <h2>Where they differ</h2>
+      {made.stretches.length ? (
+        <ul class="plain">{made.stretches.slice(0, 5).map((one, i) => <li key={i}>{clockText(one.start)} – {clockText(one.end)}: {one.joints.map((name) => name.replaceAll("_", " ")).join(", ")}</li>)}</ul>
+      ) : <p class="soft">No stretch stands out from the rest.</p>}
+      <h2>Joints that differ most</h2>
+      <ul class="bars">{made.worst.filter((one) => one.difference !== null).slice(0, 6).map((one) => <li key={one.joint}><span>{one.joint.replaceAll("_", " ")}</span><span class="bar"><i style={{ width: width(one.difference / (made.worst[0].difference || 1)) }} /></span><span class="number">{one.difference.toFixed(2)}</span></li>)}</ul>
+      <p class="soft small">In mean bone lengths of the person, over the alignment.</p>
+    </>
+  );
+}
+
+function Nearest({ row }) {
+  const [hits, setHits] = useState(null);
+  useEffect(() => {
+    setHits(null);
+    api.ask("search", { rows: [row], k: 12 }).then((answer) => setHits(answer.hits), () => setHits([]));
+  }, [row]);
+  if (!hits) return <p class="soft" role="status">searching …</p>;
+  return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={s.compareWith} />)}</div>;
+}
+
+// -- runs -------------------------------------------------------------------------------------------------------------
+// Trainings side by side, as `halp report` has them.
+function Runs() {
+  const [parts, setParts] = useState(null);
+  useEffect(() => { s.attempt(() => api.get("runs")).then(setParts); }, []);
+  if (!parts) return <p class="soft" role="status">reading the runs …</p>;
+  return parts.map((part, i) => {
+    if (part.kind === "section") return <h2 key={i}>{part.heading}</h2>;
+    if (part.kind === "paragraph") return <p key={i} class="soft small">{part.text}</p>;
+    if (part.kind === "figure") return <figure key={i} class="chart"><img src={`data:image/svg+xml,${encodeURIComponent(part.markup)}`} alt={part.caption} /><figcaption class="soft small">{part.caption}</figcaption></figure>;
+    return (
+      <div key={i} class="scroll" tabIndex={0} role="group" aria-label={part.caption || part.label}>
+        <table class="runs">
+          <thead><tr>{part.columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
+          <tbody>{part.rows.map((row, r) => <tr key={r} class={row.best ? "best" : ""}>{row.cells.map((text, c) => <td key={c} class={part.right[c] ? "number" : ""}>{text}</td>)}</tr>)}</tbody>
+        </table>
+      </div>
+    );
+  });
+}
+
+export const Method = () => <><Positives />{!isStatic && s.facts.value.runs > 0 && <Runs />}</>;
+
+// -- method -----------------------------------------------------------------------------------------------------------
+function Positives() {
+  const answer = s.understood.value;
+  const clip = s.about.value;
+  if (isStatic) return <Empty title="What HaLP sees">Start halp explore to see this.</Empty>;
+  if (!clip) return <Empty title="What HaLP sees">Choose a movement first.</Empty>;
+  if (answer === "wait") return <><h2>What HaLP sees</h2><p class="soft" role="status">walking on the sphere …</p></>;
+  if (!answer) return <><h2>What HaLP sees</h2><p class="soft">For {clip.name}.</p><div class="acts"><button type="button" class="primary" onClick={s.understand}>Hallucinate positives</button></div></>;
+  const { angle, keep, near, nearness, typical } = answer.arrays;
+  const wide = near.shape[1];
+  const rows = [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
+  const widest = Math.max(...angle, 1);
+  return (
+    <>
+      <h2>What HaLP sees</h2>
+      <p>HaLP makes up {answer.count} harder versions of <b>{clip.name}</b> by walking from it towards other prototypes, and keeps those that still lie nearest to its own prototype.</p>
+      <p><b>{percent(answer.kept)}</b> are kept <Dot colour="var(--good)" />, the rest are left out <Dot colour="var(--bad)" />.</p>
+      <svg class="walks" viewBox="0 0 300 90" role="img" aria-label="how far each made-up movement lies from the real one, in degrees">
+        <line x1="10" x2="290" y1="70" y2="70" />
+        {Array.from(angle, (value, i) => <circle key={i} cx={10 + (value / widest) * 280} cy={62 - ((i * 37) % 52)} r="3" class={keep[i] ? "good" : "bad"} />)}
+        <text x="10" y="86">0°: the movement itself</text><text x="290" y="86" text-anchor="end">{widest.toFixed(0)}°</text>
+      </svg>
+      <h2>Real movements nearest to the kept ones</h2>
+      <div class="grid">{rows.slice(0, 9).map((row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
+      {!rows.length && <p class="soft">The kept ones stay nearest to the movement itself.</p>}
+      <h2>Its prototype</h2>
+      <div class="grid small">{Array.from(typical.subarray(answer.closest * typical.shape[1], (answer.closest + 1) * typical.shape[1]), (row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
+      <p class="soft small">Computed on the vectors of this encoder (mean {(nearness.reduce((a, b) => a + b, 0) / nearness.length).toFixed(2)} cosine to the nearest real movements); training does the same in the space of its projection head. On the map, made-up movements stand between the real ones they are most like.</p>
+    </>
+  );
+}

@@ -1,0 +1,72 @@
+// Small parts: rows of the collection as moving pictures, names of classes as buttons.
+import { useEffect, useState } from "preact/hooks";
+import { Dot, Stage } from "./stage.jsx";
+import * as s from "./state.js";
+
+export const clockText = (value) => (s.facts.value?.unit === "s" ? `${value.toFixed(value < 100 ? 2 : 1)} s` : `frame ${Math.round(value)}`);
+export const spanText = (row) => (s.facts.value?.unit === "s" ? `${row.start.toFixed(1)} – ${row.stop.toFixed(1)} s` : `${Math.round(row.stop - row.start)} frames`);
+
+export const inStep = (clip) => Math.floor(s.clock.passed * clip.rate) % clip.shape[0];
+
+// A row of the collection as a small moving picture that can be clicked.
+export function Mini({ row, title, note, children, onPick, mood = "" }) {
+  const [clip, setClip] = useState(null);
+  useEffect(() => {
+    let there = true;
+    setClip(null);
+    s.clipOf(row).then((one) => there && setClip(one), () => {});
+    return () => (there = false);
+  }, [row]);
+  const name = title ?? clip?.name ?? "";
+  return (
+    <figure class={`mini ${mood} ${s.focus.value === row ? "is-focus" : ""}`} data-row={row}>
+      <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)}>
+        {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
+      </button>
+      <figcaption><span class="mini-name" title={name}>{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
+      {children && <div class="mini-acts">{children}</div>}
+    </figure>
+  );
+}
+
+export function Grid({ rows, notes }) {
+  const [first, setFirst] = useState(0);
+  useEffect(() => setFirst(0), [rows]);
+  const page = rows.slice(first, first + 12);
+  return (
+    <>
+      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} />)}</div>
+      {rows.length > 12 && (
+        <div class="pager">
+          <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>
+          <span class="soft">{first + 1} – {Math.min(rows.length, first + 12)} of {rows.length}</span>
+          <button type="button" disabled={first + 12 >= rows.length} onClick={() => setFirst(first + 12)}>next</button>
+        </div>
+      )}
+    </>
+  );
+}
+
+// Names of classes as buttons, with the keys 1 … 9, and a field for a new one.
+export function LabelBar({ given }) {
+  const { classes } = s.facts.value;
+  const own = s.focus.value >= 0 && s.labelValues.value ? s.labelValues.value[s.focus.value] : -1;
+  const add = (event) => {
+    event.preventDefault();
+    const field = event.currentTarget.elements.label;
+    if (field.value.trim()) s.giveLabel(field.value.trim(), given?.() ?? s.target());
+    field.value = "";
+    field.blur();
+  };
+  if (s.facts.value.static) return null;
+  return (
+    <div class="label-bar" role="group" aria-label="labels">
+      {classes.map((one, i) => (
+        <button type="button" key={one.name} class="chip" aria-pressed={own === i} onClick={() => s.giveLabel(one.name, given?.() ?? s.target())}>
+          <Dot place={i} />{one.name}{i < 9 && <kbd>{i + 1}</kbd>}
+        </button>
+      ))}
+      <form onSubmit={add}><input name="label" aria-label="new label" placeholder={classes.length ? "new label" : "label, e.g. squat"} maxLength={100} autocomplete="off" /></form>
+    </div>
+  );
+}

@@ -1,0 +1,530 @@
+"""Commands about findings: events and their formats, and what is counted from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tyro.conf import Positional
+
+from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.options import READING, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halp.findings.events import Events
+    from halp.reports.page import Report
+
+
+@app.command
+def events(
+    source: Positional[Path],
+    out: Positional[Path | None] = None,
+    *,
+    from_format: str = "auto",
+    to: str = "auto",
+    recordings: Path | None = None,
+    labels: tuple[str, ...] = (),
+    concurrent: bool = False,
+    media: str = "mp4",
+    fps: float = 30.0,
+    json: bool = False,
+) -> None:
+    """Check events and write them in another format: CSV, Parquet, Excel, BORIS, ELAN, Praat, Audacity, SLEAP.
+
+    Formats that hold one recording per file (elan, textgrid, audacity, boris-xlsx) are written to a folder.
+
+    Examples:
+        halp events segments.csv project.boris
+        halp events segments.csv elan-files --to elan
+        halp events boris-export.csv events.csv --recordings poses --labels walk sit
+
+    Args:
+        source: a file with events, or a folder of them.
+        out: where to write; without it events are only checked and listed.
+        from_format: csv, tsv, parquet, excel, boris, elan, textgrid, audacity or sleap (default: by the ending).
+        to: the same, or boris-xlsx, a workbook for the import of BORIS (default: by the ending).
+        recordings: a store or recordings that events are matched with by name, and checked against by length.
+        labels: the labels there may be; any other is an error.
+        concurrent: events of different labels may overlap.
+        media: ending of the films that a file of BORIS or SLEAP refers to.
+        fps: frames per second of the films, for SLEAP, which counts frames.
+        json: print the events as JSON.
+    """
+    from halp.findings.formats import write_events
+
+    checked = _read(source, from_format, recordings).check(labels=labels or None, concurrent=concurrent)
+    rows = [event.to_json() for event in checked]
+    show(rows, *([table_of(rows)] if out is None else []), json=json)
+    for path in () if out is None else write_events(checked, out, to, media=media, fps=fps):
+        note(f"written: {path}")
+
+
+@app.command
+def stats(
+    events: Positional[Path],
+    *,
+    by: str | None = None,
+    people: Path | None = None,
+    bins: float | None = None,
+    gap: float = 0.0,
+    shortest: float = 0.0,
+    start: float = 0.0,
+    stop: float | None = None,
+    measure: str = "share",
+    test: str = "permutation",
+    source: str | None = None,
+    recordings: Path | None = None,
+    concurrent: bool = False,
+    format: str = "auto",
+    resamples: int = 9999,
+    seed: int = 0,
+    out: Path | None = None,
+    html: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Count events: how often, how long, in what order; per recording, and between groups of people.
+
+    Shares refer to the time in which somebody was there, from 0 to the end of the recording (of its last event, where the
+    length is not known). A person is a subject, or a recording where subjects are not given.
+
+    Examples:
+        halp stats segments.csv --html stats.html
+        halp stats events.csv --by group --people people.csv --measure rate --json
+        halp stats project.boris --bins 60 --gap 0.5 --shortest 1 --out tables
+
+    Args:
+        events: a file with events in any format, or a folder of them.
+        by: a column of the events, or of --people, that names the group of a person.
+        people: a CSV table with a column subject (or recording) and a column of groups.
+        bins: also count per so many seconds.
+        gap: seconds; bouts of a label that are closer are one.
+        shortest: seconds; shorter bouts are then left out.
+        start: seconds; where in every recording counting begins.
+        stop: seconds; where it ends.
+        measure: what groups are compared by: share, rate, mean, count, total or latency.
+        test: permutation or kruskal.
+        source: count events of human or model only.
+        recordings: a store or recordings: names are matched, lengths are known.
+        concurrent: events of different labels may overlap.
+        format: of the events (default: by the ending).
+        resamples: of permutation tests.
+        seed: of permutations and bootstrap.
+        out: a folder for all tables as CSV.
+        html: also write a page with figures.
+        json: print all tables as JSON.
+    """
+    from halp.files import write_csv
+    from halp.findings.bouts import observed_bouts
+    from halp.findings.pages import group_rows, stats_page
+    from halp.findings.stats import statistics
+
+    chosen = _read(events, format, recordings)
+    if source is not None:
+        from halp.errors import choose
+        from halp.findings.events import SOURCES
+
+        chosen = chosen.where(source=choose("source", source, SOURCES))
+    groups = None if people is None else _people(people, by)
+    result = statistics(
+        chosen,
+        gap=gap,
+        shortest=shortest,
+        start=start,
+        stop=stop,
+        bins=bins,
+        concurrent=concurrent,
+        by=by,
+        groups=groups,
+        measure=measure,
+        test=test,
+        resamples=resamples,
+        seed=seed,
+    )
+    tables = {name: table for name, table in result.to_json().items() if name != "groups"}
+    if result.groups:
+        tables["groups"] = group_rows(result.groups)
+    if out is not None:
+        for name, rows in tables.items():
+            note(f"written: {write_csv(out / f'{name}.csv', list(rows[0]) if rows else [], rows)}")
+
+    def page() -> Report:
+        return stats_page(result, observed_bouts(chosen.merged(gap, shortest), start, stop), chosen.labels, str(events))
+
+    shown = [table_of(tables[name]) for name in ("recordings", "groups") if name in tables]
+    show(result.to_json(), *shown, json=json, html=html, page=page)
+
+
+@app.command
+def angles(
+    source: Positional[Path],
+    *,
+    out: Path | None = None,
+    html: Path | None = None,
+    format: str = "auto",
+    fps: float | None = None,
+    json: bool = False,
+) -> None:
+    """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
+
+    Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Any topology that has the joints.
+
+    Examples:
+        halp angles squats.bvh --html angles.html
+        halp angles recordings --out angles.csv --json
+
+    Args:
+        source: a store, or recordings of any format.
+        out: also write a CSV table with a row per frame: every angle, and its velocity in degrees per second.
+        html: also write a page with curves.
+        format: how recordings are written (see `halp formats`).
+        fps: frames per second, where the recordings do not tell.
+        json: print ranges as JSON.
+    """
+    from halp.files import write_csv
+    from halp.findings.angles import FLAT, angle_rows, angle_series
+    from halp.findings.movement_pages import angles_page
+    from halp.findings.sources import read_poses
+    from halp.findings.stats import rounded
+
+    people = list(read_poses(source, format=format, fps=fps))
+    if any(poses.topology.dimensions == 2 for poses in people):
+        warn(FLAT)
+    rows = rounded([row for poses in people for row in angle_rows(poses)])
+    if out is not None:
+        series = [row for poses in people for row in angle_series(poses)]
+        note(f"written: {write_csv(out, list(series[0]), series)}")
+    show(rows, table_of(rows), json=json, html=html, page=lambda: angles_page(people, str(source)))
+
+
+@app.command
+def poses(
+    source: Positional[Path],
+    out: Positional[Path],
+    *,
+    to: str = "trc",
+    format: str = "auto",
+    fps: float | None = None,
+) -> None:
+    """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
+
+    Examples:
+        halp poses recordings trc-files
+        halp poses recordings bvh-files --to bvh
+
+    Args:
+        source: a store, or recordings of any format; TRC and BVH need three dimensions.
+        out: the folder to write to.
+        to: trc, bvh or nc.
+        format: how recordings are written (see `halp formats`).
+        fps: frames per second, where the recordings do not tell.
+    """
+    from halp.findings.pose_files import write_poses
+    from halp.findings.sources import read_poses
+
+    for path in write_poses(read_poses(source, format=format, fps=fps), out, to):
+        note(f"written: {path}")
+
+
+@app.command
+def repetitions(
+    source: Positional[Path],
+    *,
+    reference: int | None = None,
+    out: Path | None = None,
+    html: Path | None = None,
+    format: str = "auto",
+    fps: float | None = None,
+    json: bool = False,
+) -> None:
+    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a reference.
+
+    Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not counted.
+
+    Examples:
+        halp repetitions squats.bvh --html repetitions.html
+        halp repetitions recordings --out repetitions.csv --json
+
+    Args:
+        source: a store, or recordings of any format.
+        reference: which repetition (from 1) the others are compared with (default: the one nearest to all others).
+        out: also write the repetitions, as events (CSV, or any format that `halp events` writes).
+        html: also write a page with players.
+        format: how recordings are written (see `halp formats`).
+        fps: frames per second, where the recordings do not tell.
+        json: print counts and repetitions as JSON.
+    """
+    from halp.findings.events import Event, Events
+    from halp.findings.formats import write_events
+    from halp.findings.movement_pages import repetitions_page
+    from halp.findings.repetitions import find_repetitions
+    from halp.findings.sources import read_poses
+
+    results = [find_repetitions(poses, reference=reference) for poses in read_poses(source, format=format, fps=fps)]
+    if out is not None:
+        events = []
+        for result in results:
+            poses = result.poses
+            subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
+            for r in result.repetitions:
+                more = {
+                    name: str(v)
+                    for name, v in r.to_json().items()
+                    if name not in ("start", "stop", "partial") and v is not None
+                }
+                label = "partial" if r.partial else "repetition"
+                events.append(Event(poses.recording, r.start, r.stop, label, subject, "model", None, more))
+        for path in write_events(Events(events), out):
+            note(f"written: {path}")
+    rows = [result.to_json() for result in results]
+    table = table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in rows])
+    show(rows, table, json=json, html=html, page=lambda: repetitions_page(results, str(source)))
+
+
+@app.command
+def agreement(
+    first: Positional[Path],
+    second: Positional[Path],
+    *,
+    bin: float = 0.1,
+    overlap: float = 0.5,
+    gap: float = 0.0,
+    shortest: float = 0.0,
+    html: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Compare two accounts of the same recordings: a person and a model, or two people.
+
+    Cohen's kappa and confusion of short bins of time, F1 of bouts, errors of their boundaries, and the intraclass
+    correlation of durations. Recordings are matched by name without endings.
+
+    Examples:
+        halp agreement coder.csv segments.csv --html agreement.html
+        halp agreement ann.eaf bob.eaf --bin 0.04 --json
+
+    Args:
+        first: events in any format, the reference of precision and recall.
+        second: the other account.
+        bin: seconds of a bin.
+        overlap: intersection over union from which on two bouts are the same.
+        gap: seconds; bouts of a label that are closer are one.
+        shortest: seconds; shorter bouts are then left out.
+        html: also write a page.
+        json: print everything as JSON.
+    """
+    from halp.findings.agreement import agreement as compare
+    from halp.findings.pages import agreement_page
+    from halp.findings.stats import rounded
+
+    result, notes = compare(
+        _read(first, "auto"), _read(second, "auto"), bin_width=bin, overlap=overlap, gap=gap, shortest=shortest
+    )
+    for sentence in notes:
+        note(f"note: {sentence}")
+    result = rounded(result)
+    chance = "undefined, there is one label only" if result["kappa"] is None else f"{result['kappa']:.3f}"
+    head = f"Cohen's kappa {chance}; the same label in {result['agreement']:.1%} of the bins"
+    table, name = table_of(result["labels"]), f"{first} and {second}"
+    show(result, head, table, json=json, html=html, page=lambda: agreement_page(result, name))
+
+
+@app.command
+def motifs(
+    encoder: Positional[str],
+    source: Positional[Path],
+    *,
+    motifs: int | None = None,
+    sticky: float = 20.0,
+    merge: int | None = None,
+    model: Path | None = None,
+    save: Path | None = None,
+    shortest: float = 0.0,
+    stability: bool = True,
+    out: Path | None = None,
+    html: Path | None = None,
+    reading: Reading = READING,
+    seed: int = 0,
+    cache: bool = True,
+    json: bool = False,
+) -> None:
+    """Find movements that come again, with their durations and without labels, and apply them to new recordings.
+
+    A hidden Markov model on vectors of windows (1 second every quarter of a second unless told otherwise).
+
+    Examples:
+        halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv
+        halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv
+
+    Args:
+        encoder: a run folder, a package, the name of an encoder that comes with halp, or auto.
+        source: a store, or recordings of any format.
+        motifs: how many (default: the number up to 12 with the lowest BIC).
+        sticky: prior counts of staying in a motif; larger means longer bouts.
+        merge: join the most similar motifs until so many are left.
+        model: motifs that --save wrote, to apply in place of finding new ones.
+        save: write the motifs to a file.
+        shortest: seconds; shorter bouts go to a neighbour.
+        stability: measure how far motifs depend on the seed and on the half of the data (--no-stability saves the time).
+        out: also write the bouts as events (CSV, or any format that `halp events` writes).
+        html: also write a page with examples.
+        seed: of the search.
+        cache: keep vectors for the next time (--no-cache computes them anew).
+        json: print motifs, tree, stability and events as JSON.
+    """
+    import numpy as np
+
+    from halp.errors import InputError
+    from halp.features.embed import ready_clips
+    from halp.findings.bouts import measures
+    from halp.findings.events import NOBODY, answers_to_events
+    from halp.findings.formats import write_events
+    from halp.findings.motifs import fit_motifs, load_motifs, motif_names
+    from halp.findings.motifs import stability as measure_stability
+    from halp.findings.stats import rounded
+    from halp.findings.vector_pages import motifs_page
+    from halp.findings.window_vectors import embedded, motif_answers, sequences, typical_rows
+
+    fitted = None if model is None else load_motifs(model)
+    asked = dict(reading.source)
+    asked["window"] = reading.window or (1.0 if fitted is None else float(fitted.facts.get("window", 1.0)))
+    asked["stride"] = reading.stride or (
+        asked["window"] / 4 if fitted is None else float(fitted.facts.get("stride", 0.25))
+    )
+    loaded, opened, table = embedded(encoder, source, cache=cache, **asked)
+    parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
+    steady = None
+    if fitted is None:
+        fitted = fit_motifs(parts, motifs, sticky=sticky, seed=seed)
+        fitted.facts.update(window=asked["window"], stride=asked["stride"], encoder=str(encoder))
+        steady = measure_stability(parts, len(fitted), sticky=sticky, seed=seed) if stability else None
+    if merge is not None and not 1 <= merge <= len(fitted):
+        raise InputError(f"{len(fitted)} motifs cannot be merged to {merge}; give 1 to {len(fitted)}")
+    answers, probability = motif_answers(
+        fitted, table, groups=None if merge is None else fitted.merged(merge), shortest=shortest
+    )
+    bouts_found = answers_to_events(answers)
+    observed = sum(event.duration for event in bouts_found if event.label != NOBODY)
+    rows: list[dict[str, Any]] = []
+    for number, name in enumerate(motif_names(probability.shape[1])):
+        bouts = [event for event in bouts_found if event.label == name]
+        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
+        windows = int((probability.argmax(1) == number).sum())
+        rows.append(
+            {"motif": name, "windows": windows} | {k: facts[k] for k in ("count", "total", "mean", "median", "share")}
+        )
+    if save is not None:
+        note(f"written: {fitted.save(save)}")
+    for path in () if out is None else write_events(bouts_found, out):
+        note(f"written: {path}")
+
+    def page() -> Report:
+        examples = {
+            row["motif"]: ready_clips(loaded, opened, typical_rows(table, probability, number))
+            for number, row in enumerate(rows)
+        }
+        return motifs_page(loaded, fitted, bouts_found, rows, examples, steady, str(source))
+
+    answer = {"motifs": rows, "tree": fitted.tree().tolist(), "stability": steady}
+    answer["events"] = [event.to_json() for event in bouts_found]
+    show(rounded(answer), table_of(rows), json=json, html=html, page=page)
+    if steady is not None and not json:
+        shown = {name: "unknown" if value is None else f"{value:.2f}" for name, value in steady.items()}
+        note(f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves {shown['halves']}")
+
+
+@app.command
+def deviation(
+    encoder: Positional[str],
+    reference: Positional[Path],
+    source: Positional[Path],
+    *,
+    people: Path | None = None,
+    html: Path | None = None,
+    reading: Reading = READING,
+    cache: bool = True,
+    json: bool = False,
+) -> None:
+    """How far movements are from those of a reference group, as a percentile among people who were held out.
+
+    It says how unusual a movement is for this group; it is not a diagnosis. Every recording of the source is a visit.
+
+    Examples:
+        halp deviation halp-base healthy visits --html deviation.html
+        halp deviation halp-base healthy visits --people people.csv --window 2 --json
+
+    Args:
+        encoder: a run folder, a package, the name of an encoder that comes with halp, or auto.
+        reference: a store or recordings of five or more people, doing what is tested.
+        source: a store or recordings of the tested people.
+        people: a CSV table with the columns recording and subject, where recordings do not tell who it is.
+        html: also write a page with visits, joints and moments.
+        cache: keep vectors for the next time (--no-cache computes them anew).
+        json: print a list of recordings with score, percentile, joints and moments as JSON.
+    """
+    from halp.findings.deviation import deviation as measure
+    from halp.findings.deviation import make_reference
+    from halp.findings.stats import rounded
+    from halp.findings.vector_pages import deviation_page
+    from halp.findings.window_vectors import deviation_windows, embedded
+
+    asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}
+    names = None if people is None else _people(people, "subject", ("recording", "name", "path"))
+    windows = []
+    for place in (reference, source):
+        loaded, opened, table = embedded(encoder, place, cache=cache, **asked)
+        windows.append(deviation_windows(loaded, opened, table, names))
+    rows = rounded(measure(make_reference(windows[0]), windows[1]))
+    flat = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments")}
+        | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
+        for row in rows
+    ]
+    show(rows, table_of(flat), json=json, html=html, page=lambda: deviation_page(rows, f"{source} beside {reference}"))
+
+
+def _read(path: Path, format: str, recordings: Path | None = None) -> Events:
+    """Events of a file or folder, matched with recordings where they are given; what does not fit is said."""
+    from halp.errors import InputError
+    from halp.findings.formats import read_events
+
+    events, notes = read_events(path, format)
+    if recordings is not None:
+        from dataclasses import replace
+
+        from halp.findings.sources import recording_lengths
+
+        lengths = recording_lengths(recordings)
+        matched, missed, without = events.matched(list(lengths))
+        if not len(matched):
+            raise InputError(
+                f"no event of '{path}' belongs to a recording of '{recordings}' (events name '{missed[0] if missed else ''}', "
+                f"recordings '{next(iter(lengths))}'); names without endings have to be the same"
+            )
+        notes += [f"no recording is called '{name}', its events are left out" for name in missed]
+        notes += [f"recording '{name}' has no events" for name in without]
+        events = replace(matched, lengths=lengths)
+    for sentence in notes:
+        note(f"note: {sentence}")
+    return events
+
+
+def _people(
+    path: Path, by: str | None, keys: Sequence[str] = ("subject", "person", "participant", "recording", "name")
+) -> dict[str, str]:
+    """A column of a table by the names of people or recordings."""
+    from halp.clips.text_files import problem, read_table
+    from halp.errors import InputError, choose
+
+    if by is None:
+        raise InputError(f"'{path}' names people; say which of its columns is the group with --by")
+    if not path.is_file():
+        raise InputError(
+            f"there is no table '{path}'; give a CSV file with the columns subject (or recording) and {by}"
+        )
+    table = read_table(path)
+    key = next((name for name in keys if name in table.columns), None)
+    if key is None:
+        raise problem(path, "line 1", "no column says whose row it is", f"call one of them {keys[0]}")
+    choose(f"column of '{path}'", by.lower(), table.columns)
+    return dict(zip(table.columns[key], table.columns[by.lower()]))

@@ -1,0 +1,97 @@
+"""Commands for films and cameras: the weights of the pose estimator, and recognition as pictures come."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from halp.cli.app import app, note, print_json, warn
+
+
+@app.command(name="pose-model")
+def pose_model(*, wheel: Path | None = None) -> None:
+    """Fetch the weights of the pose estimator into the cache, once, verified by hash; films and cameras need them.
+
+    They come from the package mediapipe 0.10.21 (Apache-2.0) by pip as it is configured on this machine.
+
+    Examples:
+        halp pose-model
+        halp pose-model --wheel mediapipe-0.10.21-cp311-cp311-manylinux_2_28_x86_64.whl
+
+    Args:
+        wheel: the package, where it is there already and nothing is to be downloaded.
+    """
+    from halp.video.pose_model import obtain_pose_model
+
+    print(obtain_pose_model(wheel))  # noqa: T201
+
+
+@app.command
+def live(
+    *,
+    model: Path,
+    camera: str = "0",
+    pose_model: str = "",
+    window: float | None = None,
+    stride: float = 0.5,
+    fps: float = 15.0,
+    reject: str = "auto",
+    view: bool = True,
+) -> None:
+    """Recognise what a camera or a film shows as it comes: lines of JSON, and the skeleton on a terminal.
+
+    Every answer tells how many milliseconds the picture, the pose and the recognition took. Ctrl-C ends it.
+
+    Examples:
+        halp live --model model
+        halp live --camera film.mp4 --model model --stride 0.25 --no-view
+
+    Args:
+        model: a model of `halp classify fit` or `halp finetune`.
+        camera: the number of a camera, or a film.
+        pose_model: a .task file of your own (default: that of `halp pose-model`).
+        window: seconds that an answer looks at (default: as the model was fitted, else 2).
+        stride: seconds between two answers.
+        fps: frames per second that are taken from a camera; films have their own.
+        reject: share of known windows that may be rejected as unlike everything labelled; none for never.
+        view: draw the skeleton on standard error where it is a terminal.
+    """
+    from halp.errors import InputError
+    from halp.progress import console
+    from halp.use.model_folder import load_model
+    from halp.use.segment import timeline_cutting
+    from halp.use.stream import LiveRecognition
+    from halp.video.live import camera_rate, terminal_skeleton, watch
+    from halp.video.pose_model import find_pose_model
+
+    fitted = load_model(model)
+    rate = camera_rate(camera) or fps
+    if rate <= 0:
+        raise InputError(f"--fps {fps:g}: frames per second have to be above 0")
+    cutting = timeline_cutting(fitted, window=window, stride=stride, fps=rate)
+    dimensions = fitted.encoder.topology.dimensions
+    layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
+    span, step = cutting.window or 2.0, cutting.stride or stride
+    recognition = LiveRecognition(fitted, rate, span, step, layout, reject)
+    pictures, poses = 0, 0.0
+    try:
+        for picture in watch(camera, find_pose_model(pose_model), persons=fitted.encoder.persons):
+            pictures, poses = pictures + 1, poses + picture.pose
+            answer = None
+            # frames are pushed by the clock: a late picture counts as often as its time asks for
+            while recognition.frames <= picture.time * rate:
+                answer = recognition.push(picture.joints(dimensions)) or answer
+            if view and console.is_terminal:
+                console.clear()
+                console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
+            if answer is not None:
+                stages = {"picture": round(picture.grab, 1), "pose": round(picture.pose, 1)}
+                stages["recognition"] = round(answer.milliseconds, 1)
+                print_json({**answer.to_json(), "stages": stages}, indent=None)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    if not pictures:
+        warn(f"'{camera}' gave no picture")
+    else:
+        note(f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; {recognition.summary()}")

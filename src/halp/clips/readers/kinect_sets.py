@@ -1,0 +1,210 @@
+"""Small Kinect-v1 data sets whose file names tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3.
+
+NW-UCLA has JSON files, UTD-MHAD MATLAB files, MSR-Action3D text files; all hold one person and 20 joints in metres.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from halp.clips.clip import Clip, Dropped, Frames
+from halp.clips.readers import Info, Item, register_reader
+from halp.clips.readers.shared import named_files
+from halp.clips.sandbox import load_matrix
+from halp.clips.source_files import first_file, read_json, read_text
+from halp.clips.splits import Rule, Split
+from halp.clips.text_files import (
+    checked_scores,
+    coordinates,
+    forget_unsure,
+    json_numbers,
+    number_table,
+    problem,
+    unless_empty,
+)
+from halp.skeleton import KINECT_V1
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """A data set of Kinect-v1 clips, one per file: how its files are called, by an example, and what the numbers mean.
+
+    A file is named like `clip + ending`; `classes` are names by the number of the action.
+    """
+
+    title: str
+    clip: str
+    ending: str
+    classes: Mapping[int, str]
+    splits: tuple[Rule, ...]
+    numbers: tuple[str, ...] = ("action", "subject", "repetition")
+    normalisation: tuple[str, ...] = ("drop-empty", "centre")
+
+    @property
+    def example(self) -> str:
+        return self.clip + self.ending
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The first group is the clip's name, then come its numbers."""
+        clip = re.sub(r"\d+", r"(\\d{1,3})", self.clip)
+        return re.compile(f"({clip}){re.escape(self.ending)}", re.ASCII | re.IGNORECASE)
+
+    def parse(self, path: Path) -> tuple[str, dict[str, int]]:
+        """The clip's name and its numbers by their names."""
+        match = self.pattern.fullmatch(path.name)
+        if match is None:
+            told = [number for number in self.numbers if number != "repetition"]
+            fault = f"the name tells no {', '.join(told[:-1])} and {told[-1]}"
+            raise problem(path, "", fault, f"name it like {self.example}")
+        numbers = dict(zip(self.numbers, map(int, match.groups()[1:])))
+        if numbers["action"] not in self.classes:
+            known = ", ".join(map(str, self.classes))
+            fault = f"action {numbers['action']} is not a class of {self.title} ({known})"
+            raise problem(path, "", fault, "leave it out")
+        return match[1].lower(), numbers
+
+
+@dataclass
+class NamedFileReader(abc.ABC):
+    """Base of these readers, which only load the frames of a file."""
+
+    name: str
+    description: str
+    dataset: ClassVar[NamedDataset]
+
+    @abc.abstractmethod
+    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        """Frames `(T, 20, 3)` in the joint order of the Kinect, and what was repaired."""
+
+    def sniff(self, path: Path) -> bool:
+        return first_file(path, self.dataset.ending) is not None
+
+    def info(self, path: Path) -> Info:
+        data = self.dataset
+        return Info(KINECT_V1, 1, tuple(data.classes.values()), data.splits, data.normalisation)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        return [Item(file) for file in named_files(path, self.dataset.pattern, self.dataset.example)]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        name, numbers = self.dataset.parse(item.path)
+        frames, repairs = self.load(item.path)
+        label = list(self.dataset.classes).index(numbers["action"])
+        extra = {"repetition": numbers["repetition"]}
+        camera = numbers.get("camera", -1)
+        return [unless_empty(Clip(frames[:, None], name, label, numbers["subject"], camera, extra, repairs))]
+
+
+_NWUCLA_CLASSES = {
+    1: "pick up with one hand", 2: "pick up with two hands", 3: "drop trash", 4: "walk around", 5: "sit down",
+    6: "stand up", 8: "donning", 9: "doffing", 11: "throw", 12: "carry",
+}  # fmt: skip
+_NWUCLA_SPLITS = (
+    Split("xview", "camera", train=(1, 2), test=(3,)),
+    Split("xview-2", "camera", train=(1, 3), test=(2,)),
+    Split("xview-1", "camera", train=(2, 3), test=(1,)),
+    Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10)),
+)
+
+
+class NwUclaReader(NamedFileReader):
+    """The JSON files of Northwestern-UCLA Multiview Action3D as the CTR-GCN line of work uses them."""
+
+    dataset = NamedDataset(
+        "NW-UCLA",
+        "a01_s01_e00_v01",
+        ".json",
+        _NWUCLA_CLASSES,
+        _NWUCLA_SPLITS,
+        ("action", "subject", "repetition", "camera"),
+        ("drop-empty", "centre", "rotate-mean"),
+    )
+
+    def sniff(self, path: Path) -> bool:
+        file = first_file(path, self.dataset.ending)
+        return file is not None and self.dataset.pattern.fullmatch(file.name) is not None
+
+    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        data = read_json(path)
+        if not isinstance(data, dict) or "skeletons" not in data:
+            raise problem(path, "", "it has no key 'skeletons'", "check that this is an NW-UCLA file")
+        skeletons = json_numbers(data["skeletons"], (None, 20, 3), path, "key 'skeletons'")
+        return coordinates(skeletons, path, "key 'skeletons'"), ()
+
+
+register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
+
+
+_UTD_CLASSES = (
+    "swipe left,swipe right,wave,clap,throw,arm cross,basketball shoot,draw X,draw circle clockwise,"
+    "draw circle counter clockwise,draw triangle,bowling,boxing,baseball swing,tennis swing,arm curl,tennis serve,push,"
+    "knock,catch,pickup and throw,jog,walk,sit to stand,stand to sit,lunge,squat"
+).split(",")
+_UTD_SPLITS = (Split("xsub", "subject", train=(1, 3, 5, 7), test=(2, 4, 6, 8)),)
+UTD_JOINTS = (
+    "head shoulder_center spine hip_center "
+    "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
+    "hip_left knee_left ankle_left foot_left hip_right knee_right ankle_right foot_right"
+).split()
+_UTD_ORDER = [UTD_JOINTS.index(joint) for joint in KINECT_V1.joints]
+
+
+class UtdMhadReader(NamedFileReader):
+    """The Kinect skeletons of the UTD Multimodal Human Action Dataset, metres, one person."""
+
+    dataset = NamedDataset("UTD-MHAD", "a1_s1_t1", "_skeleton.mat", dict(enumerate(_UTD_CLASSES, start=1)), _UTD_SPLITS)
+
+    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        array = load_matrix(path, "d_skel")
+        if array.ndim != 3 or array.shape[:2] != (20, 3) or array.shape[2] == 0:
+            fault = f"it holds {array.dtype} in shape {array.shape} instead of numbers in (20, 3, frames)"
+            raise problem(path, "array 'd_skel'", fault, "check that this is a UTD-MHAD skeleton")
+        return coordinates(array.astype(np.float64).transpose(2, 0, 1)[:, _UTD_ORDER], path, "array 'd_skel'"), ()
+
+
+register_reader(UtdMhadReader("utd-mhad", "UTD-MHAD: a folder of a1_s1_t1_skeleton.mat files"))
+
+
+_MSR_CLASSES = (
+    "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,hand clap,"
+    "two hand wave,side boxing,bend,forward kick,side kick,jogging,tennis swing,tennis serve,golf swing,pickup and throw"
+).split(",")
+_MSR_SPLITS = (Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10)),)
+# The order of the files; left and right follow the right-handed actors of the one-armed classes.
+MSR_JOINTS = (
+    "shoulder_left shoulder_right shoulder_center spine hip_left hip_right hip_center elbow_left elbow_right "
+    "wrist_left wrist_right hand_left hand_right knee_left knee_right ankle_left ankle_right foot_left foot_right head"
+).split()
+_MSR_ORDER = [MSR_JOINTS.index(joint) for joint in KINECT_V1.joints]
+
+
+@dataclass
+class MsrAction3DReader(NamedFileReader):
+    """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence missing."""
+
+    min_score: float = -1.0
+    dataset = NamedDataset(
+        "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt", dict(enumerate(_MSR_CLASSES, start=1)), _MSR_SPLITS
+    )
+
+    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        table = number_table(path, read_text(path), 4, "x y z confidence")
+        if len(table) % 20:
+            fault = f"{len(table)} lines are not whole frames of 20 joints"
+            raise problem(path, "", fault, "check that the file is whole")
+        values = table.reshape(-1, 20, 4)[:, _MSR_ORDER]
+        frames = coordinates(values[..., :3], path)
+        if self.min_score < 0:
+            return frames, ()
+        return forget_unsure(frames, checked_scores(values[..., 3], path), self.min_score)
+
+
+register_reader(MsrAction3DReader("msr-action3d", "MSR-Action3D: a folder of a01_s01_e01_skeleton3D.txt files"))

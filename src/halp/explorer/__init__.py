@@ -1,0 +1,1 @@
+"""See, search, label and understand a collection of movements in the browser."""

@@ -1,0 +1,387 @@
+"""What the page asks of a session, each request a method: over HTTP, from a notebook, or written into a static folder."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp._version import __version__
+from halp.errors import InputError
+from halp.explorer.packing import pack
+from halp.explorer.session import Session
+from halp.files import spreadsheet_cell
+
+ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
+MOST_HITS = 200
+MOST_CLIPS = 64  # frames of so many rows in one answer
+
+
+def asset(name: str) -> bytes:
+    """A file of the built page."""
+    return (files("halp.explorer") / "static" / name).read_bytes()
+
+
+class Api:
+    """Requests of the page, each a method: what it gives back is sent as JSON, bytes as they are."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def pulse(self, given: dict[str, Any]) -> Any:
+        return self.session.pulse()
+
+    def state(self, given: dict[str, Any]) -> Any:
+        return describe_state(self.session)
+
+    def map(self, given: dict[str, Any]) -> Any:
+        method = _text(given, "method")
+        collection = self.session.collection
+        places = collection.lay_out(method) if method == "umap" else collection.maps.get(method)
+        if places is None:
+            raise InputError(f"the map '{method[:20]}' is not laid out yet")
+        return pack({"method": method}, {"places": places})
+
+    def rows(self, given: dict[str, Any]) -> Any:
+        collection = self.session.collection
+        arrays = {"recording": collection.recording, "start": collection.table.starts, "stop": collection.table.stops}
+        return pack({"rows": len(collection)}, arrays)
+
+    def names(self, given: dict[str, Any]) -> Any:
+        return self.session.collection.recordings
+
+    def column(self, given: dict[str, Any]) -> Any:
+        column = self.session.column(_text(given, "name"))
+        return pack({"title": column.title, "categories": column.categories}, {"values": column.values})
+
+    def clips(self, given: dict[str, Any]) -> Any:
+        facts, arrays = [], {}
+        for number, row in enumerate(self._rows(given, "rows", MOST_CLIPS)):
+            arrays[str(number)], about = self.session.collection.packed(row)
+            facts.append(about)
+        return pack({"clips": facts}, arrays)
+
+    def chunk(self, given: dict[str, Any]) -> Any:
+        recording = self._recording(given)
+        frames = self.session.collection.extent(recording)["frames"]
+        joints, facts = self.session.collection.packed_chunk(
+            recording, _whole(given, "chunk", -(-frames // self.session.collection.extent(recording)["chunk"]))
+        )
+        return pack(facts, {"joints": joints})
+
+    def film(self, given: dict[str, Any]) -> Path:
+        """The film of a recording, which the server sends by parts."""
+        recording = self._recording(given)
+        path = self.session.collection.film(recording)
+        if path is None:
+            raise InputError(f"recording {recording} is not of a film")
+        return path
+
+    def about(self, given: dict[str, Any]) -> Any:
+        return describe_row(self.session, _whole(given, "row", len(self.session.collection)))
+
+    def find(self, given: dict[str, Any]) -> Any:
+        collection = self.session.collection
+        return [collection.describe(row) for row in collection.find(_text(given, "text")[:200])]
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def search(self, given: dict[str, Any]) -> Any:
+        from halp.explorer.answers import search
+
+        spans = [
+            (self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _list(given, "spans", 20)
+        ]
+        rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
+        count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
+        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count))
+
+    def timeline(self, given: dict[str, Any]) -> Any:
+        from halp.explorer.answers import timeline
+
+        session, recording = self.session, self._recording(given)
+        model, name = session.model, session.collection.recordings[recording]
+        prediction, classes = (None, ()) if model is None else (model.prediction, model.classifier.classes)
+        facts, arrays = timeline(session.collection, recording, prediction, classes, session.group_names)
+        facts["tiers"]["human"] = [
+            {"start": event.start, "stop": event.stop, "label": event.label, "score": None}
+            for event in session.labels.events
+            if event.recording == name
+        ]
+        return pack(facts, arrays)
+
+    def compare(self, given: dict[str, Any]) -> Any:
+        from halp.explorer.answers import compare
+
+        first, second = self._rows(given, "rows", 2, least=2)
+        return pack(*compare(self.session.collection, first, second))
+
+    def understand(self, given: dict[str, Any]) -> Any:
+        from halp.explorer.answers import understand
+
+        return pack(*understand(self.session.collection, *self._rows(given, "rows", 1, least=1)))
+
+    def runs(self, given: dict[str, Any]) -> Any:
+        """The runs that `--runs` named, side by side: sections, tables, and figures as SVG."""
+        from halp.reports.run_report import compare_runs, open_runs
+
+        return compare_runs(open_runs(self.session.settings.runs)).parts
+
+    def camera(self, given: dict[str, Any]) -> Any:
+        """A picture of a camera: who is in it, and what it is like."""
+        from halp.explorer.camera import LARGEST, picture_of
+
+        width, height = (_whole(given, name, LARGEST + 1) for name in ("width", "height"))
+        try:
+            data = base64.b64decode(_text(given, "picture"), validate=True)
+        except ValueError as error:
+            raise InputError("'picture' has to be base64") from error
+        session = self.session
+        picture = picture_of(data, width, height)
+        return session.camera.look(session.collection, session.model, picture, _number(given, "time"))
+
+    # -- labelling -----------------------------------------------------------------------------------------------------
+
+    def label(self, given: dict[str, Any]) -> Any:
+        """Give rows or a span a label; an empty one takes it away."""
+        session, label = self.session, _text(given, "label")
+        spans = session.row_spans(self._rows(given, "rows", len(session.collection)))
+        for one in _list(given, "spans", 1000):
+            name = session.collection.recordings[self._recording(one)]
+            spans.append((name, _number(one, "start"), _number(one, "stop"), ""))
+        if not spans:
+            raise InputError("nothing was chosen to be labelled")
+        changed = session.labels.label(spans, label) if label else session.labels.clear([span[:3] for span in spans])
+        return self._changed(changed)
+
+    def move(self, given: dict[str, Any]) -> Any:
+        name = self.session.collection.recordings[self._recording(given)]
+        before = (name, _number(given, "start"), _number(given, "stop"))
+        return self._changed(self.session.labels.move(before, _number(given, "to_start"), _number(given, "to_stop")))
+
+    def rename(self, given: dict[str, Any]) -> Any:
+        return self._changed(self.session.labels.rename(_text(given, "label"), _text(given, "name")))
+
+    def undo(self, given: dict[str, Any]) -> Any:
+        return self._changed(self.session.labels.undo())
+
+    def _changed(self, count: int) -> Any:
+        self.session.touch()
+        return {"changed": count, **label_state(self.session)}
+
+    def groups(self, given: dict[str, Any]) -> Any:
+        action = _text(given, "action")
+        if action == "count":
+            self.session.group(_whole(given, "count", 61) or None)
+        else:
+            groups = [_checked(one, len(self.session.group_names), "group") for one in _list(given, "groups", 60)]
+            self.session.change_groups(action, groups, _text(given, "name") if "name" in given else "")
+        return describe_groups(self.session)
+
+    def model(self, given: dict[str, Any]) -> Any:
+        return describe_model(self.session)
+
+    def table(self, given: dict[str, Any]) -> Any:
+        """All rows with label, group and prediction, as CSV."""
+        return result_table(self.session).encode()
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, given: dict[str, Any], name: str, most: int, *, least: int = 0) -> list[int]:
+        rows = [_checked(one, len(self.session.collection), "row") for one in _list(given, name, most)]
+        if len(rows) < least:
+            raise InputError(f"'{name}' needs {least} rows")
+        return rows
+
+    def _recording(self, given: dict[str, Any]) -> int:
+        return _whole(given, "recording", len(self.session.collection.recordings))
+
+
+LOOKING = (
+    "pulse",
+    "state",
+    "map",
+    "rows",
+    "names",
+    "column",
+    "clips",
+    "chunk",
+    "film",
+    "about",
+    "find",
+    "timeline",
+    "model",
+    "runs",
+    "table",
+)
+ACTING = ("search", "compare", "understand", "camera", "label", "move", "rename", "undo", "groups")
+
+
+def answer(api: Api, name: Any, given: Any) -> Any:
+    """What a request is answered, one that there is not included."""
+    if name not in (*LOOKING, *ACTING):
+        raise InputError(f"there is no request '{str(name)[:20]}'")
+    if not isinstance(given, dict):
+        raise InputError("send a JSON object")
+    return getattr(api, name)(given)
+
+
+def describe_state(session: Session) -> dict[str, Any]:
+    """What a page has to know before anything else; little until the collection is read."""
+    from halp.reports.player import describe_body
+
+    given = session.settings
+    facts: dict[str, Any] = {"version": __version__, "source": given.source.name, **session.pulse(), "rows": 0}
+    if "pca" not in session.progress.ready:
+        return facts
+    collection = session.collection
+    columns = [*collection.columns, "group", "label", "prediction", "confidence"]
+    window, stride = collection.source.cutting.window, collection.source.cutting.stride
+    return {
+        **facts,
+        "rows": len(collection),
+        "recordings": len(collection.recordings),
+        "long": len(collection.recordings) < len(collection),
+        "unit": "s" if collection.timed else "frames",
+        "encoder": given.encoder,
+        "window": window,
+        "stride": stride,
+        "body": describe_body(collection.source.topology),
+        "columns": columns,
+        "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
+        "label_file": session.labels.path.name,
+        "runs": len(given.runs),
+        "static": False,
+        **label_state(session),
+        "group": describe_groups(session),
+        "few": describe_model(session),
+    }
+
+
+def describe_row(session: Session, row: int) -> list[list[Any]]:
+    """Name, text and place of every column that has a value for a row."""
+    found: list[list[Any]] = []
+    for name in (*session.collection.columns, "group", "label", "prediction", "confidence"):
+        try:
+            column = session.column(name)
+        except InputError:  # not there yet
+            continue
+        value = column.values[row].item()
+        if column.categories is None:
+            found += [[name, f"{value:.3g}"]] if np.isfinite(value) else []
+        elif value >= 0 and name != "recording":
+            found.append([name, column.categories[value], value])
+        elif name == "prediction":
+            found.append([name, "none of these"])
+    return found
+
+
+def label_state(session: Session) -> dict[str, Any]:
+    """Labels there are with the number of rows that have them, and whether there is something to undo."""
+    values, names = session.label_column()
+    counts = np.bincount(values[values >= 0], minlength=len(names))
+    return {
+        "classes": [{"name": name, "rows": int(count)} for name, count in zip(names, counts)],
+        "undoable": session.labels.undoable,
+        "labels": session.labels.revision,
+    }
+
+
+def describe_groups(session: Session) -> dict[str, Any] | None:
+    """Names, sizes and typical rows of the groups."""
+    clusters = session.collection.groups
+    if clusters is None:
+        return None
+    return {
+        "silhouette": round(clusters.silhouette, 3),
+        "groups": [
+            {"name": name, "size": int(size), "typical": session.collection.describe(int(row))}
+            for name, size, row in zip(session.group_names, clusters.sizes, clusters.typical)
+        ],
+    }
+
+
+def describe_model(session: Session) -> dict[str, Any] | None:
+    """The few-label model: classes, accuracy beside the baseline, what to label next."""
+    model = session.model
+    if model is None:
+        return None
+    return {
+        "revision": model.revision,
+        "classes": list(model.classifier.classes),
+        "counts": model.counts,
+        "kind": str(model.classifier.head.candidate),
+        "seconds": round(model.seconds, 3),
+        "assessment": model.assessment,
+        "suggestions": model.suggestions,
+    }
+
+
+def result_table(session: Session) -> str:
+    """A table of all rows for a spreadsheet."""
+    collection, out = session.collection, io.StringIO()
+    values, names = session.label_column()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["recording", "start", "stop", "label", "group", "best", "probability", "rejected"])
+    model, clusters = session.model, collection.groups
+    for row in range(len(collection)):
+        name, start, stop = collection.span(row)
+        label = names[values[row]] if values[row] >= 0 else ""
+        group = session.group_names[clusters.group[row]] if clusters is not None else ""
+        cells: list[Any] = [
+            spreadsheet_cell(name),
+            round(start, 3),
+            round(stop, 3),
+            spreadsheet_cell(label),
+            spreadsheet_cell(group),
+        ]
+        if model is not None:
+            best = model.classifier.classes[int(model.prediction.best[row])]
+            cells += [spreadsheet_cell(best), round(float(model.prediction.probability[row]), 4)]
+            cells.append(bool(model.prediction.rejected[row]))
+        table.writerow(cells)
+    return out.getvalue()
+
+
+def _checked(value: Any, limit: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        raise InputError(f"there is no {what} {str(value)[:20]}; there are {limit}")
+    return value
+
+
+def _whole(given: dict[str, Any], name: str, limit: int) -> int:
+    value = given.get(name)
+    return _checked(
+        int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value, limit, name
+    )
+
+
+def _number(given: dict[str, Any], name: str) -> float:
+    value = given.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e12:
+        raise InputError(f"'{name}' has to be a number")
+    return float(value)
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str):
+        raise InputError(f"'{name}' has to be a text")
+    return value
+
+
+def _list(given: dict[str, Any], name: str, most: int) -> list[Any]:
+    value = given.get(name, [])
+    if isinstance(value, str):  # of an address: rows=3,5,8
+        parts = value.split(",") if value else []
+        value = [int(part) if part.isascii() and part.isdigit() else part for part in parts[: most + 1]]
+    if not isinstance(value, list) or len(value) > most:
+        raise InputError(f"'{name}' has to be a list of up to {most}")
+    return value

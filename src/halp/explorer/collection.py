@@ -1,0 +1,322 @@
+"""A collection of movements as the explorer shows it: clips or windows with vectors, columns, maps, groups and frames."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.analysis.embedding import embedding_map, principal_places
+from halp.clips.clip import Clip, Frames
+from halp.clips.normalise import normalise
+from halp.clips.windows import squeeze_warning
+from halp.encoders.pretrained import PretrainedEncoder
+from halp.errors import InputError
+from halp.features.content import RecordingFiles
+from halp.features.embed import embed_table
+from halp.features.source import Source
+from halp.features.table import FeatureTable
+from halp.files import atomic_path, is_sealed, seal
+from halp.reports.player import Box, Up, bounding_box, pack_joints, upward
+from halp.use.cluster import Clusters, group_vectors
+from halp.use.segment import STRIDE, WINDOW
+from halp.video.film import SUFFIXES as FILMS
+
+REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
+GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
+LAID_OUT = 4_000  # vectors that t-SNE lays out; others are put beside their neighbours
+MOST_CATEGORIES = 500
+CHUNK = 1_500  # frames of a recording that are sent at once
+LONGEST = 3_000  # frames of one clip that are sent; longer ones are thinned
+SHORTEST = 0.25  # seconds for which nobody has to be there to be shown as absent
+_OPEN = 16  # recordings that are kept as they are shown
+
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value for every row: the place of a category (−1: none), or a number."""
+
+    title: str
+    values: npt.NDArray[Any]
+    categories: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A recording as it is shown: frames that follow each other in time, from `start` on, `clock` of them per unit of time."""
+
+    frames: Frames
+    start: float
+    clock: float
+    box: Box
+    facts: dict[str, Any]
+
+
+class Collection:
+    """Rows (clips, or windows of recordings) of a source. Frames stay on disk; vectors are kept as every command keeps them."""
+
+    def __init__(self, encoder: PretrainedEncoder, source: Source, table: FeatureTable | None = None) -> None:
+        self.encoder = encoder
+        whole = source.cutting.window is None and bool((source.fps > 0).all())
+        too_long = whole and squeeze_warning(source.rows["length"], encoder.frames) is not None
+        self.source = source = source.cut(WINDOW, STRIDE) if too_long else source
+        self.table = embed_table(encoder, source) if table is None else table
+        if not len(self.table):
+            raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
+        self.recordings, self.recording = self.table.recordings, self.table.recording
+        self.maps: dict[str, npt.NDArray[np.float32]] = {}
+        self.groups: Clusters | None = None
+        self._shown: OrderedDict[int, Shown] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @cached_property
+    def timed(self) -> bool:
+        """Whether times are seconds rather than frames."""
+        return bool((self.source.fps > 0).all())
+
+    def rate(self, row: int) -> float:
+        """Frames per second of a row, 30 where that is not known."""
+        fps = float(self.source.rows[row]["fps"])
+        return fps if fps > 0 else 30.0
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def span(self, row: int) -> tuple[str, float, float]:
+        """Recording, start and stop of a row."""
+        return self.table.name(row), float(self.table.starts[row]), float(self.table.stops[row])
+
+    def subject(self, row: int) -> str:
+        number = int(self.table.subjects[row])
+        return str(number) if number >= 0 else ""
+
+    def describe(self, row: int) -> dict[str, Any]:
+        """What is known about a row, for people."""
+        name, start, stop = self.span(row)
+        times = {"start": round(start, 3), "stop": round(stop, 3), "rate": self.rate(row)}
+        return {"row": row, "name": name, "recording": int(self.recording[row]), **times}
+
+    def find(self, text: str, most: int = 50) -> list[int]:
+        """The first row of every recording whose name has all words of a text."""
+        words = text.lower().split()
+        fitting = [
+            number
+            for number, name in enumerate(self.recordings)
+            if words and all(word in name.lower() for word in words)
+        ]
+        return [row for number in fitting[:most] for row in self.rows_of(number)[:1].tolist()]
+
+    def rows_of(self, recording: int) -> Numbers:
+        """Rows of a recording in the order of time."""
+        rows = np.flatnonzero(self.recording == recording)
+        return rows[np.argsort(self.table.starts[rows], kind="stable")]
+
+    # -- frames --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _steps(self) -> tuple[str, ...]:
+        """Normalisation under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped."""
+        steps = tuple(step for step in self.encoder.normalisation if step != "drop-empty")
+        try:
+            normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
+        except InputError:
+            return ()
+        return steps
+
+    @cached_property
+    def up_axis(self) -> Up:
+        """The axis that points up in what is shown, and its sign."""
+        rows = np.unique(np.linspace(0, len(self) - 1, 12).astype(int)).tolist()
+        return upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)
+
+    def _as_shown(self, clip: Clip) -> Frames:
+        if self.source.applied or not self._steps:
+            return clip.frames
+        return normalise(clip.frames, self.source.topology, self._steps, clip.fps)
+
+    def frames(self, row: int) -> Frames:
+        """Frames `(T, P, V, C)` of a row as they are shown."""
+        if self.source.cutting.window is None:
+            return self._as_shown(self.source.clip(row))
+        first = int(self.source.rows[row]["first"])
+        return self._as_shown(self.source.recording(row))[first : first + int(self.source.rows[row]["length"])]
+
+    def packed(self, row: int) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
+        """Joints of a row for the player, every n-th frame of a long one."""
+        frames = self.frames(row)
+        step = -(-len(frames) // LONGEST)
+        joints, facts = pack_joints(frames[::step], self.up_axis)
+        return joints, {**self.describe(row), **facts, "rate": self.rate(row) / step}
+
+    def shown(self, recording: int) -> Shown:
+        """A recording; where it was stored in pieces, what two of them share is there once."""
+        if recording not in self._shown:
+            rows = self.rows_of(recording)
+            _, first = np.unique(self.source.rows[rows][["item", "place"]], return_index=True)
+            clips = [self.source.recording(row) for row in rows[np.sort(first)].tolist()]
+            clock, parts, until = (clips[0].fps if clips[0].fps > 0 else 1.0), [], clips[0].start
+            for clip in clips:
+                skipped = max(0, round((until - clip.start) * clock))
+                if skipped < len(clip.frames):
+                    parts.append(self._as_shown(clip)[skipped:])
+                    until = clip.start + len(clip.frames) / clock
+            frames = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            some = frames[:: -(-len(frames) // 2_000)]
+            box = bounding_box(some, self.up_axis)
+            facts = pack_joints(some, self.up_axis, box)[1]
+            while len(self._shown) >= _OPEN:
+                self._shown.popitem(last=False)
+            self._shown[recording] = Shown(frames, clips[0].start, clock, box, facts)
+        return self._shown[recording]
+
+    def extent(self, recording: int) -> dict[str, Any]:
+        """Clock, rate and number of frames of a recording."""
+        shown = self.shown(recording)
+        return {
+            "recording": recording,
+            "name": self.recordings[recording],
+            "start": shown.start,
+            "stop": shown.start + len(shown.frames) / shown.clock,
+            "rate": shown.clock if self.timed else 30.0,
+            "clock": shown.clock,
+            "frames": len(shown.frames),
+            "chunk": CHUNK,
+            "film": self.film(recording) is not None,
+        }
+
+    def film(self, recording: int) -> Path | None:
+        """The film that a recording was seen in; None where it was no film."""
+        content = self.source.content
+        if not isinstance(content, RecordingFiles):
+            return None
+        path = content.files[int(self.source.rows[self.rows_of(recording)[0]]["item"])].path
+        return path if path.suffix.lower() in FILMS else None
+
+    def packed_chunk(self, recording: int, chunk: int) -> tuple[npt.NDArray[np.int16], dict[str, Any]]:
+        """A part of a recording for the player, in the scale of all of it."""
+        shown = self.shown(recording)
+        joints, own = pack_joints(shown.frames[chunk * CHUNK : (chunk + 1) * CHUNK], self.up_axis, shown.box)
+        return joints, {**shown.facts, "shape": own["shape"]}
+
+    def nobody(self, recording: int) -> list[tuple[float, float]]:
+        """Spans in which nobody is there."""
+        least = SHORTEST if self.timed else 8
+        return [(start, stop) for start, stop in self.table.absent(recording) if stop - start >= least]
+
+    # -- columns, maps, groups -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """What rows can be coloured by and that does not change: class, subject, camera and further columns of a store."""
+        made: dict[str, Column] = {}
+        if (self.table.labels >= 0).any():
+            known = list(self.table.class_names) or [str(number) for number in range(int(self.table.labels.max()) + 1)]
+            made["class"] = Column("class", self.table.labels.astype(np.int16), known)
+        store, own = self.source.store, ("name", "length", "label", "subject", "recording", "start", "end", "fps")
+        further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
+        items = self.source.rows["item"]
+        for name, values in {
+            "subject": self.table.subjects,
+            **{n: np.asarray(v)[items] for n, v in further.items()},
+        }.items():
+            column = _column(name, values)
+            if column is not None:
+                made[name] = column
+        if 1 < len(self.recordings) < min(len(self), MOST_CATEGORIES):
+            made["recording"] = Column("recording", self.recording.astype(np.int16), self.recordings)
+        return made
+
+    def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """An array that is kept beside the vectors, computed where it is not there."""
+        return compute() if self.table.folder is None else kept_array(self.table.folder / f"{name}.npy", compute)
+
+    @cached_property
+    def reduced(self) -> npt.NDArray[np.float32]:
+        """Principal components `(N, ≤ 64)`, of a sample where there are many rows."""
+        return self._kept(f"principal-{REDUCED}", lambda: principal_places(self.table.vectors, REDUCED))
+
+    def lay_out(self, method: str) -> npt.NDArray[np.float32]:
+        """Places `(N, 2)` on the map, within −1 … 1."""
+        if method not in self.maps:
+            self.maps[method] = self._kept(f"map-{method}", lambda: _fitted(self._places(method)))
+        return self.maps[method]
+
+    def _places(self, method: str) -> npt.NDArray[Any]:
+        if method == "pca":
+            return self.reduced[:, :2]
+        chosen = np.arange(len(self))
+        if len(self) > LAID_OUT:
+            chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:LAID_OUT])
+        places = embedding_map(self.reduced[chosen], method=method)
+        return places if len(chosen) == len(self) else beside_neighbours(self.reduced, self.reduced[chosen], places)
+
+    def group(self, count: int | None = None) -> Clusters:
+        """Groups as `halp cluster` makes them; of more than 1,000 rows by their principal components."""
+        vectors = self.table.vectors if len(self) <= GROUPED else self.reduced
+        name = f"groups-{count or 'auto'}"
+        group = self._kept(name, lambda: _grouped(group_vectors(np.asarray(vectors), count)))
+        typical = len(self) + np.arange(len(group) - len(self) - 1)
+        silhouette = float(group[-1])
+        self.groups = Clusters(group[: len(self)].astype(np.int64), group[typical].astype(np.int64), silhouette, {})
+        return self.groups
+
+
+def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:
+    """Groups, typical rows and the silhouette in one array, to be kept."""
+    return np.concatenate([clusters.group, clusters.typical, [clusters.silhouette]]).astype(np.float64)
+
+
+def beside_neighbours(
+    vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32], places: npt.NDArray[Any], k: int = 3
+) -> npt.NDArray[np.float64]:
+    """Places of vectors at the weighted mean of those of their k nearest known ones."""
+    from sklearn.neighbors import KDTree
+
+    tree = KDTree(known[:, :16])
+    distance, nearest = tree.query(vectors[:, :16], min(k, len(known)))
+    weight = 1 / (distance + 1e-9 + 0.05 * distance.mean())
+    return np.einsum("nk,nkd->nd", weight / weight.sum(1, keepdims=True), np.asarray(places)[nearest])
+
+
+def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Places within −1 … 1, both axes in the same scale."""
+    places = np.asarray(places, dtype=np.float64)
+    if places.shape[1] < 2:
+        places = np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
+    middle = (places.max(axis=0) + places.min(axis=0)) / 2
+    return ((places - middle) / (np.abs(places - middle).max() or 1.0)).astype(np.float32)
+
+
+def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
+    """A column of a store as one to colour by; None where it says nothing or too much."""
+    categories, codes = np.unique(values, return_inverse=True)
+    if len(categories) < 2:
+        return None
+    if values.dtype.kind == "f":
+        return Column(name, np.where(values == -1, np.nan, values).astype(np.float32))
+    if len(categories) > MOST_CATEGORIES:
+        return None if values.dtype.kind == "U" else Column(name, values.astype(np.float32))
+    unknown = categories[0] in (-1, "")
+    named = [str(one) for one in (categories[1:] if unknown else categories)]
+    return Column(name, (codes - int(unknown)).astype(np.int16), named)
+
+
+def kept_array(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The array of a file whose hash stands beside it; computed and written where either is missing or does not fit."""
+    if is_sealed(path):
+        return np.load(path, allow_pickle=False)
+    array = compute()
+    with atomic_path(path) as partial:
+        np.save(partial, array, allow_pickle=False)
+    seal(path)
+    return array

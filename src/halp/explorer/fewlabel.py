@@ -1,0 +1,95 @@
+"""The few-label model of the explorer: fitted, judged and asked for suggestions by the functions of `halp classify`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.encoders.pretrained import RawCoordinates
+from halp.explorer.answers import sample
+from halp.explorer.collection import Collection
+from halp.explorer.session import SUGGESTED, FewLabelModel
+from halp.features.embed import embed_frames, ready_clips
+from halp.use.assessment import cross_validate
+from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
+from halp.use.classify import group_clips
+
+_JUDGED = 400  # labelled rows that are cross-validated; more are sampled
+
+
+def fit_labels(
+    collection: Collection, values: npt.NDArray[np.int16], names: Sequence[str], revision: int
+) -> FewLabelModel | None:
+    """A model of at least two classes, or None."""
+    began = time.monotonic()
+    rows, labels, classes = _labelled(values, names)
+    if len(classes) < 2:
+        return None
+    groups, _ = _groups(collection, rows, labels)
+    classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
+    prediction = classifier.predict(collection.table.vectors)
+    open_rows = sample(collection, revision)
+    open_rows = open_rows[values[open_rows] < 0]
+    suggestions: list[dict[str, Any]] = []
+    if len(open_rows):
+        for one in suggest(classifier, np.asarray(collection.table.vectors[open_rows]), SUGGESTED):
+            row = int(open_rows[one.row])
+            suggestions.append({**collection.describe(row), "uncertainty": round(one.uncertainty, 3)})
+    counts = {name: int((labels == number).sum()) for number, name in enumerate(classes)}
+    return FewLabelModel(revision, classifier, prediction, suggestions, counts, time.monotonic() - began)
+
+
+def assess_labels(
+    collection: Collection, values: npt.NDArray[np.int16], names: Sequence[str], model: FewLabelModel
+) -> FewLabelModel:
+    """The model with its cross-validated accuracy, and that of the raw coordinates of the same clips.
+
+    A class of one recording (or person) cannot be judged and is left out, so that a new class does not hide the others'.
+    """
+    rows, labels, classes = _labelled(values, names)
+    groups, grouped_by = _groups(collection, rows, labels)
+    scarce = [number for number in range(len(classes)) if len(np.unique(groups[labels == number])) < 2]
+    enough = ~np.isin(labels, scarce)
+    rows, labels, groups = rows[enough], labels[enough], groups[enough]
+    facts: dict[str, Any] = {"grouped_by": grouped_by, "left_out": [classes[number] for number in scarce]}
+    if len(classes) - len(scarce) < 2:
+        return replace(model, assessment=facts)
+    chosen = sample_rows(labels, groups, _JUDGED, 0)
+    rows, labels, groups = rows[chosen], labels[chosen], groups[chosen]
+    known = np.unique(labels, return_inverse=True)[1]
+    if not list(folds(known, groups)):
+        return replace(model, assessment=facts)
+    encoder = collection.encoder
+    plain = RawCoordinates(encoder.topology, stream=encoder.stream, persons=encoder.persons)
+    clips = ready_clips(encoder, collection.source, rows)
+    raw = embed_frames(plain, [clip.frames for clip in clips])
+    scores = {
+        name: cross_validate(vectors, known, groups, recordings=collection.recording[rows])
+        for name, vectors in {"encoder": np.asarray(collection.table.vectors[rows]), "raw": raw}.items()
+    }
+    accuracies = {
+        name: {"accuracy": score.accuracy, "low": score.low, "high": score.high, "recordings": score.recordings}
+        for name, score in scores.items()
+    }
+    return replace(model, assessment={**accuracies, **facts})
+
+
+def _labelled(
+    values: npt.NDArray[np.int16], names: Sequence[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[str]]:
+    """Labelled rows, their labels without gaps, and the names of these."""
+    rows = np.flatnonzero(values >= 0)
+    there, labels = np.unique(values[rows], return_inverse=True)
+    return rows, labels.astype(np.int64), [names[number] for number in there]
+
+
+def _groups(
+    collection: Collection, rows: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], str]:
+    subjects = collection.table.subjects[rows].tolist()
+    return group_clips(labels, subjects, np.unique(collection.recording[rows], return_inverse=True)[1].astype(np.int64))

@@ -1,0 +1,137 @@
+"""What stands between the network and the explorer: host, origin, token, size and time of every request.
+
+The server listens on 127.0.0.1 only; that alone does not keep out other pages in the same browser or other programs of the
+same machine. A request has to name this server (Host), must not come from another page (Origin, Sec-Fetch-Site), and under
+`/api/` has to carry the token of the printed address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LARGEST = 4 << 20  # bytes of a request: a lasso around a million rows
+PATIENCE = 10.0  # seconds that a client has to send its request
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
+        "connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Wraps an application; refuses what does not come from its own page."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        problem = self._problem(scope, headers)
+        if problem is not None:
+            status, text = problem
+            await JSONResponse({"error": text}, status)(scope, receive, _dressed(send))
+            return
+        await self.app(scope, _Limited(receive), _dressed(send))
+
+    def _problem(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        if headers.get("host", "") not in self.hosts:
+            return 421, "this server answers to 127.0.0.1 only"
+        origin = headers.get("origin")
+        if origin is not None and origin.removeprefix("http://") not in self.hosts:
+            return 403, "requests from other pages are refused"
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return 403, "requests from other pages are refused"
+        if scope["path"].startswith("/api/"):
+            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=50)
+            given = headers.get("x-halp-token") or query.get("token", [""])[0]
+            if not secrets.compare_digest(given.encode(), self.token.encode()):
+                return 403, "the token is missing or wrong; open the address that `halp explore` printed"
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length) > LARGEST:
+            return 413, f"a request has up to {LARGEST} bytes"
+        if scope["method"] == "POST" and not headers.get("content-type", "").startswith("application/json"):
+            return 415, "send JSON"
+        return None
+
+
+class TooLarge(Exception):
+    """More bytes than a request may have."""
+
+
+class TooSlow(Exception):
+    """The client did not send its request in time."""
+
+
+class _Limited:
+    """A body of limited size that arrives in limited time."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._seen, self._whole = receive, 0, False
+        self._until = asyncio.get_running_loop().time() + PATIENCE
+
+    async def __call__(self) -> Message:
+        if self._whole:  # what follows is news of the connection, which takes as long as the answer
+            return await self._receive()
+        try:
+            left = self._until - asyncio.get_running_loop().time()
+            message = await asyncio.wait_for(self._receive(), max(0.0, left))
+        except asyncio.TimeoutError:
+            raise TooSlow from None
+        self._seen += len(message.get("body", b""))
+        if self._seen > LARGEST:
+            raise TooLarge
+        self._whole = not message.get("more_body", False)
+        return message
+
+
+def _dressed(send: Send) -> Send:
+    """Every answer carries the headers that keep the page to itself."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", []), *own]}
+        await send(message)
+
+    return sending
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP whose connections are closed where no whole request head has arrived in time."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(PATIENCE, self._give_up)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None:
+            self._deadline.cancel()
+
+    def _give_up(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)

@@ -1,0 +1,104 @@
+"""The explorer in a cell of a notebook: the same page, whose questions travel over the kernel's own connection."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halp.errors import InputError
+from halp.explorer.api import Api, answer, asset
+from halp.explorer.session import Session, Settings
+
+if TYPE_CHECKING:
+    from anywidget import AnyWidget
+
+_open: dict[Path, Session] = {}  # by the table of labels, which one session at a time holds
+
+
+def explore(
+    source: str | os.PathLike[str],
+    encoder: str = "auto",
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    format: str = "auto",
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    height: int = 720,
+) -> AnyWidget:
+    """The explorer over a collection of movements, to be shown in a cell of a notebook.
+
+    No port is opened: it works wherever the notebook does. Explored again, a source is taken over from the earlier cell.
+
+    Parameters
+    ----------
+    source
+        A store, or recordings of any format.
+    encoder
+        A run folder, a package, or the name of an encoder that comes with halp.
+    labels
+        The table that labels are written to; beside the source, `SOURCE.labels.csv`, unless given.
+    format, window, stride, fps
+        How recordings are read and cut, as in `halp explore`.
+    height
+        Pixels of the cell.
+
+    Returns
+    -------
+    AnyWidget
+        A widget; the notebook shows it where it is the last value of a cell.
+    """
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
+    settings = Settings(Path(source), encoder, Path(labels) if labels else None, format, window, stride, fps)
+    if not settings.source.exists():
+        raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
+    _end(settings.label_file)
+    session = Session(settings)
+    session.labels.__enter__()
+    _open[settings.label_file] = session
+    session.start()
+    api = Api(session)
+
+    class ExplorerWidget(anywidget.AnyWidget):
+        _esm = asset("widget.js").decode()
+        page = traitlets.Unicode(whole_page()).tag(sync=True)
+        height = traitlets.Int().tag(sync=True)
+
+        def close(self) -> None:
+            if _open.get(settings.label_file) is session:
+                _end(settings.label_file)
+            super().close()
+
+    def take(widget: AnyWidget, content: Any, _: Any) -> None:
+        asked = {"view": content.get("view"), "number": content.get("number")}
+        try:
+            data = answer(api, content.get("name"), content.get("given"))
+            data = data.read_bytes() if isinstance(data, Path) else data
+        except InputError as error:
+            widget.send({**asked, "error": str(error)})
+            return
+        widget.send(asked, [data if isinstance(data, bytes) else json.dumps(data, allow_nan=False).encode()])
+
+    shown = ExplorerWidget(height=height)
+    shown.on_msg(take)
+    return shown
+
+
+def _end(label_file: Path) -> None:
+    """Let go of a table of labels, where a cell holds it."""
+    if session := _open.pop(label_file, None):
+        session.stop()
+        session.labels.__exit__()
+
+
+def whole_page() -> str:
+    """The page as one document with its style and script inside."""
+    page = asset("index.html").decode()
+    page = page.replace('<link rel="stylesheet" href="app.css">', f"<style>{asset('app.css').decode()}</style>")
+    return page.replace('<script src="app.js"></script>', f"<script>{asset('app.js').decode()}</script>")

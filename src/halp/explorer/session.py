@@ -1,0 +1,327 @@
+"""A session of the explorer: reads the collection in the background, keeps labels, and refits the few-label model."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError
+from halp.explorer.labels import LabelBook
+from halp.findings.events import Event
+from halp.progress import Bar, console, watchers
+
+if TYPE_CHECKING:
+    from halp.explorer.camera import Camera
+    from halp.explorer.collection import Collection, Column
+    from halp.use.classifier import Classifier, Prediction
+
+SUGGESTED = 12
+GROUPS = 10  # to begin with: more than needed are soon merged
+PAUSE = 0.15  # seconds that the model waits for further labels
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `halp explore` was asked for."""
+
+    source: Path
+    encoder: str = "auto"
+    labels: Path | None = None
+    format: str = "auto"
+    window: float | None = None
+    stride: float | None = None
+    fps: float | None = None
+    runs: tuple[Path, ...] = ()
+
+    @property
+    def label_file(self) -> Path:
+        """Beside the source, unless chosen."""
+        source = self.source.resolve()
+        return self.labels or source.with_name(f"{source.name}.labels.csv")
+
+
+@dataclass(frozen=True)
+class FewLabelModel:
+    """A classifier fitted to the labels of a revision, what it says about all rows, and how good it is."""
+
+    revision: int
+    classifier: Classifier
+    prediction: Prediction
+    suggestions: list[dict[str, Any]]
+    counts: dict[str, int]
+    seconds: float
+    assessment: dict[str, Any] | None = None
+
+
+@dataclass
+class Progress:
+    """What is being done in the background."""
+
+    title: str = "starting"
+    done: int = 0
+    total: int = 0
+    error: str = ""
+    ready: list[str] = field(default_factory=list)
+
+
+class Session:
+    """State shared by all tabs; methods may be called from any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.progress = Progress()
+        self.failure: InputError | None = None
+        self.revision = 0
+        self.model: FewLabelModel | None = None
+        self.group_names: list[str] = []
+        self.group_revision = 0
+        self.labels = LabelBook(settings.label_file)
+        self._collection: Collection | None = None
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+        self._group_lock = threading.Lock()
+        self._label_rows: tuple[int, npt.NDArray[np.int16], list[str]] | None = None
+
+    @cached_property
+    def camera(self) -> Camera:
+        """What the page's camera sees; opened where it is used."""
+        from halp.explorer.camera import Camera
+
+        return Camera()
+
+    def start(self) -> None:
+        """Begin reading; returns at once."""
+        watchers.append(self._watch)
+        self._begin(self._live)
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        self._threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
+        self._threads[-1].start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is still being computed."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def stop(self) -> None:
+        """No further work is begun."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._watch in watchers:
+            watchers.remove(self._watch)
+
+    @property
+    def collection(self) -> Collection:
+        if self._collection is None:
+            raise InputError("the collection is still being read; wait a moment")
+        return self._collection
+
+    def touch(self) -> None:
+        """Tell all tabs and the model that something changed."""
+        with self._changed:
+            self.revision += 1
+            self._changed.notify_all()
+
+    def _watch(self, bar: Bar) -> None:
+        if "pca" not in self.progress.ready:  # later bars belong to refits, which show themselves
+            self.progress.title, self.progress.done, self.progress.total = bar.title, bar.done, bar.total
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except InputError as error:
+            self.failure, self.progress.error = error, str(error)
+        except Exception as error:
+            traceback.print_exc()
+            self.progress.error = f"{type(error).__name__}: {error}"
+        self.revision += 1
+
+    def _ready(self, part: str, title: str = "") -> None:
+        self.progress.ready.append(part)
+        self.progress.title, self.progress.done, self.progress.total = title, 0, 0
+        self.touch()
+
+    def load(self) -> None:
+        """Read the collection and lay it out."""
+        from halp.features.loading import open_for
+
+        given = self.settings
+        reading: dict[str, Any] = {"window": given.window, "stride": given.stride, "fps": given.fps}
+        encoder, source = open_for(given.encoder, given.source, format=given.format, **reading)
+        from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
+        from halp.explorer.collection import Collection
+
+        self.open(Collection(compacted(encoder), source))
+
+    def open(self, collection: Collection) -> None:
+        """Lay a collection out, quickest first."""
+        self._collection = collection
+        self.collection.lay_out("pca")
+        self._ready("pca", "laying out the map")
+        self.collection.lay_out("tsne")
+        self._ready("tsne", "finding groups")
+        self.group(min(GROUPS, len(self.collection)))
+        self._ready("groups")
+
+    def _live(self) -> None:
+        self._begin(self._refit_forever)
+        self.load()
+
+    # -- labels and the model ------------------------------------------------------------------------------------------
+
+    def row_spans(self, rows: Sequence[int]) -> list[tuple[str, float, float, str]]:
+        """Spans of rows as labels have them."""
+        return [(*self.collection.span(row), self.collection.subject(row)) for row in rows]
+
+    def label_column(self) -> tuple[npt.NDArray[np.int16], list[str]]:
+        """For every row the label that people gave to at least half of it (−1: none), and all labels there are."""
+        revision = self.labels.revision
+        if self._label_rows is None or self._label_rows[0] != revision:
+            events = [event for event in self.labels.events if event.source in ("human", "")]
+            names = list(dict.fromkeys(event.label for event in events))
+            self._label_rows = revision, label_rows(self.collection, events, names), names
+        return self._label_rows[1], self._label_rows[2]
+
+    def fit_now(self) -> None:
+        """Fit and judge the model of the labels there are."""
+        self._refit(self.labels.revision)
+
+    def _refit_forever(self) -> None:
+        self._fitted = -1
+        while not self._stopped:
+            with self._changed:
+                self._changed.wait_for(self._has_work)
+            if self._stopped:
+                return
+            time.sleep(PAUSE)
+            self._fitted = self.labels.revision
+            try:
+                self._refit(self._fitted)
+            except InputError as error:
+                console.print(f"the model was not fitted: {error}", highlight=False, markup=False)
+            except Exception:  # the next label may do better
+                traceback.print_exc()
+            self.touch()
+
+    def _has_work(self) -> bool:
+        return self._stopped or ("pca" in self.progress.ready and self.labels.revision != self._fitted)
+
+    def _refit(self, revision: int) -> None:
+        from halp.explorer.fewlabel import assess_labels, fit_labels
+
+        values, names = self.label_column()
+        self.model = fit_labels(self.collection, values, names, revision)
+        if self.model is not None:
+            self.touch()
+            if self.labels.revision == revision:  # nobody has labelled meanwhile
+                self.model = assess_labels(self.collection, values, names, self.model)
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def group(self, count: int | None) -> None:
+        """Group anew; without a number the one whose groups are furthest apart is taken."""
+        with self._group_lock:
+            clusters = self.collection.group(count)
+            self.group_names = [f"group {number + 1}" for number in range(len(clusters.typical))]
+            self.group_revision += 1
+        self.touch()
+
+    def change_groups(self, action: str, groups: Sequence[int], name: str = "") -> None:
+        """Merge groups, split one in two, or give one a name."""
+        from dataclasses import replace
+
+        from halp.explorer.labels import check_label
+        from halp.use.cluster import group_vectors
+
+        collection, clusters = self.collection, self.collection.groups
+        if clusters is None or not groups or not all(0 <= number < len(self.group_names) for number in groups):
+            raise InputError("there is no such group; choose one from the list")
+        with self._group_lock:
+            if action == "name":
+                self.group_names[groups[0]] = check_label(name)
+            elif action == "split":
+                rows = np.flatnonzero(clusters.group == groups[0])
+                if len(rows) < 2:
+                    raise InputError("a group of one clip cannot be split")
+                vectors = collection.table.vectors if len(rows) <= 1_000 else collection.reduced
+                halves = group_vectors(np.asarray(vectors[rows]), 2)
+                group = clusters.group.copy()
+                group[rows[halves.group == 1]] = len(self.group_names)
+                typical = np.append(clusters.typical, rows[halves.typical[1]])
+                typical[groups[0]] = rows[halves.typical[0]]
+                collection.groups = replace(clusters, group=group, typical=typical)
+                self.group_names.append(f"{self.group_names[groups[0]]} b")
+            elif action == "merge" and len(set(groups)) > 1:
+                first, *rest = sorted(set(groups))
+                keep = [number for number in range(len(self.group_names)) if number not in rest]
+                places = {old: new for new, old in enumerate(keep)} | dict.fromkeys(rest, keep.index(first))
+                group = np.array([places[number] for number in range(len(self.group_names))])[clusters.group]
+                collection.groups = replace(clusters, group=group, typical=clusters.typical[keep])
+                self.group_names = [self.group_names[number] for number in keep]
+            else:
+                raise InputError("groups can be named, split, or merged with another one")
+            self.group_revision += 1
+        self.touch()
+
+    # -- what the page asks for ----------------------------------------------------------------------------------------
+
+    def pulse(self) -> dict[str, Any]:
+        """What has changed, in a few bytes."""
+        return {
+            "revision": self.revision,
+            "progress": asdict(self.progress),
+            "labels": self.labels.revision,
+            "groups": self.group_revision,
+            "model": None if self.model is None else [self.model.revision, self.model.assessment is not None],
+        }
+
+    def column(self, name: str) -> Column:
+        """A column to colour by, those that change included."""
+        from halp.explorer.collection import Column
+
+        collection = self.collection
+        if name == "label":
+            values, names = self.label_column()
+            return Column(name, values, names)
+        if name == "group" and collection.groups is not None:
+            return Column(name, collection.groups.group.astype(np.int16), self.group_names)
+        if name in ("prediction", "confidence") and self.model is not None:
+            found = self.model.prediction
+            if name == "confidence":
+                return Column(name, found.probability.astype(np.float32))
+            label = np.where(found.rejected, -1, found.best)
+            return Column(name, label.astype(np.int16), list(self.model.classifier.classes))
+        if name not in collection.columns:
+            raise InputError(f"there is no column '{name[:80]}' yet")
+        return collection.columns[name]
+
+
+def label_rows(collection: Collection, events: Sequence[Event], names: Sequence[str]) -> npt.NDArray[np.int16]:
+    """For every row the place of the label of the events that cover at least half of it; later events go first."""
+    values = np.full(len(collection), -1, dtype=np.int16)
+    place = {name: number for number, name in enumerate(names)}
+    recordings = {name: number for number, name in enumerate(collection.recordings)}
+    by_recording: dict[int, list[Event]] = {}
+    for event in events:
+        if event.recording in recordings:
+            by_recording.setdefault(recordings[event.recording], []).append(event)
+    order = np.argsort(collection.recording, kind="stable")
+    numbers = collection.recording[order]
+    for recording, own in by_recording.items():
+        rows = order[np.searchsorted(numbers, recording) : np.searchsorted(numbers, recording, "right")]
+        starts, stops = collection.table.starts[rows], collection.table.stops[rows]
+        for event in own:
+            shared = np.minimum(stops, event.stop) - np.maximum(starts, event.start)
+            values[rows[shared >= 0.5 * (stops - starts) - 1e-3]] = place[event.label]
+    return values

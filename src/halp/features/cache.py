@@ -1,0 +1,231 @@
+"""The one cache of features: entries found by a hash of everything they depend on, checked byte by byte before they are used.
+
+An entry is a folder with `vectors.npy` `(N, F)`, further arrays, and `entry.json`, which states the SHA-256 of each. It lies
+in a run's `features`, or in the user's cache folder: `HALP_CACHE`, where that is set (empty: nothing is kept), else what the
+system has for it. An entry that is damaged is made again, with a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp._version import __version__
+from halp.errors import InputError
+from halp.files import building, sha256, write_json
+from halp.locks import CannotLock, InUse, locked
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Vectors = npt.NDArray[np.float32]
+Arrays = dict[str, npt.NDArray[Any]]
+ENTRY = "entry.json"
+_FORMAT = 2
+_PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
+_PLAIN = (int, float, str, bool, type(None))
+
+
+def fingerprint(module: nn.Module) -> str:
+    """Hash of every weight and buffer: equal before and after, the backbone was not touched."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
+    """Hash of what features depend on: halp, weights, the facts of every module, how clips are made ready, clips and crops."""
+    layout = encoder.topology
+    facts: dict[str, Any] = {
+        "halp": __version__,
+        "format": _FORMAT,
+        "weights": fingerprint(encoder),
+        "parts": [_plain_facts(name, part) for name, part in encoder.named_modules()],
+        "encoder": [list(layout.joints), list(layout.parents), layout.centre, layout.up, layout.across],
+        "normalisation": list(encoder.normalisation),
+        "content": content,
+        "crop": crop,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _plain_facts(name: str, module: nn.Module) -> list[Any]:
+    """Type and plain settings of a module: the same weights mean something else in another direction, stride or dilation."""
+    plain = {
+        key: value
+        for key, value in vars(module).items()
+        if key != "training" and not key.startswith("_") and _is_plain(value)
+    }
+    return [name, type(module).__qualname__, plain]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a setting: scalars, and lists or tuples of them such as the stride of a convolution."""
+    return isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(map(_is_plain, value)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Vectors with the arrays and facts that belong to them; `folder` is where they are kept, None for memory alone."""
+
+    vectors: Vectors
+    arrays: Arrays = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+Rest = Callable[[], tuple[Arrays, Mapping[str, Any]]]
+
+
+class FeatureCache:
+    """Entries in a folder. Without a folder, or where it cannot be written, nothing is kept."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.hits = 0
+
+    def get(self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None) -> Entry:
+        """An entry from disk where it is there and whole; computed, and kept, otherwise.
+
+        `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what belongs to them.
+        """
+        if self.folder is None:
+            return _in_memory(blocks(), width, rest)
+        path = self.folder / key
+        entry = open_entry(path, width)
+        if entry is None:
+            with _computing(path):
+                entry = open_entry(path, width, again=True)  # somebody else may have kept it meanwhile
+                if entry is None:
+                    return self._make(path, width, blocks, rest)
+        self.hits += 1
+        return entry
+
+    def _make(self, path: Path, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None) -> Entry:
+        try:
+            _remove(path)
+            with building(path) as partial:
+                _write(partial, width, blocks(), rest)
+            entry = open_entry(path, width)
+            if entry is not None:
+                return entry
+            reason = "what was written cannot be read back"
+        except (OSError, CannotLock) as error:
+            reason = str(error)
+        warnings.warn(f"features cannot be kept in '{self.folder}' ({reason}); they are not cached", stacklevel=3)
+        self.folder = None
+        return _in_memory(blocks(), width, rest)
+
+
+def _in_memory(blocks: Iterable[Vectors], width: int, rest: Rest | None) -> Entry:
+    vectors = np.concatenate([np.zeros((0, width), dtype=np.float32), *blocks])
+    arrays, facts = rest() if rest is not None else ({}, {})
+    return Entry(vectors, arrays, dict(facts))
+
+
+def _write(folder: Path, width: int, blocks: Iterable[Vectors], rest: Rest | None) -> None:
+    with VectorFile(folder / "vectors.npy", width) as file:
+        for block in blocks:
+            file.add(block)
+    arrays, facts = rest() if rest is not None else ({}, {})
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values, allow_pickle=False)
+    hashes = {name: sha256(folder / f"{name}.npy") for name in ("vectors", *arrays)}
+    write_json(folder / ENTRY, {"sha256": hashes, "facts": dict(facts)})
+
+
+def open_entry(folder: Path, width: int, *, again: bool = False) -> Entry | None:
+    """An entry whose bytes are those that were written; None where there is none or it is damaged, which is said."""
+    if not os.path.lexists(folder):
+        return None
+    try:
+        stated = json.loads(_regular(folder / ENTRY).read_text(encoding="utf-8"))
+        arrays: Arrays = {}
+        for name, expected in stated["sha256"].items():
+            path = _regular(folder / f"{name}.npy")
+            if sha256(path) != expected:
+                raise ValueError(f"{path.name} is not what was written")
+            arrays[name] = np.load(path, mmap_mode="r" if name == "vectors" else None, allow_pickle=False)
+        vectors = arrays.pop("vectors")
+        if vectors.ndim != 2 or vectors.shape[1] != width or vectors.dtype != np.float32:
+            raise ValueError(f"vectors.npy has shape {vectors.shape}")
+        return Entry(vectors, arrays, dict(stated["facts"]), folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        if not again:
+            warnings.warn(f"kept features '{folder}' are damaged ({error}); they are made again", stacklevel=3)
+        return None
+
+
+def _regular(path: Path) -> Path:
+    """A path that is a plain file; reading anything else could wait for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path.name} is not a file")
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+@contextmanager
+def _computing(path: Path) -> Iterator[None]:
+    """Own features while they are computed: a second process waits for the first one's instead of computing them too."""
+    lock, title = path.with_name(f".{path.name}.lock"), f"features '{path}'"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, title))
+        except InUse as busy:
+            warnings.warn(f"{str(busy).partition(';')[0]}: waiting for them", stacklevel=4)
+            held.enter_context(locked(lock, title, wait=_PATIENCE))
+        except CannotLock:
+            pass  # they cannot be kept either, which is said when that is tried
+        yield
+
+
+class VectorFile:
+    """A `.npy` file `(N, width)` that grows row by row; its header is completed at the end."""
+
+    def __init__(self, path: Path, width: int) -> None:
+        self.path, self.width, self.rows = path, width, 0
+
+    def __enter__(self) -> VectorFile:
+        self._file = open(self.path, "wb")
+        self._header()
+        return self
+
+    def _header(self) -> None:
+        shape = (self.rows, self.width)
+        # NumPy leaves room for the first axis to grow, so the header keeps its length
+        np.lib.format.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+    def add(self, vectors: Vectors) -> None:
+        """Append rows."""
+        if vectors.shape[1] != self.width:
+            raise InputError(f"vectors of {vectors.shape[1]} numbers do not fit a file of {self.width}")
+        self._file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        self.rows += len(vectors)
+
+    def __exit__(self, *problem: object) -> None:
+        try:
+            self._file.seek(0)
+            self._header()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()

@@ -1,0 +1,353 @@
+"""Vectors of a source with constant memory: clips made ready, cut and encoded block by block, kept in the one cache."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from halp.augment import ClipPool, centre_crops
+from halp.clips.clip import Clip, Frames
+from halp.clips.windows import squeeze_warning
+from halp.encoders.pretrained import PretrainedEncoder, compacted
+from halp.features.cache import Entry, FeatureCache, feature_key
+from halp.features.content import Recorded
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.ready import Preparation, prepare_source
+from halp.features.source import AnySource, Source
+from halp.features.table import FeatureTable
+from halp.files import cache_home
+from halp.progress import Bar
+from halp.skeleton import Topology
+
+Vectors = npt.NDArray[np.float32]
+BATCH = 256
+_FRAMES = 65_536  # frames held at once, unless one clip has more
+
+
+def embed_table(
+    encoder: AnyEncoder,
+    source: AnySource,
+    *,
+    cache: bool = True,
+    compact: bool = False,
+    batch_size: int = BATCH,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+    **options: Any,
+) -> FeatureTable:
+    """Vectors of all clips or windows of a source, with their recordings, times, labels and persons.
+
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, path or str
+        An encoder, a run, a package, a shipped name, or `auto`.
+    source : Source, Store, path, array or sequence of arrays
+        See `open_source`; arrays have the joints of the encoder unless `topology` is given.
+    cache : bool
+        Find the table in the user's cache folder (`HALP_CACHE`), and keep it there.
+    compact : bool
+        The few numbers that search and groups use, where the encoder has a projection to them (`halp-base`: 256 of 4,176).
+    batch_size : int
+        Clips encoded together.
+    device : str
+        Where they are encoded.
+    progress : bool
+        Whether progress is shown.
+    **options
+        What `open_source` takes: topology, window, stride, fps, format, options.
+
+    Returns
+    -------
+    FeatureTable
+        One row per clip or window, in the order of the source.
+
+    Raises
+    ------
+    InputError
+        Where the source cannot be read or made ready for the encoder.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(60, 25, 3))
+    >>> table = halp.embed_table("halp-base", clip, topology="kinect-v2", fps=30, window=1, cache=False, progress=False)
+    >>> table.vectors.shape, table.starts.tolist()
+    ((2, 4176), [0.0, 1.0])
+    """
+    encoder, source = open_for(encoder, source, **options)
+    encoder = compacted(encoder) if compact else encoder
+    kept = FeatureCache(cache_home() if cache else None)
+
+    def blocks() -> Iterator[Vectors]:
+        return embed_blocks(encoder, source, batch_size=batch_size, device=device, progress=progress)
+
+    def rest() -> tuple[dict[str, Any], dict[str, Any]]:
+        known = source.recorded
+        if known is None:
+            raise RuntimeError("rows are complete once all recordings were read")
+        return {"rows": known.rows}, {"recordings": known.recordings, "clips": known.clips, "absent": known.absent}
+
+    note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
+    if note:
+        warnings.warn(note, stacklevel=2)
+    key = "" if kept.folder is None else feature_key(encoder, source.hash)
+    return _table(kept.get(key, encoder.output_size, blocks, rest), source)
+
+
+def _table(entry: Entry, source: Source) -> FeatureTable:
+    if source.recorded is None:
+        clips = [(str(name), str(file)) for name, file in entry.facts["clips"]]
+        recordings, absent = [str(name) for name in entry.facts["recordings"]], entry.facts["absent"]
+        source.recorded = Recorded(entry.arrays["rows"], recordings, clips, [tuple(run) for run in absent])
+    spans = source.recorded.absent
+    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, entry.folder)
+
+
+def embed(
+    encoder: AnyEncoder,
+    source: AnySource,
+    *,
+    topology: str | Topology | None = None,
+    batch_size: int = BATCH,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+    **options: Any,
+) -> Vectors:
+    """Vectors of all clips or windows of a source.
+
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, path or str
+        An encoder, a run, a package, a shipped name, or `auto`.
+    source : Source, Store, path, array or sequence of arrays
+        See `open_source`.
+    topology : str or Topology, optional
+        Joint layout of arrays (default: the encoder's).
+    batch_size, device, progress, **options
+        See `embed_table`, `compact` too.
+
+    Returns
+    -------
+    array (N, F) float32
+        One vector per clip, of its central 95 %; all zeros where nobody is seen in it.
+
+    Raises
+    ------
+    InputError
+        Where the source cannot be read or made ready for the encoder.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clips = [np.random.default_rng(seed).normal(size=(40, 33, 3)) for seed in range(2)]
+    >>> halp.embed("halp-base", clips, topology="mediapipe-33", progress=False).shape
+    (2, 4176)
+    """
+    table = embed_table(
+        encoder,
+        source,
+        cache=False,
+        batch_size=batch_size,
+        device=device,
+        progress=progress,
+        topology=topology,
+        **options,
+    )
+    return table.vectors
+
+
+def embed_blocks(
+    encoder: PretrainedEncoder,
+    source: Source,
+    *,
+    batch_size: int = BATCH,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+) -> Iterator[Vectors]:
+    """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
+    ready, store = prepare_source(encoder, source), source.store
+    if store is not None and ready.leaves(store.persons):
+        pool = ClipPool.from_store(store, torch.device(device), keep=False)
+        item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
+        inner, length = centre_crops(length)
+        yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
+    else:
+        yield from _embed_recordings(encoder, source, ready, batch_size, device, progress)
+    if source.cutting.window is None:
+        warning = squeeze_warning(source.rows["length"].tolist(), encoder.frames)
+        if warning:
+            warnings.warn(warning, stacklevel=2)
+
+
+def _embed_recordings(
+    encoder: PretrainedEncoder,
+    source: Source,
+    ready: Preparation,
+    batch_size: int,
+    device: torch.device | str,
+    progress: bool,
+) -> Iterator[Vectors]:
+    """Recording by recording, each made ready once and cut into its windows."""
+    known = 0
+    with Bar("embedding", source.content.items, shown=progress) as bar:
+
+        def windows() -> Iterator[Frames]:
+            nonlocal known
+            for clip, rows in source.read():
+                known += len(rows)
+                if len(rows):
+                    # exact once all is read; until then recordings are taken to have as many windows as those before
+                    bar.expect(round(known * source.content.items / (int(rows[0]["item"]) + 1)))
+                yield from ready.windows(clip, rows)
+
+        for block in in_blocks(windows(), batch_size):
+            yield embed_frames(encoder, block, device)
+            bar.advance(len(block))
+
+
+def in_blocks(clips: Iterable[Frames], size: int = BATCH, frames: int = _FRAMES) -> Iterator[list[Frames]]:
+    """Lists of up to `size` clips with up to `frames` frames altogether (one clip alone may have more)."""
+    block: list[Frames] = []
+    held = 0
+    for clip in clips:
+        if block and (len(block) == size or held + len(clip) > frames):
+            yield block
+            block, held = [], 0
+        block.append(clip)
+        held += len(clip)
+    if block:
+        yield block
+
+
+def embed_frames(
+    encoder: PretrainedEncoder, clips: Iterable[Frames], device: torch.device | str = "cpu", *, batch_size: int = BATCH
+) -> Vectors:
+    """Vectors `(N, F)` of clips `(T, P, V, C)` that are ready for the encoder."""
+    parts = [
+        vectors
+        for block in in_blocks(clips, batch_size)
+        for vectors in encode_centres(encoder, frames_pool(encoder, block, device), progress=False)
+    ]
+    return np.concatenate(parts)
+
+
+def frames_pool(encoder: PretrainedEncoder, clips: Sequence[Frames], device: torch.device | str = "cpu") -> ClipPool:
+    """Clips that are ready, as one tensor on the device; filled up with zeros to the persons that the encoder reads."""
+    device = torch.device(device)
+    lengths = torch.tensor([len(clip) for clip in clips])
+    offsets = lengths.cumsum(0) - lengths
+    if all(clip.shape[1] == encoder.persons for clip in clips):
+        frames = np.ascontiguousarray(np.concatenate(clips))
+    else:
+        frames = np.zeros((int(lengths.sum()), encoder.persons, *clips[0].shape[2:]), dtype=np.float32)
+        for first, clip in zip(offsets.tolist(), clips):
+            frames[first : first + len(clip), : clip.shape[1]] = clip
+    return ClipPool(torch.from_numpy(frames).to(device), offsets.to(device), lengths.to(device), device)
+
+
+def source_pool(encoder: PretrainedEncoder, source: Source, device: torch.device | str = "cpu") -> ClipPool:
+    """All clips of a source, ready for the encoder, as one tensor on the device."""
+    ready, store = prepare_source(encoder, source), source.store
+    if store is not None and ready.leaves(store.persons) and source.cutting.window is None:
+        return ClipPool.from_store(store, device)
+    return frames_pool(
+        encoder, [frames for clip, rows in source.read() for frames in ready.windows(clip, rows)], device
+    )
+
+
+def encode_centres(
+    encoder: PretrainedEncoder, pool: ClipPool, clips: Tensor | None = None, *, progress: bool = True
+) -> Iterator[Vectors]:
+    """Vectors of the central 95 % of the given clips, or of all of them, block by block."""
+    clips = torch.arange(len(pool.lengths)) if clips is None else clips
+    start, length = centre_crops(pool.lengths[clips.to(pool.lengths.device)])
+    return encode_crops(encoder, pool, clips, start, length, progress=progress)
+
+
+def encode_crops(
+    encoder: PretrainedEncoder,
+    pool: ClipPool,
+    clips: Tensor,
+    start: Tensor,
+    length: Tensor,
+    *,
+    batch_size: int = BATCH,
+    progress: bool = True,
+) -> Iterator[Vectors]:
+    """Vectors of chosen crops of chosen clips, block by block, in evaluation mode; all zeros where nobody is seen."""
+    encoder = encoder.to(pool.device)
+    with evaluating(encoder), Bar("embedding", len(clips), shown=progress) as bar:
+        for first in range(0, len(clips), batch_size):
+            rows = slice(first, first + batch_size)
+            with torch.inference_mode():
+                cut = pool.cut(clips[rows], start[rows], length[rows], encoder.frames)
+                somebody = torch.linalg.vector_norm(cut.flatten(1), dim=1, keepdim=True) > 0
+                vectors = encoder(cut).float() * somebody
+            yield vectors.cpu().numpy()
+            bar.advance(len(cut))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, the mode from before afterwards."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+def prepare_for(
+    encoder: AnyEncoder, clips: AnySource, *, topology: str | Topology | None = None, **options: Any
+) -> Vectors:
+    """Make clips ready for the forward pass of an encoder, or for its ONNX file.
+
+    Joints are mapped by name, the encoder's normalisation is applied, the central 95 % of every clip is taken and resized
+    linearly to the frames that the encoder reads.
+
+    Parameters
+    ----------
+    encoder : PretrainedEncoder, path or str
+        An encoder, a run, a package or a shipped name.
+    clips : array, sequence of arrays, or anything `open_source` takes
+        Coordinates as they were recorded, `(T, V, C)` or `(T, P, V, C)`.
+    topology : str or Topology, optional
+        Joint layout of arrays (default: the encoder's).
+    **options
+        What `open_source` takes.
+
+    Returns
+    -------
+    array (N, frames, persons, joints, coordinates) float32
+        One row per clip; an absent person is all zeros.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> halp.prepare_for("halp-base", np.ones((50, 25, 3)), topology="kinect-v2").shape
+    (1, 64, 2, 16, 3)
+    """
+    encoder, source = open_for(encoder, clips, topology=topology, **options)
+    pool = source_pool(encoder, source)
+    start, length = centre_crops(pool.lengths)
+    return pool.cut(torch.arange(len(pool.lengths)), start, length, encoder.frames).numpy()
+
+
+def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int]) -> list[Clip]:
+    """Clips of some rows as the encoder reads them; only their own recordings are read, where they are not in memory."""
+    ready, clips = prepare_source(encoder, source), []
+    for row in map(int, rows):
+        first, length = int(source.rows[row]["first"]), int(source.rows[row]["length"])
+        whole = source.recording(row)
+        frames = ready.recording(whole.frames, whole.fps)[first : first + length]
+        clips.append(ready.clip(replace(source.clip(row), frames=frames)))
+    return clips

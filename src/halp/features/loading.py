@@ -1,0 +1,112 @@
+"""Encoders by object, path, shipped name or `auto`: the one place where a caller's word becomes a `PretrainedEncoder`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from halp.clips.store import topology_from_json
+from halp.errors import InputError
+from halp.features.source import AnySource, Source, is_arrays, open_source
+from halp.packages import find_encoder, is_package, shipped_facts
+from halp.progress import console
+from halp.skeleton import joint_recipes
+
+if TYPE_CHECKING:
+    from halp.encoders.pretrained import PretrainedEncoder
+
+AUTO = "auto"
+AnyEncoder = Any  # a PretrainedEncoder, the path of a run or package, the name of a shipped encoder, or "auto"
+
+
+def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
+    """Load the encoder of a run, of a package, or of a name that comes with halp.
+
+    Parameters
+    ----------
+    encoder : str or path
+        A run folder, a package folder, or a shipped name (`halp encoders` lists them).
+    stream : str, optional
+        Which stream of a run (default: joint, where it has one).
+
+    Returns
+    -------
+    PretrainedEncoder
+        In evaluation mode; it knows its topology, stream, persons, frames and normalisation.
+
+    Raises
+    ------
+    InputError
+        Where there is no such encoder, or it is damaged.
+
+    Examples
+    --------
+    >>> import halp
+    >>> encoder = halp.load_encoder("halp-base")
+    >>> encoder.topology.name, encoder.frames, encoder.output_size
+    ('body-16', 64, 4176)
+    """
+    path = find_encoder(encoder)
+    if is_package(path):
+        from halp.encoders.pretrained import load_package
+
+        return load_package(path, stream)
+    from halp.training.run import open_run
+
+    run = open_run(path)
+    return run.encoder(stream or ("joint" if "joint" in run.recipe.streams else run.recipe.streams[0]))
+
+
+def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | None = None) -> PretrainedEncoder:
+    """The encoder that a caller means; `auto` is the shipped one that reads the source, which is said in one line."""
+    if encoder == AUTO:
+        if source is None:
+            raise InputError("'auto' chooses an encoder by a source, and there is none; name one (see `halp encoders`)")
+        encoder = choose_shipped(source)
+        console.print(f"encoder: {encoder}, chosen by the joints of {source.name}", highlight=False, markup=False)
+    if isinstance(encoder, (str, os.PathLike)):
+        return load_encoder(encoder, stream)
+    from halp.encoders.pretrained import PretrainedEncoder
+
+    if not isinstance(encoder, PretrainedEncoder):
+        raise InputError(
+            f"an encoder is needed, not {type(encoder).__name__}; give a run, a package or a shipped name, or what "
+            "halp.load_encoder gives"
+        )
+    return encoder
+
+
+def open_for(
+    encoder: AnyEncoder, source: AnySource, *, stream: str | None = None, **options: Any
+) -> tuple[PretrainedEncoder, Source]:
+    """An encoder and a source, whatever they are given as; arrays have the encoder's joints unless told otherwise.
+
+    Paths come first: what is wrong with them is said before torch and weights are loaded.
+    """
+    if isinstance(encoder, (str, os.PathLike)) and encoder != AUTO:
+        find_encoder(encoder)
+    if is_arrays(source) and options.get("topology") is None and encoder != AUTO:
+        encoder = as_encoder(encoder, stream=stream)
+        options["topology"] = encoder.topology
+    opened = open_source(source, **options)
+    loaded = as_encoder(encoder, opened, stream)
+    return loaded, opened.for_dimensions(loaded.topology.dimensions)
+
+
+def choose_shipped(source: Source) -> str:
+    """The shipped encoder that reads the joints of this source; of several the one that reads most of them."""
+    fits = {}
+    for name, facts in shipped_facts().items():
+        topology = topology_from_json(facts["topology"])
+        try:
+            joint_recipes(source.topology, topology)
+        except InputError:
+            continue
+        fits[name] = len(topology)
+    if not fits:
+        raise InputError(
+            f"no shipped encoder reads the {source.topology.dimensions}D joints of '{source.name}' ({source.topology.name}); "
+            "see `halp encoders`, or train your own: `halp prepare auto RECORDINGS stores/mine` and "
+            "`halp pretrain small --data stores/mine`"
+        )
+    return max(sorted(fits), key=lambda name: fits[name])

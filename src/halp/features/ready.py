@@ -1,0 +1,203 @@
+"""The one definition of "ready for this encoder": joints mapped by name onto its topology, then its normalisation steps.
+
+Recordings and arrays are raw. Clips of a store have been through steps already, perhaps on another joint layout. Where the
+encoder's own steps cancel what was done (centring again, turning again, scaling again), they are applied to what is stored and
+give what they would give on the recordings; where they cannot, the store is refused with the command that makes one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip, Frames, present
+from halp.clips.ingest.pipeline import split_steps
+from halp.clips.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip
+from halp.clips.store import Store
+from halp.errors import InputError
+from halp.features.source import Source
+from halp.skeleton import Topology, list_topologies, map_joints
+
+# What a step does to a clip that a later step has to cancel, and what each step cancels.
+_CHANGES = {
+    "centre": {"place"},
+    "centre-persons": {"places"},
+    "picture": {"places", "sizes"},
+    "rotate-first": {"rotation"},
+    "rotate-mean": {"rotation"},
+    "yaw": {"turn"},
+    "yaw-frames": {"turns"},
+    "scale": {"size"},
+}
+_CANCELS = {
+    "centre": {"place"},
+    "centre-persons": {"place", "places"},
+    "picture": {"place", "places", "size", "sizes"},
+    "rotate-mean": {"rotation", "turn"},
+    "yaw": {"turn"},
+    "yaw-frames": {"turn", "turns"},
+    "scale": {"size"},
+}
+# Repairs of a recording: they keep its place, direction and size, so that what they leave can be normalised like any other.
+_REPAIRS = CLEANING | {"fill", "drop-empty", "order-persons"}
+
+
+class Reads(Protocol):
+    """What has to be known of an encoder to make clips ready for it."""
+
+    topology: Topology
+    persons: int
+    normalisation: list[str]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How recordings of a source become clips that an encoder reads; made by `prepare_source`."""
+
+    source: Topology
+    target: Topology
+    persons: int
+    origin: str  # joint that lies at zero in the source without being missing
+    move: bool  # whether that joint is to be moved away from zero first
+    cleaning: tuple[str, ...]
+    steps: tuple[str, ...]
+    note: str = ""  # what a user should know about the vectors
+
+    @property
+    def maps(self) -> bool:
+        return (self.source.joints, self.source.dimensions) != (self.target.joints, self.target.dimensions)
+
+    def leaves(self, persons: int) -> bool:
+        """Whether clips of so many persons are ready as they are."""
+        return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
+
+    def recording(self, frames: Frames, fps: float = -1.0) -> Frames:
+        """A whole recording `(T, P, V, C)` with the encoder's persons and joints, cleaned."""
+        if frames.shape[1] > self.persons:
+            frames, _ = keep_most_moving(frames, self.persons)
+        if self.move:
+            frames = _moved_from_origin(frames, self.source.index(self.origin))
+        if self.maps:
+            frames = map_joints(frames, self.source, self.target, origin="" if self.move else self.origin)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return normalise(frames, self.target, self.cleaning, fps)
+
+    def window(self, frames: Frames, fps: float = -1.0) -> Frames:
+        """A clip or window of such a recording, normalised; where nobody is seen in it, it stays all zeros."""
+        if not self.steps or not frames.any():
+            return frames
+        with np.errstate(over="ignore", invalid="ignore"):
+            return normalise(frames, self.target, self.steps, fps)
+
+    def clip(self, piece: Clip) -> Clip:
+        """A clip or window of a recording that went through `recording`, normalised; it knows which frames were left out."""
+        if not self.steps or not piece.frames.any():
+            return piece
+        with np.errstate(over="ignore", invalid="ignore"):
+            return normalise_clip(piece, self.target, self.steps)
+
+    def windows(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
+        """The clips or windows of a recording that rows of its source speak of, ready for the encoder."""
+        frames = self.recording(recording.frames, recording.fps)
+        for first, length in zip(rows["first"].tolist(), rows["length"].tolist()):
+            yield self.window(frames[first : first + length], recording.fps)
+
+
+def prepare_source(encoder: Reads, source: Source) -> Preparation:
+    """How this source is made ready for this encoder; an error says what to do where it cannot be."""
+    wanted = tuple(encoder.normalisation)
+    done = source.applied
+    _refuse_unlike(encoder, source)
+    repairs = [step for step in done if step.partition("=")[0] in _REPAIRS]
+    # an encoder that does not know its normalisation takes clips as they are
+    if not wanted or (done == wanted[: len(done)] and _same_anchors(done, source.topology, encoder.topology)):
+        steps = wanted[len(done) :] if wanted else ()
+        move, note = False, ""
+    else:
+        left = _uncancelled(done, wanted, source.store is not None and source.store.persons == 1)
+        if left:
+            raise InputError(_refusal(encoder, source, left))
+        same = {*wanted, "order-persons", *(["interpolate-gaps"] if "picture" in wanted else [])}
+        unwanted = [step for step in repairs if step not in same]
+        steps, move = wanted, "centre" in done or "centre-persons" in done
+        note = (
+            f"'{source.name}' was repaired by {', '.join(unwanted)}, which the encoder does not do: vectors of the "
+            "recordings themselves may differ"
+            if unwanted
+            else ""
+        )
+    gaps = source.store is not None and bool(source.store.absent) and source.cutting.window is not None
+    if gaps and "drop-empty" not in steps:
+        steps = ("drop-empty", *steps)  # windows are cut in time, with the empty frames that a store left out put back
+    cleaning, steps = split_steps(steps)
+    origin = source.topology.centre if "centre" in done else MIDDLE if "centre-persons" in done else ""
+    ready = Preparation(source.topology, encoder.topology, encoder.persons, origin, move, cleaning, steps, note)
+    _rehearse(ready)
+    return ready
+
+
+def _uncancelled(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
+    """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among others."""
+    cancelled = set().union(*(_CANCELS.get(step, set()) for step in wanted))
+    cancelled |= {f"{effect}s" for effect in cancelled & {"place", "size"}} if alone else set()
+    return [step for step in done if not _CHANGES.get(step, set()) <= cancelled]
+
+
+def _same_anchors(steps: Sequence[str], one: Topology, other: Topology) -> bool:
+    """Whether these steps do the same on both layouts, so that they commute with mapping one onto the other."""
+    if not any(step in _CHANGES for step in steps):
+        return True
+    if (one.centre, one.up, one.across) != (other.centre, other.up, other.across):
+        return False
+    return "scale" not in steps or (one.joints, one.parents) == (other.joints, other.parents)
+
+
+def _moved_from_origin(frames: Frames, joint: int) -> Frames:
+    """Everything that is seen moved by one offset, so that the first person's joint at zero is not taken for missing."""
+    seen = (frames != 0).any(axis=-1)
+    seen[:, 0, joint] |= present(frames)[:, 0]
+    offset = np.float32(2 * np.abs(frames).max(initial=0.5))
+    return np.where(seen[..., None], frames + offset, np.float32(0))
+
+
+def _rehearse(ready: Preparation) -> None:
+    """Find out on one invented frame whether joints and steps fit, before anything is read."""
+    shape = (1, 1, len(ready.source), ready.source.dimensions)
+    frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
+    ready.window(ready.recording(frames, 1000.0), 1000.0)
+
+
+def _refuse_unlike(encoder: Reads, source: Source) -> None:
+    mine, theirs = encoder.topology.dimensions, source.topology.dimensions
+    if mine != theirs:
+        raise InputError(
+            f"the encoder reads {mine} coordinates per joint, and '{source.name}' ({source.topology.name}) has {theirs}; "
+            f"see `halp encoders` for one that reads {theirs}, or train your own: "
+            f"`halp prepare auto {quote(source.name)} stores/mine` and `halp pretrain small --data stores/mine`"
+        )
+
+
+def _refusal(encoder: Reads, source: Source, left: Sequence[str]) -> str:
+    return (
+        f"'{source.name}' was normalised by {', '.join(source.applied)} on joints of '{source.topology.name}', and the "
+        f"encoder reads {', '.join(encoder.normalisation)}, which cannot undo {', '.join(left)}; prepare the recordings for "
+        f"it: `{prepare_command(encoder, source.store)}`"
+    )
+
+
+def prepare_command(encoder: Reads, store: Store | None) -> str:
+    """The command that makes a store of the same recordings for this encoder."""
+    header: dict[str, Any] = {} if store is None else dict(store.header.get("origin", {}))
+    target = "stores/for-encoder" if store is None else f"{store.path}-for-encoder"
+    words = ["halp", "prepare", str(header.get("format", "auto")), str(header.get("source", "RECORDINGS")), target]
+    if encoder.topology.name in list_topologies():
+        words += ["--topology", encoder.topology.name]
+    words += ["--normalise", *encoder.normalisation]
+    options = [f"{key}={value}" for key, value in dict(header.get("options", {})).items()]
+    words += ["--option", *options] if options else []
+    return " ".join(quote(word) for word in words)

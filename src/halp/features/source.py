@@ -1,0 +1,345 @@
+"""Sources: a store, recordings of any format or arrays, opened once and read once; rows are clips or windows of them.
+
+Frames stay as they were recorded or stored. What an encoder needs is made of them by `halp.features.ready`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.clips.clip import Clip
+from halp.clips.ingest.pipeline import is_store
+from halp.clips.ingest.pipeline import open_source as open_recordings
+from halp.clips.readers import ChoosesDimensions
+from halp.clips.source_files import leaving_out
+from halp.clips.store import Store, open_store
+from halp.clips.tags import Tagger, make_tagger
+from halp.clips.windows import Cutting
+from halp.errors import InputError
+from halp.features.content import (
+    ROW,
+    ArrayClips,
+    Recorded,
+    RecordingFiles,
+    Recordings,
+    StoredClips,
+    absences,
+    array_clips,
+    make_rows,
+)
+from halp.features.table import RowColumns
+from halp.skeleton import Topology
+
+Array = npt.NDArray[Any]
+AnySource = Any  # a Source, a Store, a path, one array or a sequence of arrays
+
+Tags = tuple[Path | None, str | None]  # a table of labels, a pattern of paths
+
+
+def _edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Where the rows of another clip begin."""
+    return np.flatnonzero((np.diff(rows["item"]) != 0) | (np.diff(rows["place"]) != 0)) + 1
+
+
+class Source(RowColumns):
+    """Clips, or windows of recordings, that can be read in order or one by one; made by `open_source`.
+
+    Attributes
+    ----------
+    topology : Topology
+        Joint layout of the frames.
+    applied : tuple of str
+        Normalisation steps that the frames have been through (of a store); empty for recordings and arrays.
+    class_names : tuple of str
+        Names of the classes that `labels` counts.
+    cutting : Cutting
+        Window and stride in seconds, and the frame rate where recordings do not tell.
+    rows : structured array (N,)
+        What is known of every clip or window, see `halp.features.content.ROW`.
+    """
+
+    def __init__(self, content: Recordings, cutting: Cutting, name: str, tags: Tags = (None, None)) -> None:
+        self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
+        self.topology, self.applied = content.topology, content.applied
+        self.recorded: Recorded | None = None
+        self._part = ""  # which rows of the content these are, where they are not all
+        self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}: {self.topology.name}, {self.content.items} items)"
+
+    @property
+    def store(self) -> Store | None:
+        """The store that this source is, or None."""
+        return self.content.store if isinstance(self.content, StoredClips) else None
+
+    @cached_property
+    def _tagger(self) -> Tagger | None:
+        if self.tags == (None, None):
+            return None
+        if isinstance(self.content, ArrayClips):
+            raise InputError("arrays have no names to find in a table; use FewLabelClassifier with labels y")
+        return make_tagger(Path(self.name), *self.tags)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        if self._classes is not None:
+            return self._classes
+        named = None if self._tagger is None else self._tagger.class_names
+        return self.content.class_names if named is None else tuple(named)
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        return self._known.rows if self._tagger is None else self._tagged
+
+    @property
+    def recordings(self) -> list[str]:
+        """Names of the recordings, each once."""
+        return self._known.recordings
+
+    @property
+    def _known(self) -> Recorded:
+        if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
+            self.recorded = self.content.recorded(self.cutting)
+        if self.recorded is None:
+            for _ in self.read():
+                pass
+        if self.recorded is None:
+            raise RuntimeError("rows are complete once all recordings were read")
+        return self.recorded
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether rows are those of a store whose frames follow each other in time, or are not cut by it."""
+        store = self.store
+        return store is not None and not (store.absent and self.cutting.window is not None)
+
+    @cached_property
+    def _tagged(self) -> npt.NDArray[Any]:
+        """Rows with the classes and persons that a table or a pattern gives them."""
+        tagger, rows = self._tagger, self._known.rows.copy()
+        if tagger is None:
+            return rows
+        for (name, file), part in zip(self._known.clips, np.split(rows, _edges(rows))):
+            for piece in np.split(part, len(part)) if tagger.timed else [part]:
+                bare = Clip(np.zeros((1, 1, 1, 1), dtype=np.float32), name, source=file)
+                bare = replace(bare, label=int(piece["label"][0]), subject=int(piece["subject"][0]))
+                clip = tagger.tag(self._in_time(bare, piece[0]) if tagger.timed else bare)
+                piece["label"], piece["subject"] = clip.label, clip.subject
+        for note in tagger.check():
+            warnings.warn(note, stacklevel=2)
+        return rows
+
+    def _in_time(self, clip: Clip, row: Any) -> Clip:
+        """A clip without frames worth looking at that starts and stops as a row does."""
+        frames = np.zeros((int(row["length"]), 1, 1, 1), dtype=np.float32)
+        name = self.recordings[row["recording"]]
+        return replace(clip, frames=frames, recording=name, start=float(row["start"]), fps=float(row["fps"]))
+
+    @cached_property
+    def hash(self) -> str:
+        """Hash of the content and of how it is cut; of files every byte counts. Labels from a table do not."""
+        window = [self.cutting.window, self.cutting.stride, self.cutting.fps]
+        return hashlib.sha256(json.dumps([self.content.digest(), window, self._part]).encode()).hexdigest()
+
+    def cut(self, window: float | None = None, stride: float | None = None, fps: float | None = None) -> Source:
+        """The same recordings in other windows; what was read stays in memory."""
+        cutting = Cutting(window, stride, fps or self.cutting.fps)
+        return self if cutting == self.cutting else Source(self.content, cutting, self.name, self.tags)
+
+    def for_dimensions(self, dimensions: int) -> Source:
+        """The same recordings in the picture (2) or in space (3), where their format gives either."""
+        files = self.content
+        if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
+            return self
+        reader = files.pipeline.reader
+        if files.options or not isinstance(reader, ChoosesDimensions):
+            return self
+        with leaving_out(files.table):
+            plan = open_recordings(files.path, reader.name, Cutting(fps=self.cutting.fps), (), dimensions=dimensions)
+        return Source(RecordingFiles(files.path, *plan, {}, files.table), self.cutting, self.name, self.tags)
+
+    def only(self, rows: npt.NDArray[Any]) -> Source:
+        """Some of the rows, by place or as a mask, in their order."""
+        chosen = np.arange(len(self))[rows]
+        if len(chosen) == len(self):
+            return self
+        part = Source(self.content, self.cutting, self.name)
+        units = np.unique(np.searchsorted(_edges(self.rows), chosen, side="right"))
+        known, clips = self._known, [self._known.clips[unit] for unit in units]
+        part.recorded = Recorded(self.rows[chosen], known.recordings, clips, known.absent)
+        part._part = f"{self._part} {hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
+        part.__dict__["_tagger"] = self._tagger
+        part.__dict__["_tagged"] = part.recorded.rows
+        part._classes = self._classes
+        return part
+
+    def labelled(
+        self,
+        labels: npt.NDArray[np.int64],
+        class_names: Sequence[str],
+        subjects: npt.NDArray[np.int64] | None = None,
+    ) -> Source:
+        """The rows with a label of their own (−1: left out) in place of what the source tells, and persons likewise."""
+        rows = self.rows.copy()
+        rows["label"] = labels
+        if subjects is not None:
+            rows["subject"] = subjects
+        part = Source(self.content, self.cutting, self.name)
+        part.recorded = replace(self._known, rows=rows)
+        part._classes = tuple(class_names)
+        # what is kept under the hash of the bare source are its own labels
+        part._part = f"{self._part} labelled {hashlib.sha256(rows.tobytes()).hexdigest()}"
+        return part.only(labels >= 0)
+
+    def read(self) -> Iterator[tuple[Clip, npt.NDArray[Any]]]:
+        """Whole recordings with their rows, in order; a window in which nobody is seen has no row."""
+        if self.recorded is not None or self._at_once:
+            rows = self._known.rows
+            for part in np.split(rows, _edges(rows)):
+                yield self._whole(part[0]), part
+            return
+        places: dict[str, int] = {}
+        parts = [np.zeros(0, dtype=ROW)]
+        clips: list[tuple[str, str]] = []
+        absent: list[tuple[int, float, float]] = []
+        for item, place, clip in self.content.read():
+            clip = clip if self.cutting.window is None else clip.restored()
+            seen = clip.present
+            rows = make_rows(self.cutting, [clip.name], np.array([len(seen)]), np.array([clip.fps]), clip.start, seen)
+            if self.cutting.window is None and "end" in clip.extra:
+                rows["stop"] = float(clip.extra["end"])
+            rows["item"], rows["place"], rows["label"], rows["subject"] = item, place, clip.label, clip.subject
+            rows["recording"] = number = places.setdefault(clip.recording or clip.name, len(places))
+            absent += absences(clip, number)
+            parts.append(rows)
+            clips += [(clip.name, clip.source)] if len(rows) else []
+            yield clip, rows
+        self.recorded = Recorded(np.concatenate(parts), list(places), clips, absent)
+
+    def _whole(self, row: Any) -> Clip:
+        """The recording of a row; frames that a store left out are put back in time where windows are cut."""
+        clip = self.content.get(int(row["item"]), int(row["place"]))
+        return clip if self.cutting.window is None else clip.restored()
+
+    def clips(self) -> Iterator[Clip]:
+        """Clips or windows in order, as they were recorded or stored."""
+        for clip, rows in self.read():
+            yield from (_piece(clip, row, self.cutting.window is not None) for row in rows)
+
+    def clip(self, index: int) -> Clip:
+        """One clip or window; only its own recording is read, where it is not in memory."""
+        row = self.rows[index]
+        return _piece(self.recording(index), row, self.cutting.window is not None)
+
+    def recording(self, index: int) -> Clip:
+        """The whole recording of a row."""
+        return self._whole(self.rows[index])
+
+    def find(self, name: str) -> npt.NDArray[np.int64]:
+        """Rows of the recording or clip of that name; none where there is no such name."""
+        if name in self.recordings:
+            return np.flatnonzero(self.rows["recording"] == self.recordings.index(name))
+        store = self.store
+        clips = np.zeros(0) if store is None else np.flatnonzero(store.names == name)
+        return np.flatnonzero(np.isin(self.rows["item"], clips))
+
+
+def _piece(clip: Clip, row: Any, window: bool) -> Clip:
+    first, last = int(row["first"]), int(row["first"] + row["length"])
+    name = f"{clip.name}@{float(row['start']):.2f}" if window else clip.name
+    return replace(
+        clip,
+        frames=clip.frames[first:last],
+        name=name,
+        recording=clip.recording or clip.name,
+        start=float(row["start"]),
+        extra={**clip.extra, "end": float(row["stop"])},
+    )
+
+
+def open_source(
+    source: AnySource,
+    *,
+    format: str = "auto",
+    options: Mapping[str, Any] | None = None,
+    topology: str | Topology | None = None,
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    pattern: str | None = None,
+) -> Source:
+    """Open anything that clips can be read from.
+
+    Parameters
+    ----------
+    source : Store, path, array, sequence of arrays or Source
+        A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros (or NaN, in
+        arrays) stand for joints and persons that are not seen.
+    format : str
+        How recordings are written, see `halp formats`.
+    options : mapping
+        Settings of the reader, as `halp prepare --option key=value` takes them.
+    topology : str or Topology
+        Joint layout of arrays, by name.
+    window, stride : float
+        Cut recordings into windows of so many seconds, one every `stride` seconds.
+    fps : float
+        Frames per second, where the recordings do not tell.
+    labels : path
+        A CSV table with the columns name (or path) and label, subject, …, which go before what recordings tell.
+    pattern : str
+        A pattern of paths that names labels, such as "{subject}/{label}/*.bvh".
+
+    Returns
+    -------
+    Source
+        Nothing of it has been read yet but what is needed to know its layout.
+
+    Raises
+    ------
+    InputError
+        Where there is nothing at the path, or its format is not known.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> source = halp.open_source(np.ones((90, 25, 3)), topology="kinect-v2", fps=30, window=1)
+    >>> len(source), source.stops.tolist(), source.clip(2).frames.shape
+    (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
+    """
+    if isinstance(source, Source):
+        return source.cut(window, stride, fps) if window or fps else source
+    cutting = Cutting(window, stride, fps)
+    tags = (None if labels is None else Path(labels), pattern)
+    if isinstance(source, (str, os.PathLike)) and is_store(source):
+        source = open_store(source)
+    if is_arrays(source):
+        return Source(array_clips(source, topology, cutting), cutting, "arrays", tags)
+    if topology is not None:
+        raise InputError(f"'{source}' tells its joint layout itself; topology is for arrays")
+    if isinstance(source, Store):
+        if options:
+            raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
+        return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags)
+    path = Path(source)
+    with leaving_out(tags[0]):
+        pipeline, items = open_recordings(path, format, Cutting(fps=fps), (), options=options)
+    return Source(RecordingFiles(path, pipeline, items, dict(options or {}), tags[0]), cutting, str(path), tags)
+
+
+def is_arrays(source: AnySource) -> bool:
+    """Whether a source is one array or several, which do not tell their joint layout."""
+    return not isinstance(source, (Source, Store, str, os.PathLike))

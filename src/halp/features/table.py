@@ -1,0 +1,178 @@
+"""The feature table: vectors of a source with their recordings, times, labels and persons; and what all rows tell."""
+
+from __future__ import annotations
+
+import csv
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError, choose
+from halp.files import atomic_path, spreadsheet_cell
+
+
+class RowColumns:
+    """Columns of rows, see `halp.features.content.ROW`; −1 stands where a class, person or frame rate is not known."""
+
+    rows: Any
+    recordings: Any
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class of every row."""
+        return self.rows["label"]
+
+    @property
+    def subjects(self) -> npt.NDArray[np.int64]:
+        """The person of every row."""
+        return self.rows["subject"]
+
+    @property
+    def starts(self) -> npt.NDArray[np.float64]:
+        """Where every row starts, in seconds of its recording."""
+        return self.rows["start"]
+
+    @property
+    def stops(self) -> npt.NDArray[np.float64]:
+        """Where every row stops, in seconds of its recording."""
+        return self.rows["stop"]
+
+    @property
+    def fps(self) -> npt.NDArray[np.float64]:
+        """Frames per second of every row."""
+        return self.rows["fps"]
+
+    @property
+    def seen(self) -> npt.NDArray[np.float32]:
+        """The share of frames in which somebody is there."""
+        return self.rows["seen"]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The recording of every row, by name."""
+        return [self.recordings[place] for place in self.rows["recording"]]
+
+
+@dataclass(frozen=True)
+class FeatureTable(RowColumns):
+    """Vectors of the clips or windows of a source, with what is known of each; made by `halp.embed_table`.
+
+    Attributes
+    ----------
+    vectors : array (N, F) float32
+        In memory or mapped; all zeros where nobody is seen.
+    recordings : list of str
+        Names of the recordings, each once; `recording` (N,) is a row's place in it.
+    starts, stops : array (N,)
+        Seconds of the recording's own clock (frames where the rate is not known), half-open.
+    labels, subjects : array (N,)
+        Class and person, −1 where they are not known; `class_names` names the classes.
+    seen : array (N,)
+        Share of the frames in which somebody is there.
+    absences : list of (recording, start, stop)
+        Spans in which nobody is seen; `absent` gives those of one recording.
+    folder : path or None
+        Where the table is kept.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    rows: npt.NDArray[Any]
+    recordings: list[str]
+    class_names: tuple[str, ...] = ()
+    absences: Sequence[tuple[int, float, float]] = ()
+    folder: Path | None = None
+
+    @property
+    def recording(self) -> npt.NDArray[np.int64]:
+        """The recording of every row, by its place in `recordings`."""
+        return self.rows["recording"]
+
+    def absent(self, recording: int) -> list[tuple[float, float]]:
+        """Spans of a recording, by its place in `recordings`, in which nobody is seen."""
+        return [(start, stop) for place, start, stop in self.absences if place == recording]
+
+    def name(self, row: int) -> str:
+        """The recording of a row."""
+        return self.recordings[self.recording[row]]
+
+
+_ROWS = 16_384  # of a group in a .parquet file
+
+
+def write_vectors(path: str | os.PathLike[str], table: FeatureTable) -> Path:
+    """Write names, starts, ends and vectors of a table; the ending says how."""
+    path = Path(path)
+    write = check_vector_file(path)
+    try:
+        with atomic_path(path) as partial:
+            write(partial, table)
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+    return path
+
+
+def check_vector_file(path: Path) -> Callable[[Path, FeatureTable], None]:
+    """What writes a file of this ending; refused before anything is computed where it cannot be written."""
+    writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
+    choose("ending of a file of vectors", path.suffix.lower(), writers)
+    if path.suffix.lower() == ".parquet":
+        _pyarrow()
+    return writers[path.suffix.lower()]
+
+
+def _write_npz(path: Path, table: FeatureTable) -> None:
+    """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, of which only a part is in memory at a time."""
+    arrays = {"names": np.array(table.names), "starts": table.starts, "ends": table.stops, "vectors": table.vectors}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                values = values if name == "vectors" else np.ascontiguousarray(values)
+                np.lib.format.write_array(entry, values, allow_pickle=False)
+
+
+def _write_csv(path: Path, table: FeatureTable) -> None:
+    """Columns name, start, end, v0 … with nine significant digits, which give the same float32."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["name", "start", "end", *(f"v{number}" for number in range(table.vectors.shape[1]))])
+        for name, start, end, vector in zip(table.names, table.starts, table.stops, table.vectors):
+            lines.writerow(
+                [spreadsheet_cell(name), f"{start:.10g}", f"{end:.10g}", *(f"{value:.9g}" for value in vector.tolist())]
+            )
+
+
+def _write_parquet(path: Path, table: FeatureTable) -> None:
+    """Columns name, start, end and vector (a list of so many float32)."""
+    arrow, parquet = _pyarrow()
+    width = table.vectors.shape[1]
+    vector = arrow.list_(arrow.float32(), width)
+    kinds = [("name", arrow.string()), ("start", arrow.float64()), ("end", arrow.float64()), ("vector", vector)]
+    schema = arrow.schema(kinds)
+    with parquet.ParquetWriter(path, schema) as file:
+        for first in range(0, len(table), _ROWS):
+            rows = slice(first, first + _ROWS)
+            columns = [arrow.array(values[rows]) for values in (table.names, table.starts, table.stops)]
+            vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(np.ravel(table.vectors[rows])), width)
+            file.write_table(arrow.Table.from_arrays([*columns, vectors], schema=schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "a .parquet file is written by pyarrow, which is missing; install it with `pip install 'halp[parquet]'`, or "
+            "write .npz or .csv"
+        ) from None
+    return pyarrow, pyarrow.parquet

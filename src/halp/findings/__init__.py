@@ -1,0 +1,1 @@
+"""From answers to findings: events and their formats, statistics, motifs, repetitions, angles, deviation and agreement."""

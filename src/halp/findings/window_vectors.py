@@ -1,0 +1,93 @@
+"""From an encoder and a source to what motifs and deviation are computed from: vectors of windows in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.encoders.pretrained import PretrainedEncoder
+from halp.errors import InputError
+from halp.features.embed import embed_table, ready_clips
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source
+from halp.features.table import FeatureTable
+from halp.findings.deviation import Windows, resampled_poses
+from halp.findings.motifs import MotifModel, motif_names
+from halp.use.segments import Answer, merge_windows
+
+
+def embedded(
+    encoder: AnyEncoder, source: AnySource, *, cache: bool = True, **options: Any
+) -> tuple[PretrainedEncoder, Source, FeatureTable]:
+    """The encoder, the opened source and its feature table; windows are needed, and seconds."""
+    loaded, opened = open_for(encoder, source, **options)
+    table = embed_table(loaded, opened, cache=cache)
+    if (opened.fps <= 0).any():
+        raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")
+    return loaded, opened, table
+
+
+def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
+    """Rows of every recording in order of time, apart where nobody was there in between."""
+    parts = []
+    for number in range(len(table.recordings)):
+        rows = np.flatnonzero(table.recording == number)
+        rows = rows[np.argsort(table.starts[rows], kind="stable")]
+        seen = rows[table.seen[rows] > 0.5]
+        if len(seen):
+            step = np.diff(table.starts[seen])
+            usual = float(np.median(step)) if len(step) else 0.0
+            parts += np.split(seen, np.flatnonzero(step > 1.5 * usual + 1e-6) + 1)
+    return parts
+
+
+def motif_answers(
+    model: MotifModel, table: FeatureTable, *, groups: npt.NDArray[np.int64] | None = None, shortest: float = 0.0
+) -> tuple[list[Answer], npt.NDArray[np.float64]]:
+    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to fewer."""
+    parts = sequences(table)
+    names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
+    probability = np.zeros((len(table), len(model)))
+    for rows, values in zip(parts, model.probabilities([table.vectors[rows] for rows in parts])):
+        probability[rows] = values
+    if groups is not None:
+        probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
+    answers: list[Answer] = []
+    for number, name in enumerate(table.recordings):
+        rows = np.flatnonzero((table.recording == number) & (probability.sum(1) > 0))
+        spans = table.starts[rows], table.stops[rows]
+        answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
+    return answers, probability
+
+
+def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:
+    """The windows that are surest of a motif, of different recordings as far as there are."""
+    own = np.flatnonzero(probability.argmax(1) == motif)
+    own = own[np.argsort(-probability[own, motif], kind="stable")]
+    _, first = np.unique(table.recording[own], return_index=True)
+    chosen = [*own[np.sort(first)], *np.delete(own, first)]
+    return [int(row) for row in chosen[:count]]
+
+
+def deviation_windows(
+    encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
+) -> Windows:
+    """Windows with the person of each: from a table by recording, else the subject of the source, else the recording."""
+    rows = np.flatnonzero(table.seen > 0.5)
+    names = [table.name(int(row)) for row in rows]
+    persons = []
+    for row, name in zip(rows, names):
+        subject = int(table.subjects[row])
+        persons.append((people or {}).get(name) or (f"subject {subject}" if subject >= 0 else name))
+    clips = ready_clips(encoder, source, rows)
+    return Windows(
+        names,
+        persons,
+        table.starts[rows],
+        table.stops[rows],
+        np.asarray(table.vectors[rows]),
+        resampled_poses([clip.frames for clip in clips]),
+        encoder.topology.joints,
+    )

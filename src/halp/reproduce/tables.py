@@ -1,0 +1,237 @@
+"""What a table of the paper is, and all of them, read from `paper_tables.toml`; a registry open to more.
+
+A table of the file names its columns, or says what differs from a named one; `protocol`, `protocol_settings` and `shares` (of
+labels) are of all its columns. `baseline` are the figures of MoCo, `vary` makes a row per value of one setting. A row names a
+`system` and says what differs from it. `extends` takes over what another table has, `columns_of` the columns of another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from halp.errors import InputError, choose
+from halp.files import read_toml
+
+KINDS = ("table", "similarities", "prototypes", "graphs")
+METHODS = ("raw", "shipped", "moco", "halp", "recipe")
+METRICS = ("accuracy", "kept", "time", "memory")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column: a protocol on a split of a data set; `target` is another data set that the encoder is transferred to.
+
+    `metric` is what is read: the accuracy, the share of positives `kept`, or time and memory relative to the baseline.
+    """
+
+    title: str
+    data: str = "ntu60"
+    split: str = "xsub"
+    protocol: str = "linear"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    target: str = ""
+    metric: str = "accuracy"
+
+    def __post_init__(self) -> None:
+        choose("metric", self.metric, METRICS)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
+
+    `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
+    streams and terms, or by `recipe`, the ending of its name in place of `halp`. `method` `recipe` is another system, run by
+    the recipes whose names end in `recipe` (`ntu60-ascal`, `small-ascal`); a scale that has none leaves it out.
+    `method` `shipped` is the frozen encoder that comes with halp under the name `recipe`. A difference is taken to the
+    `baseline` row above. `data_settings` are further settings on some data sets, `protocols` the system's own settings
+    of protocols.
+    """
+
+    name: str
+    method: str = "halp"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    paper: tuple[float | None, ...] = ()  # one per column
+    baseline: bool = False  # what differences are taken against
+    data_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # data set → settings
+    recipe: str = "halp"  # ends with "halp": the recipe with the term, of which other methods are the same without it
+    note: str = ""  # what a reader has to know of ours
+    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # protocol → settings
+    trained: bool = True  # False: the encoder as its recipe builds it
+
+    def __post_init__(self) -> None:
+        if choose("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
+            raise InputError(f"row '{self.name}': method '{self.method}' has to name another recipe or encoder")
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether its encoder is made by a recipe."""
+        return self.method not in ("raw", "shipped")
+
+    def settings_on(self, data: str) -> dict[str, Any]:
+        """All settings of this row on a data set."""
+        return {**self.settings, **self.data_settings.get(data, {})}
+
+    def untrained(self, name: str) -> TableRow:
+        """The same encoder before training."""
+        return replace(self, name=name, paper=(), baseline=False, note="", trained=False)
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or analysis figure of the paper. `quoted` are rows that nothing here can run, each with the reason as its note."""
+
+    id: str
+    title: str
+    source: str  # where it stands in the paper
+    caption: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    kind: str = "table"
+    baselines: bool = True  # rows of raw coordinates and of untrained encoders
+    quoted: tuple[TableRow, ...] = ()
+    scale: str = "tiny"  # what it is reproduced at where no scale is named
+    corrected: bool = False  # intervals hold for all differences of the table at once (Bonferroni)
+
+    def __post_init__(self) -> None:
+        choose("kind", self.kind, KINDS)
+        for row in (*self.rows, *self.quoted):
+            if row.paper and len(row.paper) != len(self.columns):
+                raise InputError(
+                    f"table '{self.id}', row '{row.name}': {len(row.paper)} values, {len(self.columns)} columns"
+                )
+
+    def all_rows(self) -> tuple[TableRow, ...]:
+        """Its rows, the baselines first: raw coordinates, and the baseline's or else every system's untrained encoder."""
+        if self.kind != "table" or not self.baselines:
+            return self.rows
+        baseline = next((row for row in self.rows if row.baseline), None)
+        if baseline is not None:
+            untrained = [baseline.untrained("untrained encoder")]
+        else:
+            untrained = [row.untrained(f"{row.name}, untrained") for row in self.rows]
+        return (TableRow("raw coordinates", "raw"), *untrained, *self.rows)
+
+    def paper_value(self, row: TableRow, column: int) -> float | None:
+        """What the paper reports, where it does."""
+        return row.paper[column] if row.paper else None
+
+
+@dataclass(frozen=True)
+class RowStatus:
+    """One row of a table of the paper. `how` is the command that runs it, or the reason why it is quoted."""
+
+    source: str  # where it stands in the paper
+    table: str
+    row: str
+    paper: tuple[float | None, ...]
+    runs: bool
+    how: str
+    note: str = ""
+
+
+@cache
+def _registry() -> dict[str, PaperTable]:
+    data = read_toml(Path(__file__).with_name("paper_tables.toml"))
+    entries: dict[str, dict[str, Any]] = {}
+    tables: dict[str, PaperTable] = {}
+    for entry in data["tables"]:
+        if "extends" in entry:
+            entry = {**entries[entry["extends"]], "baseline": (), "quoted": (), **entry}
+        entries[entry["id"]] = entry
+        columns = _columns(entries[entry.get("columns_of", entry["id"])], data["columns"])
+        rows = tuple(_rows(entry, data["systems"]))
+        quoted = tuple(
+            TableRow(row["name"], note=row["reason"], paper=_figures(row["paper"])) for row in entry.get("quoted", ())
+        )
+        further = {key: entry[key] for key in ("kind", "scale", "corrected") if key in entry}
+        tables[entry["id"]] = PaperTable(
+            entry["id"],
+            entry["title"],
+            entry["source"],
+            entry.get("caption", ""),
+            columns,
+            rows,
+            quoted=quoted,
+            **further,
+        )
+    return tables
+
+
+def _columns(entry: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> tuple[TableColumn, ...]:
+    """The columns of a table; with shares of labels, one per column and share."""
+    shared = {"protocol": entry["protocol"]} if "protocol" in entry else {}
+    shares = entry.get("shares", [None])
+    columns = []
+    for column in entry.get("columns", ["ntu60-xsub"]):
+        changes = {"name": column} if isinstance(column, str) else dict(column)
+        chosen = {**named.get(changes.pop("name", ""), {}), **shared, **changes}
+        for share in shares:
+            settings = {
+                **({} if share is None else {"share": share}),
+                **entry.get("protocol_settings", {}),
+                **chosen.get("settings", {}),
+            }
+            title = chosen["title"] if share is None else f"{chosen['title']} {100 * share:g} %"
+            columns.append(TableColumn(**{**chosen, "title": title, "settings": settings}))
+    return tuple(columns)
+
+
+def _rows(entry: Mapping[str, Any], systems: Mapping[str, Mapping[str, Any]]) -> Iterable[TableRow]:
+    """The rows of a table: its baseline, a row per value of the setting that varies, and those that are written out."""
+    if entry.get("baseline"):
+        yield TableRow("baseline (MoCo)", "moco", paper=_figures(entry["baseline"]), baseline=True)
+    vary = entry.get("vary", {"paper": ()})
+    for value, published in vary["paper"]:
+        yield TableRow(f"{vary['symbol']} = {value}", settings={vary["key"]: value}, paper=(published,))
+    for row in entry.get("rows", ()):
+        system = systems[row["system"]] if "system" in row else {}
+        merged = {**system, **row, "settings": {**system.get("settings", {}), **row.get("settings", {})}}
+        merged.pop("system", None)
+        yield TableRow(**{**merged, "paper": _figures(row.get("paper", ()))})
+
+
+def _figures(values: Iterable[float]) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else value for value in values)
+
+
+def register_table(table: PaperTable) -> PaperTable:
+    """Make a table known by its id; a second one of that id is refused."""
+    if table.id in _registry():
+        raise InputError(f"there is a table '{table.id}' already; choose another id")
+    _registry()[table.id] = table
+    return table
+
+
+def get_table(name: str) -> PaperTable:
+    """A table by its id."""
+    return _registry()[choose("table", name, _registry())]
+
+
+def list_tables() -> dict[str, PaperTable]:
+    """All tables by id, in the order of the paper."""
+    return dict(_registry())
+
+
+def list_rows() -> list[RowStatus]:
+    """All rows of all tables, in the order of the paper: which command runs each, or why it is quoted."""
+    rows = []
+    for table in list_tables().values():
+        for row in table.rows:
+            rows.append(
+                RowStatus(table.source, table.id, row.name, row.paper, True, f"halp reproduce {table.id}", row.note)
+            )
+        rows += [RowStatus(table.source, table.id, row.name, row.paper, False, row.note) for row in table.quoted]
+    return sorted(rows, key=_place)
+
+
+def _place(status: RowStatus) -> tuple[int, int, str]:
+    """Tables by their number, the paper's before the supplement's, then sections and figures."""
+    kind, _, number = status.source.removeprefix("Supplement, ").partition(" ")
+    digits = "".join(letter for letter in number if letter.isdigit())
+    return (0 if kind == "Table" else 1, int(digits) if kind == "Table" and digits else 0, status.source)

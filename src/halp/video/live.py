@@ -1,0 +1,94 @@
+"""Pictures of a camera or a film as they come, with the people in them, at an even rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.errors import InputError
+from halp.skeleton import get_topology
+from halp.video.film import Picture, film_facts, film_pictures
+from halp.video.landmarks import pose_estimator
+
+_BONES = get_topology("mediapipe-33-2d").bones
+
+
+@dataclass(frozen=True)
+class LivePicture:
+    """People `(P, 33, 4)` of one picture, in the picture (pixels) and in space (metres), and what it cost in milliseconds."""
+
+    time: float
+    image: npt.NDArray[np.float32]
+    world: npt.NDArray[np.float32]
+    size: tuple[int, int]
+    grab: float
+    pose: float
+
+    def joints(self, dimensions: int, min_score: float = 0.3) -> npt.NDArray[np.float32] | None:
+        """Joints `(P, 33, C)` as the reader of films gives them; None where nobody is seen."""
+        if not len(self.image):
+            return None
+        sure = (self.image[..., 3:] >= min_score).astype(np.float32)
+        turned = np.array([-1, -1, 1], dtype=np.float32)
+        return (self.world[..., :3] * turned if dimensions == 3 else self.image[..., :2]) * sure
+
+
+def camera_rate(camera: str) -> float:
+    """Frames per second of a film; 0 for a camera, which has none of its own."""
+    return 0.0 if camera.isdecimal() else film_facts(Path(camera)).fps
+
+
+def watch(camera: str, model: Path, *, persons: int = 1) -> Iterator[LivePicture]:
+    """Pictures of camera number N, or of a film, with the people in them."""
+    pictures = _camera_pictures(int(camera)) if camera.isdecimal() else film_pictures(Path(camera))
+    with pose_estimator(model, persons) as estimate:
+        before, began = -1, time.perf_counter()
+        for moment, picture in pictures:
+            grabbed = time.perf_counter()
+            before = max(before + 1, round(1000 * moment))
+            image, world = estimate(picture, before)
+            done = time.perf_counter()
+            size = (picture.shape[1], picture.shape[0])
+            yield LivePicture(moment, image, world, size, 1000 * (grabbed - began), 1000 * (done - grabbed))
+            began = time.perf_counter()
+
+
+def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
+    try:
+        import cv2
+    except ImportError:
+        raise InputError("cameras need OpenCV; install it with `pip install halp[video]`") from None
+    camera: Any = cv2.VideoCapture(number)
+    if not camera.isOpened():
+        raise InputError(f"camera {number} cannot be opened; is another program using it, or is it number 1?")
+    began = time.perf_counter()
+    try:
+        while True:
+            there, picture = camera.read()
+            if not there:
+                return
+            yield time.perf_counter() - began, np.ascontiguousarray(picture[..., ::-1])
+    finally:
+        camera.release()
+
+
+def terminal_skeleton(people: npt.NDArray[np.float32], size: tuple[int, int], columns: int = 48, rows: int = 20) -> str:
+    """The people of a picture as lines of text."""
+    canvas = [[" "] * columns for _ in range(rows)]
+    scale = np.array([columns / size[0], rows / size[1]])
+    for body in people:
+        for child, parent in _BONES:
+            if min(body[child, 3], body[parent, 3]) < 0.3:
+                continue
+            ends = body[[child, parent], :2] * scale
+            for share in np.linspace(0, 1, 2 * columns):
+                x, y = (ends[0] + share * (ends[1] - ends[0])).astype(int)
+                if 0 <= x < columns and 0 <= y < rows:
+                    canvas[y][x] = "o" if share in (0, 1) else "."
+    return "\n".join("".join(row).rstrip() for row in canvas)

@@ -1,0 +1,65 @@
+"""AS-CAL (Rao et al., Information Sciences 2021): MoCo with a momentum LSTM, whose mean state over time is both the
+embedding and the feature. The loss is the core's InfoNCE; what is its own is the encoder, and views that move one joint
+to the origin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from halp.extend import InputError, Topology, choose, joints_by_frame, register_encoder
+
+DIRECTIONS = {"forward": 1, "bidirectional": 2}  # how many LSTMs a layer has
+POOLINGS = ("mean", "last")
+
+
+@dataclass(frozen=True)
+class LSTMSettings:
+    """Layers of one LSTM each, or of two with `bidirectional`. The defaults are those of AS-CAL."""
+
+    hidden: int = 256
+    layers: int = 1
+    direction: str = "forward"
+    pooling: str = "mean"
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.layers) < 1:
+            raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
+        choose("direction", self.direction, DIRECTIONS)
+        choose("pooling", self.pooling, POOLINGS)
+
+
+class LSTMEncoder(nn.Module):
+    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional.
+
+    `mean` averages the states of the last layer over time; `last` takes the one at the last frame, of both directions.
+    """
+
+    def __init__(
+        self, inputs: int, hidden: int = 256, layers: int = 1, direction: str = "forward", pooling: str = "mean"
+    ) -> None:
+        super().__init__()
+        LSTMSettings(hidden, layers, direction, pooling)  # refuses what is out of range
+        self.inputs, self.pooling = inputs, pooling
+        self.output_size = self.frame_size = hidden * DIRECTIONS[direction]
+        self.lstm = nn.LSTM(inputs, hidden, layers, bidirectional=direction == "bidirectional")
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.pool(self.sequence(clips))
+
+    def sequence(self, clips: Tensor) -> Tensor:
+        """The feature map before pooling, `(B, T, output_size)`."""
+        return self.lstm(joints_by_frame(clips, self.inputs))[0].transpose(0, 1)
+
+    def pool(self, x: Tensor) -> Tensor:
+        """Reduce a feature map over time."""
+        return x.mean(1) if self.pooling == "mean" else x[:, -1]
+
+
+@register_encoder("lstm", LSTMSettings)
+def build_lstm(settings: LSTMSettings, topology: Topology, persons: int) -> nn.Module:
+    """The LSTM encoder for all joints of all persons side by side; weights begin as torch's do, as in AS-CAL."""
+    return LSTMEncoder(persons * len(topology) * topology.dimensions, **dataclasses.asdict(settings))

@@ -1,0 +1,488 @@
+"""GraphCL (You et al., NeurIPS 2020) and HaLP on top of it: a graph has to recognise its augmented copy among the other graphs of
+the batch. HaLP adds positives made up on the unit sphere between the batch's keys and their prototypes, without a queue.
+
+What is built is what the public code of GraphCL does by default, quirks included (docs/graphs.md): the first view is the clean
+graph, the positive is not in the denominator, a graph loses a tenth of its nodes or all but a start and some of its neighbours.
+Graphs are flat arrays, nodes and edges of graph after graph; everything is index arithmetic over the batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halp.extend import InputError, choose, generator
+from halp.hallucinate import HallucinatedPositives
+from halp.sphere import unit
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+C_GRID = tuple(10.0**power for power in range(-3, 4))
+SVMS = ("plain", "scaled")
+
+
+@dataclass(frozen=True)
+class GraphSet:
+    """Labelled graphs. Nodes of graph i are `starts[i] : starts[i + 1]`; edges are in both directions, without loops."""
+
+    name: str
+    sources: Tensor  # (E,) node that an edge leaves
+    targets: Tensor  # (E,) node that it reaches; ascending
+    node_labels: Tensor  # (n,) from 0
+    starts: Tensor  # (N + 1,)
+    labels: Tensor  # (N,) class, from 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def feature_size(self) -> int:
+        """Width of the one-hot node label."""
+        return int(self.node_labels.max()) + 1
+
+    def with_self_loops(self) -> GraphSet:
+        """With an edge from nodes to themselves: all before the last node of their graph with an edge, as in the public code."""
+        nodes, graph = torch.arange(len(self.node_labels)), graph_of_nodes(self.starts)
+        last = torch.full((len(self),), -1).scatter_reduce(0, graph[self.targets], self.targets, "amax")
+        nodes = nodes[nodes < last[graph]]
+        sources, targets = torch.cat([self.sources, nodes]), torch.cat([self.targets, nodes])
+        order = torch.argsort(targets * len(self.node_labels) + sources)
+        return replace(self, sources=sources[order], targets=targets[order])
+
+    def batch(self, chosen: Tensor) -> GraphBatch:
+        """The chosen graphs `(B,)` as one batch, with the one-hot node label as features."""
+        nodes, starts = ranges(self.starts, chosen)
+        offsets = torch.searchsorted(self.targets, torch.arange(len(self.node_labels) + 1))
+        edges, offsets = ranges(offsets, nodes)
+        shift = torch.repeat_interleave(starts[:-1] - self.starts[chosen], starts.diff())  # of every node in the batch
+        targets = torch.repeat_interleave(torch.arange(len(nodes)), offsets.diff())
+        features = F.one_hot(self.node_labels[nodes], self.feature_size).float()
+        return GraphBatch(features, self.sources[edges] + shift[targets], targets, starts, symmetric=True)
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Several graphs side by side: node features `(n, F)`, edges between batch nodes, and where each graph's nodes start.
+
+    A `symmetric` batch has every edge in both directions; summing over neighbours is then its own transpose.
+    """
+
+    features: Tensor
+    sources: Tensor  # (E,)
+    targets: Tensor  # (E,), ascending
+    starts: Tensor  # (B + 1,)
+    symmetric: bool = False
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of nodes of every graph, `(B,)`."""
+        return self.starts.diff()
+
+    @property
+    def graph(self) -> Tensor:
+        """The graph of every node, `(n,)`."""
+        return graph_of_nodes(self.starts)
+
+    def incoming(self) -> tuple[Tensor, Tensor]:
+        """Sources of the edges of every node, and where each node's begin `(n + 1,)`."""
+        return self.sources, torch.searchsorted(self.targets, torch.arange(len(self.features) + 1))
+
+    def outgoing(self) -> tuple[Tensor, Tensor]:
+        """Targets of the edges of every node, and where each node's begin `(n + 1,)`."""
+        if self.symmetric:
+            return self.incoming()
+        sources, order = torch.sort(self.sources, stable=True)
+        return self.targets[order], torch.searchsorted(sources, torch.arange(len(self.features) + 1))
+
+
+def graph_of_nodes(starts: Tensor) -> Tensor:
+    """The graph of every node, from where the graphs start.
+
+    >>> graph_of_nodes(torch.tensor([0, 2, 2, 5])).tolist()
+    [0, 0, 2, 2, 2]
+    """
+    return torch.repeat_interleave(torch.arange(len(starts) - 1), starts.diff())
+
+
+def ranges(starts: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the chosen ranges one after the other, and where each begins among them.
+
+    >>> [part.tolist() for part in ranges(torch.tensor([0, 2, 5, 9]), torch.tensor([2, 0]))]
+    [[5, 6, 7, 8, 0, 1], [0, 4, 6]]
+    """
+    sizes = starts[chosen + 1] - starts[chosen]
+    begin = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    return torch.arange(int(begin[-1])) + torch.repeat_interleave(starts[chosen] - begin[:-1], sizes), begin
+
+
+def augment(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
+    """A view of every graph without a tenth of its nodes, or a subgraph of it, by equal chance; nodes without an edge leave it.
+
+    A graph never vanishes: where nothing would be left, one node stays. The view has no self-loops.
+    """
+    drops = torch.randint(2, (len(batch),), generator=generator) == 0
+    graph, sizes = batch.graph, batch.sizes
+    draws = torch.rand(len(graph), generator=generator, dtype=torch.float64)
+    tenth = _rank(draws + graph, graph, sizes) < (sizes // 10)[graph]
+    kept = torch.where(drops[graph], ~tenth, grown_subgraph(batch, generator))
+    survives = kept[batch.sources] & kept[batch.targets]
+    sources, targets = batch.sources[survives], batch.targets[survives]
+    kept = _joined(kept, sources, targets, graph, len(batch))
+    proper = sources != targets
+    sources, targets = sources[proper], targets[proper]
+    number = kept.long().cumsum(0) - 1
+    starts = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(graph[kept], minlength=len(batch)).cumsum(0)])
+    return GraphBatch(batch.features[kept], number[sources], number[targets], starts, batch.symmetric)
+
+
+def grown_subgraph(batch: GraphBatch, generator: torch.Generator) -> Tensor:
+    """Which nodes `(n,)` the public code keeps: a random start, and up to n // 5 of its neighbours.
+
+    It draws from the neighbours of the start (the start among them, if it has a self-loop) with replacement, at most n
+    times; the frontier is never widened. One draw per node of the batch does all graphs at once.
+    """
+    graph, sizes = batch.graph, batch.sizes
+    start = batch.starts[:-1] + _below(sizes, torch.rand(len(batch), generator=generator, dtype=torch.float64))
+    neighbours, offsets = batch.outgoing()
+    degree = offsets[start + 1] - offsets[start]
+    tried = torch.rand(len(graph), generator=generator, dtype=torch.float64)
+    able = (degree > 0)[graph]
+    owner = graph[able]
+    reached = neighbours[offsets[start][owner] + _below(degree[owner], tried[able])]
+    number = (torch.arange(len(graph)) - batch.starts[:-1][graph])[able]
+    never = len(graph)
+    first = torch.full((len(graph),), never).scatter_reduce(0, reached, number, "amin")
+    first[start] = never
+    hit = (first < never).nonzero()[:, 0]
+    place = _rank(graph[hit] * (never + 1) + first[hit], graph[hit], torch.bincount(graph[hit], minlength=len(batch)))
+    members = torch.zeros(len(graph), dtype=torch.bool)
+    members[hit[place < (sizes // 5)[graph[hit]]]] = True
+    members[start] = True
+    return members
+
+
+def _below(bound: Tensor, uniform: Tensor) -> Tensor:
+    """Whole numbers in [0, bound) from uniform ones in [0, 1)."""
+    return torch.minimum((uniform * bound).long(), bound - 1)
+
+
+def _rank(key: Tensor, group: Tensor, counts: Tensor) -> Tensor:
+    """Place of every entry in its group by ascending key; keys have to rise with the group."""
+    order = torch.argsort(key)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
+    return place
+
+
+def _joined(kept: Tensor, sources: Tensor, targets: Tensor, graph: Tensor, graphs: int) -> Tensor:
+    """The kept nodes that have an edge, or the first kept one in a graph where none has."""
+    joined = torch.zeros_like(kept)
+    joined[sources] = joined[targets] = True
+    alive = torch.zeros(graphs, dtype=torch.bool)
+    alive[graph[joined]] = True
+    last_resort = (kept & ~alive[graph]).nonzero()[:, 0]
+    owner = graph[last_resort]
+    joined[last_resort[torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() > 0])[: len(owner)]]] = True
+    return joined
+
+
+class _SumRows(torch.autograd.Function):
+    """Row i of the result is the sum of the rows `indices[offsets[i] : offsets[i + 1]]`; the way back is the same kind of sum.
+
+    An embedding bag is several times faster here than gather and `index_add`, and its own backward pass is not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, offsets: Tensor, back: Tensor, back_offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(back, back_offsets)
+        return F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        indices, offsets = ctx.saved_tensors
+        rows = gradients[0].contiguous()
+        return F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True), None, None, None, None
+
+
+class Neighbours:
+    """The sum over the edges that reach each node, as a function of node rows `(n, D)`; fitted to one batch."""
+
+    def __init__(self, batch: GraphBatch) -> None:
+        self.incoming = batch.incoming()
+        self.outgoing = self.incoming if batch.symmetric else batch.outgoing()
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Row i is the sum of the rows of the sources of all edges to node i."""
+        total: Tensor = _SumRows.apply(rows, *self.incoming, *self.outgoing)
+        return total
+
+
+def sum_pool(rows: Tensor, starts: Tensor, graph: Tensor) -> Tensor:
+    """Sum of the node rows `(n, D)` of every graph, `(B, D)`; a graph without nodes gives zeros."""
+    everyone, one_each = torch.arange(len(rows)), torch.arange(len(rows) + 1)
+    pooled: Tensor = _SumRows.apply(rows, everyone, starts, graph, one_each)
+    return pooled
+
+
+class GINLayer(nn.Module):
+    """BN(ReLU(MLP(x + sum of the neighbours' x))) with MLP = Linear, ReLU, Linear."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(inputs, width), nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
+        """Node rows `(n, inputs)` → `(n, width)`."""
+        if x.shape[1] > self.first.out_features:  # the linear map and the sum commute: sum the narrower rows
+            x = x @ self.first.weight.T
+            x = x + neighbours(x) + self.first.bias
+        else:
+            x = self.first(x + neighbours(x))
+        out: Tensor = self.norm(self.second(x.relu()).relu())
+        return out
+
+
+class GIN(nn.Module):
+    """Batch → `(B, layers · width)`: the sum over the nodes of each graph, of every layer, side by side."""
+
+    def __init__(self, inputs: int, width: int = 32, layers: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(GINLayer(width if i else inputs, width) for i in range(layers))
+        self.output_size = width * layers
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """One row per graph."""
+        neighbours, graph = Neighbours(batch), batch.graph
+        x, pooled = batch.features, []
+        for layer in self.layers:
+            x = layer(x, neighbours)
+            pooled.append(sum_pool(x, batch.starts, graph))
+        return torch.cat(pooled, 1)
+
+
+class GraphContrast(nn.Module):
+    """Encoder and projection head of GraphCL; the head serves training only."""
+
+    def __init__(self, inputs: int, width: int, layers: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.encoder = GIN(inputs, width, layers)
+        size = self.encoder.output_size
+        self.head = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight, generator=generator)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Projections `(B, layers · width)`, not yet of unit length."""
+        projected: Tensor = self.head(self.encoder(batch))
+        return projected
+
+
+def unit_or_zero(x: Tensor) -> Tensor:
+    """Rows of unit length; a row of zeros stays zero and passes a finite gradient on, instead of NaN.
+
+    >>> unit_or_zero(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    square = x.square().sum(1, keepdim=True)
+    return x / torch.where(square > 0, square, torch.ones_like(square)).sqrt()
+
+
+def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
+    """−mean over i of log(exp s_ii / Σ_{j ≠ i} exp s_ij), s_ij = query_i · key_j / temperature, for unit rows `(B, D)`."""
+    similarity = query @ key.T / temperature
+    others = similarity.masked_fill(torch.eye(len(query), dtype=torch.bool, device=query.device), -torch.inf)
+    return (torch.logsumexp(others, 1) - similarity.diagonal()).mean()
+
+
+@dataclass(frozen=True)
+class HalpGraphSettings:
+    """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are ours."""
+
+    weight: float = 1.0  # μ; 0 is GraphCL
+    start_epoch: int = 8  # of 20, as 200 of 450 in the paper; μ is 0 before
+    source: str = "batch"  # prototypes: cluster the batch's keys, or take the `keys` themselves
+    prototypes: int = 10
+    count: int = 100  # positives per key
+    hardness: float = 0.8  # λ
+    temperature: float = 0.2
+
+    def __post_init__(self) -> None:
+        choose("source", self.source, ("batch", "keys"))
+        if self.weight < 0 or self.start_epoch < 0:
+            raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
+        self.term()
+
+    def term(self) -> HallucinatedPositives:
+        """The loss term; building it checks the settings."""
+        names = ("prototypes", "count", "hardness", "temperature", "source")
+        try:
+            return HallucinatedPositives(**{name: getattr(self, name) for name in names})
+        except InputError as error:
+            raise InputError(f"halp: {error}") from None
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """GraphCL's unsupervised training and evaluation on TU sets."""
+
+    width: int = 32
+    layers: int = 3
+    epochs: int = 20
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    temperature: float = 0.2
+    svm: str = "plain"  # `scaled` standardises features, which the published protocol does not
+    folds: int = 10
+    inner_folds: int = 5
+    halp: HalpGraphSettings = field(default_factory=HalpGraphSettings)
+
+    def __post_init__(self) -> None:
+        choose("svm", self.svm, SVMS)
+        for name in ("width", "layers", "epochs", "learning_rate", "temperature"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} = {getattr(self, name)} has to be positive")
+        for name in ("batch_size", "folds", "inner_folds"):
+            if getattr(self, name) < 2:
+                raise InputError(f"{name} = {getattr(self, name)} has to be at least 2")
+
+
+class GraphTraining:
+    """Encoder, head and optimiser of one seed. Draws depend on (seed, purpose, epoch, step) only, so a fork sees the same."""
+
+    def __init__(self, graphs: GraphSet, settings: GraphSettings, seed: int = 0) -> None:
+        self.settings, self.seed, self.epoch = settings, seed, 0
+        self.graphs = graphs.with_self_loops()
+        if len(graphs) < 2:
+            raise InputError(f"set '{graphs.name}' has {len(graphs)} graph(s); contrast needs at least two")
+        draws = generator(seed, "graphs/weights")
+        self.model = GraphContrast(graphs.feature_size, settings.width, settings.layers, draws)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings.learning_rate)
+        self.term = settings.halp.term()
+        order = torch.randperm(len(graphs), generator=generator(seed, "graphs/order"))
+        # shuffled once; one graph alone has no negatives: such a last batch is left out
+        self._batches = [self.graphs.batch(part) for part in order.split(settings.batch_size) if len(part) > 1]
+
+    def run(self, until: int | None = None) -> GraphTraining:
+        """Train up to epoch `until` (default: all)."""
+        self.model.train()
+        while self.epoch < (self.settings.epochs if until is None else until):
+            for step, batch in enumerate(self._batches):
+                self.optimiser.zero_grad()
+                loss = self.loss(batch, step)
+                loss.backward()
+                self.optimiser.step()
+            if not bool(torch.isfinite(loss)):
+                raise InputError(
+                    f"training on '{self.graphs.name}' diverged in epoch {self.epoch}; lower learning_rate"
+                )
+            self.epoch += 1
+        return self
+
+    def fork(self, *, weight: float) -> GraphTraining:
+        """A second training that continues from here with another weight of HaLP; equal to one from scratch up to its start."""
+        fork = copy.copy(self)
+        fork.settings = replace(self.settings, halp=replace(self.settings.halp, weight=weight))
+        fork.model, fork.optimiser, fork.term = copy.deepcopy((self.model, self.optimiser, self.term))
+        return fork
+
+    def loss(self, batch: GraphBatch, step: int) -> Tensor:
+        """The loss of one step on a batch of clean graphs."""
+        chosen = self.settings.halp
+        view = augment(batch, generator(self.seed, "graphs/views", self.epoch, step))
+        query, key = unit_or_zero(self.model(batch)), unit_or_zero(self.model(view))
+        loss = nt_xent_without_positive(query, key, self.settings.temperature)
+        if chosen.weight > 0 and self.epoch >= chosen.start_epoch:
+            loss = loss + chosen.weight * self._pull(query, unit(key.detach()), step)
+        return loss
+
+    def _pull(self, query: Tensor, key: Tensor, step: int) -> Tensor:
+        draws = generator(self.seed, "graphs/halp", self.epoch, step)
+        # too few rows to cluster, as in a short last batch: each is a prototype of its own
+        few = len(key) < self.term.prototypes and self.term.source != "keys"
+        return self.term(query, key, None, draws, key) if few else self.term(query, key, key, draws)
+
+    @torch.no_grad()
+    def embed(self, chunk: int = 128) -> npt.NDArray[np.float32]:
+        """The encoder's output `(N, layers · width)` for all graphs in the order of the set, in evaluation mode."""
+        self.model.eval()
+        parts = [self.model.encoder(self.graphs.batch(part)) for part in torch.arange(len(self.graphs)).split(chunk)]
+        return torch.cat(parts).numpy()
+
+
+def svm_accuracies(
+    features: npt.NDArray[np.float32],
+    labels: Labels,
+    *,
+    seed: int,
+    folds: int = 10,
+    inner_folds: int = 5,
+    scaled: bool = False,
+) -> list[float]:
+    """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles the folds.
+
+    `scaled` standardises features by each training part. It is scikit-learn's `GridSearchCV(SVC())`, but all
+    values of C of an inner fold share one kernel matrix.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    rarest = int(np.bincount(labels).min()) if len(labels) else 0
+    if len(np.unique(labels)) < 2 or rarest < folds:
+        raise InputError(
+            f"{folds} stratified folds need two classes of at least {folds} graphs; the rarest has {rarest}"
+        )
+    x = features.astype(np.float64)
+    if not np.isfinite(x).all():
+        raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")
+    accuracies = []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, labels):
+        c = choose_c(x[train], labels[train], inner_folds, scaled)
+        predicted = _predict(x[train], labels[train], x[test], (c,), scaled)[0]
+        accuracies.append(float((predicted == labels[test]).mean()))
+    return accuracies
+
+
+def choose_c(x: Floats, labels: Labels, folds: int, scaled: bool) -> float:
+    """The C with the highest mean accuracy in inner folds, the smallest among equals."""
+    from sklearn.model_selection import StratifiedKFold
+
+    scores = np.empty((len(C_GRID), folds))
+    for number, (train, test) in enumerate(StratifiedKFold(folds).split(x, labels)):
+        predicted = _predict(x[train], labels[train], x[test], C_GRID, scaled)
+        scores[:, number] = [(classes == labels[test]).mean() for classes in predicted]
+    return C_GRID[int(scores.mean(1).argmax())]
+
+
+def _predict(train: Floats, labels: Labels, test: Floats, grid: tuple[float, ...], scaled: bool) -> list[Labels]:
+    """Predicted classes of the test rows for every C."""
+    from sklearn.svm import SVC
+
+    if scaled:
+        mean, deviation = train.mean(0), train.std(0)
+        deviation[deviation == 0] = 1
+        train, test = (train - mean) / deviation, (test - mean) / deviation
+    variance = float(train.var())
+    gamma = 1 / (train.shape[1] * variance) if variance else 1.0  # gamma = "scale"
+    between, towards = rbf_kernel(train, train, gamma), rbf_kernel(test, train, gamma)
+    return [SVC(C=c, kernel="precomputed").fit(between, labels).predict(towards) for c in grid]
+
+
+def rbf_kernel(x: Floats, y: Floats, gamma: float) -> Floats:
+    """exp(−gamma · |x_i − y_j|²), `(n, m)`, in one array."""
+    kernel: Floats = x @ y.T
+    kernel *= 2 * gamma
+    kernel -= gamma * np.einsum("ij,ij->i", x, x)[:, None]
+    kernel -= gamma * np.einsum("ij,ij->i", y, y)
+    return np.exp(np.minimum(kernel, 0, out=kernel), out=kernel)

@@ -1,0 +1,139 @@
+"""MoCHi (Kalantidis et al., NeurIPS 2020): InfoNCE with further negatives, mixed from the hardest ones of every query.
+
+They lie between two of the hardest negatives, or between one of them and the query; plain InfoNCE before a start epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from halp.extend import InputError, KeyQueue, LateTerm, Metrics, StepContext, StreamBatch, register_term, require_queue
+from halp.losses import contrast_accuracy, info_nce, log_partition
+from halp.sphere import unit
+
+
+class Mixes(NamedTuple):
+    """Which of a query's hardest negatives are mixed and in what shares; places count from 0 to N − 1."""
+
+    first: Tensor  # (B, s)
+    second: Tensor  # (B, s)
+    share: Tensor  # (B, s) of the first, in [0, 1)
+    beside_query: Tensor  # (B, s')
+    query_share: Tensor  # (B, s') in [0, the largest share)
+
+
+def draw_mixes(
+    batch: int, hardest: int, pairs: int, with_query: int, largest_share: float, generator: torch.Generator
+) -> Mixes:
+    """Draw the mixes of a whole batch: `pairs` of two negatives and `with_query` of a negative and the query, per query."""
+    first, second = torch.randint(hardest, (2, batch, pairs), generator=generator)
+    share = torch.rand(batch, pairs, generator=generator)
+    beside_query = torch.randint(hardest, (batch, with_query), generator=generator)
+    query_share = largest_share * torch.rand(batch, with_query, generator=generator)
+    return Mixes(first, second, share, beside_query, query_share)
+
+
+@torch.no_grad()
+def mix_hard_negatives(query: Tensor, negatives: Tensor, hardest: int, mixes: Mixes) -> Tensor:
+    """Synthetic negatives `(B, s + s', D)` of unit length for queries `(B, D)`, from the `hardest` of negatives `(L, D)`.
+
+    The first s are unit(a·n_i + (1 − a)·n_j), the others unit(b·query + (1 − b)·n_j).
+    """
+    first, second, share, beside_query, query_share = (drawn.to(query.device) for drawn in mixes)
+    # in the order of the queue: two similarities that differ by rounding do not change places
+    rows = torch.topk(query @ negatives.T, hardest, dim=1).indices.sort(1).values
+    n_i, n_j, n_k = (negatives[rows.gather(1, place)] for place in (first, second, beside_query))
+    between = torch.lerp(n_j, n_i, share[..., None].to(query))
+    towards_query = torch.lerp(n_k, query[:, None].expand_as(n_k), query_share[..., None].to(query))
+    return unit(torch.cat([between, towards_query], dim=1))
+
+
+def info_nce_with_mixes(
+    query: Tensor, key: Tensor, negatives: Tensor, synthetic: Tensor, temperature: float = 0.07
+) -> Tensor:
+    """InfoNCE whose denominator also runs over the synthetic negatives `(B, S, D)` of each query; gradient through the query.
+
+    Without any it is InfoNCE.
+
+    >>> axes = torch.eye(3)
+    >>> plain = info_nce(axes[:1], axes[:1], axes[1:], 1.0)
+    >>> bool(info_nce_with_mixes(axes[:1], axes[:1], axes[1:2], axes[2:][None], 1.0).isclose(plain))
+    True
+    """
+    if synthetic.shape[1] == 0:
+        return info_nce(query, key, negatives, temperature)
+    positive = (query * key.detach()).sum(1) / temperature
+    mixed = torch.bmm(synthetic.detach(), query[:, :, None])[..., 0] / temperature
+    partition = torch.logaddexp(log_partition(query, key, negatives, temperature), mixed.logsumexp(1))
+    return (partition - positive).mean()
+
+
+@dataclass(frozen=True)
+class MochiSettings:
+    """Hard negative mixing. The defaults are those of MoCHi for a queue of 16384: a sixteenth, a sixteenth, a 128th of it."""
+
+    hardest: int = 1024  # N: the negatives nearest to a query, which are mixed
+    pairs: int = 1024  # s: mixes of two of them
+    with_query: int = 128  # s': mixes of one of them and the query
+    query_share: float = 0.5  # the largest share of the query in such a mix
+    start_epoch: int = 10  # plain InfoNCE before
+
+    def __post_init__(self) -> None:
+        if self.hardest < 1 or min(self.pairs, self.with_query, self.start_epoch) < 0:
+            raise InputError(
+                f"mochi: hardest = {self.hardest} has to be at least 1; pairs = {self.pairs}, with_query = {self.with_query} "
+                f"and start_epoch = {self.start_epoch} cannot be negative"
+            )
+        if not 0 < self.query_share < 1:
+            raise InputError(f"mochi: query_share = {self.query_share} has to lie between 0 and 1")
+
+
+def _check_mochi(settings: MochiSettings, streams: Sequence[str], queue: int) -> None:
+    require_queue("mochi", settings.hardest, f"mochi.hardest = {settings.hardest}", queue)
+
+
+@register_term("mochi", MochiSettings, check=_check_mochi, contrast=True)
+class MochiTerm(LateTerm):
+    """Mixed negatives from the start epoch on and once the queue holds real keys only; it takes the place of InfoNCE."""
+
+    def active(self, queue: KeyQueue, context: StepContext) -> bool:
+        """Whether negatives are mixed at this context."""
+        wanted = self.settings.pairs + self.settings.with_query > 0
+        return wanted and self.started(self.settings.start_epoch, queue, context)
+
+    def forward(
+        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
+    ) -> tuple[Tensor, Metrics]:
+        if not self.active(queue, context):
+            return self.before(streams, queue, context)
+        losses: list[Tensor] = []
+        metrics: Metrics = {}
+        for stream, batch in streams.items():
+            synthetic = self._mix(batch.query, queue.keys(stream), context)
+            losses.append(info_nce_with_mixes(batch.query, batch.key, queue.keys(stream), synthetic, self.temperature))
+            if context.log_metrics:
+                seen = self._metrics(batch, queue.keys(stream), synthetic)
+                metrics |= {f"{stream}/{name}": value for name, value in seen.items()}
+                metrics[f"{stream}/loss_mochi"] = losses[-1].detach()
+        return torch.stack(losses).sum(), metrics
+
+    def _mix(self, query: Tensor, negatives: Tensor, context: StepContext) -> Tensor:
+        chosen = self.settings
+        mixes = draw_mixes(
+            len(query), chosen.hardest, chosen.pairs, chosen.with_query, chosen.query_share, context.generator
+        )
+        return mix_hard_negatives(query, negatives, chosen.hardest, mixes)
+
+    @torch.no_grad()
+    def _metrics(self, batch: StreamBatch, negatives: Tensor, synthetic: Tensor) -> Metrics:
+        """Plain InfoNCE of the same batch, and how near the mixed negatives are to their query."""
+        return {
+            "loss_contrast": info_nce(batch.query, batch.key, negatives, self.temperature),
+            "contrast_accuracy": contrast_accuracy(batch.query, batch.key, negatives),
+            "similarity_mixed_query": torch.bmm(synthetic, batch.query[:, :, None]).mean(),
+        }

@@ -1,0 +1,138 @@
+"""MS2L (Lin et al., ACM MM 2020): three tasks on one encoder: predict the frames that were cut off, put segments in
+order, and agree on all three inputs (whole, cut, shuffled) by contrast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halp.extend import (
+    BuildContext,
+    GRUStack,
+    InputError,
+    Predicted,
+    PredictiveMethod,
+    WholeBatch,
+    at_frames,
+    choose,
+    initialise,
+    register_method,
+)
+from halp.losses import nt_xent_of_pairs, squared_error
+
+# what stands for the similarity of a vector with itself: the public code's value, or nothing
+OWN_SIMILARITY = {"minus-one": -1.0, "removed": -math.inf}
+MOST_SEGMENTS = 5
+
+
+@dataclass(frozen=True)
+class MS2LSettings:
+    """The defaults are those of the public code."""
+
+    mask: float = 0.3  # share of the frames, at the end, that are set to zero
+    segments: int = 3
+    temperature: float = 0.9
+    own_similarity: str = "minus-one"
+    head: int = 2048  # hidden units of both heads
+    projection: int = 1024
+    decoder_layers: int = 2
+    motion_weight: float = 1.0
+    jigsaw_weight: float = 1.0
+    contrast_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mask < 1 or not self.temperature > 0:
+            raise InputError(f"ms2l: mask = {self.mask} has to lie in (0, 1) and temperature above 0")
+        if not 2 <= self.segments <= MOST_SEGMENTS:
+            raise InputError(f"ms2l: segments = {self.segments} has to be 2 to {MOST_SEGMENTS}")
+        if min(self.head, self.projection, self.decoder_layers) < 1:
+            raise InputError("ms2l: head, projection and decoder_layers have to be at least 1")
+        if min(self.weights.values()) < 0:
+            raise InputError("ms2l: motion_weight, jigsaw_weight and contrast_weight cannot be negative")
+        choose("own_similarity", self.own_similarity, OWN_SIMILARITY)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the losses by name."""
+        return {"motion": self.motion_weight, "jigsaw": self.jigsaw_weight, "nt_xent": self.contrast_weight}
+
+
+@register_method("ms2l", MS2LSettings)
+class MS2LMethod(PredictiveMethod):
+    """Every clip is encoded as it is, without its end, and with its segments shuffled."""
+
+    settings: MS2LSettings
+    needs = ("sequence", "pool", "frame_size")
+    why = "method 'ms2l' decodes the states of all frames"
+
+    @classmethod
+    def check(cls, settings: MS2LSettings, recipe: Any) -> None:
+        super().check(settings, recipe)
+        if recipe.views.frames < settings.segments:
+            raise InputError(
+                f"views.frames = {recipe.views.frames} cannot be cut into ms2l.segments = {settings.segments}"
+            )
+
+    def decoder(self, encoder: Any, settings: MS2LSettings, context: BuildContext) -> nn.Module:
+        return initialise(Heads(context.numbers_per_frame, encoder, settings))
+
+    def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
+        encoder, heads = cast(Any, self.backbones[name]), cast(Heads, self.decoders[name])
+        label = batch.randint(math.factorial(self.settings.segments)).to(clips.device)
+        cut, shuffled = cut_off(clips, self.settings.mask), shuffle_segments(clips, label, self.settings.segments)
+        states = [encoder.sequence(part) for part in (clips, cut, shuffled)]
+        pooled = [encoder.pool(part) for part in states]
+        guess = heads.jigsaw(pooled[2])
+        losses = {
+            "motion": batch.mean(squared_error(heads.motion(states[1]), clips.flatten(2))),
+            "jigsaw": batch.mean(F.cross_entropy(guess, label, reduction="none")),
+            "nt_xent": self._contrast([batch.gather(heads.contrast(part)) for part in pooled]),
+        }
+        right = batch.mean((guess.argmax(1) == label).to(guess.dtype))
+        return Predicted(losses, pooled[0], {"jigsaw_accuracy": right})
+
+    def _contrast(self, projections: list[Tensor]) -> Tensor:
+        """NT-Xent of each of the three with their mean, averaged."""
+        centre, own = torch.stack(projections).mean(0), OWN_SIMILARITY[self.settings.own_similarity]
+        losses = [nt_xent_of_pairs(part, centre, self.settings.temperature, own=own) for part in projections]
+        return torch.stack(losses).mean()
+
+
+class Heads(nn.Module):
+    """What the three tasks have of their own; `motion` reads states of all frames, the others pooled features."""
+
+    def __init__(self, numbers: int, encoder: Any, settings: MS2LSettings) -> None:
+        super().__init__()
+        width, pooled = encoder.frame_size, encoder.output_size
+        self.motion = nn.Sequential(GRUStack(width, width, settings.decoder_layers), nn.Linear(width, numbers))
+        self.jigsaw = head(pooled, settings.head, math.factorial(settings.segments))
+        self.contrast = head(pooled, settings.head, settings.projection)
+
+
+def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Linear, BatchNorm, ReLU, Linear; without the first bias, which BatchNorm takes away and Adam would move by rounding."""
+    first = nn.Linear(inputs, hidden, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+def cut_off(clips: Tensor, share: float) -> Tensor:
+    """Clips `(B, T, …)` whose last frames, a share of all, are zero."""
+    kept = torch.arange(clips.shape[1], device=clips.device) < clips.shape[1] * (1 - share)
+    return clips * kept.to(clips)[:, None, None, None]
+
+
+def shuffle_segments(clips: Tensor, label: Tensor, segments: int) -> Tensor:
+    """Clips `(B, T, …)` with equal segments in the order of permutation number `label` `(B,)`; what is left over stays last."""
+    frames = clips.shape[1]
+    length = frames // segments
+    orders = torch.tensor(list(itertools.permutations(range(segments))), device=clips.device)
+    moved = (orders[:, :, None] * length + torch.arange(length, device=clips.device)).flatten(1)
+    rest = torch.arange(segments * length, frames, device=clips.device).expand(len(orders), -1)
+    return at_frames(clips, torch.cat([moved, rest], dim=1)[label])

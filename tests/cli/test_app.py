@@ -1,0 +1,74 @@
+"""The `halp` command as a whole: headings, help without noise, mistakes of spelling, completion, a reader that goes away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from halp.cli import HEADINGS, main
+from halp.cli.app import app, options_of
+
+
+def _halp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "halp", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_help_lists_every_command_once_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    bare = capsys.readouterr().out
+    main(["--help"])
+    text = capsys.readouterr().out
+    assert bare == text
+    lines = text.splitlines()
+    for name in app.commands:
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 1, name
+    named = [name for names in HEADINGS.values() for name in names]
+    assert len(named) == len(set(named))
+
+
+def test_help_of_a_command_names_its_arguments_and_no_empty_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["segment", "--help"])
+    text = capsys.readouterr().out
+    assert "ENCODER SOURCE" in text
+    assert "None" not in text
+    assert "(default: auto)" in text, "a default that says something stays"
+
+
+def test_a_misspelt_command_is_answered_in_one_sentence_with_the_right_one() -> None:
+    answer = _halp("serach", "x")
+    assert answer.returncode == 2
+    assert "did you mean 'search'" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert _halp("classify", "fitt").returncode == 2
+
+
+def test_output_that_nobody_reads_on_is_no_error() -> None:
+    shell = f"{sys.executable} -m halp formats | head -n 1"
+    answer = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", shell])
+    script = capsys.readouterr().out
+    assert all(name in script for name in app.commands)
+    assert "html" in script
+    assert "--window" in options_of(app.commands["segment"])  # type: ignore[arg-type]
+    assert "--in" in options_of(app.commands["search"])  # type: ignore[arg-type]
+
+
+def test_bash_completes_a_command_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    ask = "COMP_WORDS=(halp {}); COMP_CWORD={}; _halp; echo ${{COMPREPLY[@]}}"
+    script = capsys.readouterr().out
+    for words, place, expected in (("se", 1, "search segment"), ("search --ht", 2, "--html")):
+        shell = f"{script}\n{ask.format(words, place)}"
+        answer = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
+        assert answer.stdout.strip() == expected

@@ -1,0 +1,221 @@
+"""The explorer in a real browser: what a person sees and does, and what is left when the server is killed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import forked as subprocess
+import pytest
+from explorer.conftest import Explorer
+
+from halp.clips.store import Store
+
+ROOT = Path(__file__).parents[2]
+WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b = m.overlay.getBoundingClientRect();
+  return [b.left + x / m.dense, b.top + y / m.dense]; }"""
+
+
+@contextmanager
+def visit(browser: Any, explorer: Explorer, width: int = 1280, height: int = 800, **options: Any) -> Iterator[Any]:
+    """A page that is ready; errors in its console fail the test."""
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(explorer.address)
+    page.wait_for_selector("html[data-ready=true]")
+    page.problems = problems
+    yield page
+    context.close()
+    assert problems == []
+
+
+def until(page: Any, expression: str, value: Any = None) -> None:
+    """Wait for an expression of the page; the page's own rules forbid to send it there as a text to evaluate again."""
+    end = time.monotonic() + 60
+    while not page.evaluate(expression, value):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(50)
+
+
+def look_at(page: Any, row: int) -> None:
+    """Click a point of the map and wait for its player."""
+    page.mouse.click(*page.evaluate(WHERE, row))
+    page.wait_for_selector(".player[data-mode=recording] canvas[data-frame]")
+
+
+def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
+    with visit(browser, explorer) as page:
+        assert page.evaluate("halpMap.count") == explorer.get("state")["rows"]
+        page.mouse.move(*page.evaluate(WHERE, 7))
+        page.wait_for_selector(".hover-card canvas[data-frame]")
+        row = int(page.get_attribute(".hover-card", "data-row"))
+        before = page.get_attribute(".hover-card canvas", "data-frame")
+        until(page, "before => document.querySelector('.hover-card canvas').dataset.frame !== before", before)
+        look_at(page, row)
+        page.keyboard.press("Space")
+        page.wait_for_timeout(400)
+        frame = int(page.get_attribute(".player canvas", "data-frame"))
+        page.keyboard.press("ArrowRight")
+        until(page, "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1", frame)
+        page.click("text=Find similar")
+        page.wait_for_selector("text=Nearest first")
+        first = page.locator(".grid:not(.small) .mini").first.get_attribute("data-row")
+        assert int(first) == explorer.post("search", {"rows": [row]})["hits"][0]["row"]
+        page.locator("button[aria-label^='no, unlike']").first.click()
+        page.wait_for_selector(".mini.bad")
+        until(page, "first => document.querySelector('.grid:not(.small) .mini').dataset.row !== first", first)
+
+
+def test_labels_by_lasso_key_and_second_tab_survive_a_kill(
+    browser: Any, launch: Callable[..., Explorer], tmp_path: Path
+) -> None:
+    explorer = launch(tmp_path / "labels.csv")
+    with visit(browser, explorer) as page:
+        page.keyboard.press("l")
+        box = page.locator(".over").bounding_box()
+        left, top, right, bottom = (
+            box["x"] + 60,
+            box["y"] + 8,
+            box["x"] + box["width"] * 0.5,
+            box["y"] + box["height"] * 0.9,
+        )
+        page.mouse.move(left, top)
+        page.mouse.down()
+        for x, y in [(right, top), (right, bottom), (left, bottom), (left, top + 10)]:
+            page.mouse.move(x, y, steps=4)
+        page.mouse.up()
+        page.wait_for_selector(".notice:has-text('chosen')")
+        count = page.evaluate("halpMap.chosen.length")
+        assert 1 < count < 192
+        page.click("#tab-label")
+        page.fill("input[name=label]", "<img src=x onerror=alert(1)>")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".classes li:has-text('{count}')")
+        free = next(row for row in range(192) if row not in page.evaluate("[...halpMap.chosen]"))
+        page.keyboard.press("Escape")
+        page.click("#tab-watch")
+        look_at(page, free)
+        page.fill(".panel input[name=label]", "other")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".chip:has-text('other')")
+        with visit(browser, explorer) as second:  # another tab knows both
+            second.click("#tab-label")
+            assert second.locator(".classes li").count() == 2
+            explorer.process.send_signal(signal.SIGKILL)
+            explorer.process.wait()
+            second.wait_for_selector(".gone")
+            page.problems.clear()
+            second.problems.clear()
+        page.problems.clear()
+    again = launch(tmp_path / "labels.csv")
+    state = again.wait(lambda state: state["few"] and state["few"]["assessment"])
+    assert sorted(one["rows"] for one in state["classes"]) == [1, count]
+    with visit(browser, again) as page:
+        page.click("#tab-label")
+        assert page.locator(".classes img").count() == 0  # a label is text, whatever stands in it
+        page.keyboard.press("u")
+        until(page, "() => document.querySelectorAll('.classes li').length === 1")
+
+
+def test_timeline_spans_compare_and_method(browser: Any, explorer: Explorer) -> None:
+    with visit(browser, explorer) as page:
+        look_at(page, 3)
+        line = page.locator(".line").bounding_box()
+        y = line["y"] + 31
+        page.mouse.move(line["x"] + line["width"] * 0.3, y)
+        page.mouse.down()
+        page.mouse.move(line["x"] + line["width"] * 0.6, y, steps=5)
+        page.mouse.up()
+        page.fill(".panel input[name=label]", "span")
+        page.keyboard.press("Enter")
+        until(page, "() => halpLine.facts.tiers.human.length === 1")
+        before = page.evaluate("halpLine.facts.tiers.human[0].stop")
+        edge = page.evaluate(
+            "halpLine.canvas.getBoundingClientRect().left + halpLine.x(halpLine.facts.tiers.human[0].stop)"
+        )
+        page.mouse.move(edge, y)
+        page.mouse.down()
+        page.mouse.move(edge + 60, y, steps=4)
+        page.mouse.up()
+        until(page, "before => halpLine.facts.tiers.human[0].stop > before", before)
+        page.keyboard.press("Escape")
+        page.click("button:text-is('Compare')")
+        page.locator("#panel .mini-stage").first.click()
+        page.wait_for_selector("text=Where they differ")
+        until(page, "() => document.querySelectorAll('.pair canvas[data-frame]').length === 2")
+        page.click("#tab-method")
+        page.click("text=Hallucinate positives")
+        page.wait_for_selector(".walks circle")
+        assert page.evaluate("halpMap.marks.spots.length") > 100
+
+
+def test_phone_shows_everything_without_scrolling_sideways(browser: Any, explorer: Explorer) -> None:
+    with visit(browser, explorer, 390, 844, has_touch=True, color_scheme="dark") as page:
+        for name in ("watch", "similar", "label", "groups", "compare", "method", "camera"):
+            page.click(f"#tab-{name}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+
+
+def test_an_address_without_its_token_says_so(browser: Any, explorer: Explorer) -> None:
+    page = browser.new_page()
+    page.goto(explorer.base)
+    page.wait_for_selector("text=no valid token")
+    page.close()
+
+
+def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
+    script = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.is_file():
+        pytest.skip("axe-core is not installed; `npm ci` in page/ brings it")
+    for scheme in ("light", "dark"):
+        with visit(browser, explorer, color_scheme=scheme) as page:
+            look_at(page, 3)
+            page.evaluate(script.read_text(encoding="utf-8"))
+            for name in ("watch", "similar", "label", "groups", "compare", "method", "camera"):
+                page.click(f"#tab-{name}")
+                found = page.evaluate("async () => (await axe.run()).violations")
+                serious = [
+                    (one["id"], [node["html"] for node in one["nodes"]])
+                    for one in found
+                    if one["impact"] in ("serious", "critical")
+                ]
+                assert serious == [], (scheme, name)
+
+
+def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text(
+        "recording,start,stop,label\n" + "".join(f"{name},0,1000,{name[:4]}\n" for name in store.names[:9])
+    )
+    command = [sys.executable, "-m", "halp", "explore", str(store.path), "--encoder", str(package)]
+    subprocess.run([*command, "--labels", str(labels), "--static", str(tmp_path / "shown")], check=True, timeout=240)
+    again = subprocess.run([*command, "--static", str(tmp_path / "shown")], capture_output=True, text=True, timeout=240)
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((tmp_path / "shown" / "index.html").as_uri())
+    page.wait_for_selector("html[data-ready=true]")
+    page.mouse.click(*page.evaluate(WHERE, 5))
+    page.wait_for_selector(".player canvas[data-frame]")
+    page.click("text=Find similar")
+    page.wait_for_selector("text=Nearest first")
+    page.click("#tab-groups")
+    page.locator("text=Show").first.click()
+    page.wait_for_selector("text=clear (Esc)")
+    page.fill("#find", str(store.names[7]))
+    page.wait_for_selector("#find-list li")
+    assert page.locator("#tab-label").count() == 0
+    assert problems == []
+    page.close()

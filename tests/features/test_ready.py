@@ -1,0 +1,166 @@
+"""The same recordings give the same vectors from files, stores and arrays, whatever a store was normalised by; or a refusal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import halp
+from halp.cli import main
+from halp.clips.store import Store
+from halp.encoders import EncoderSettings
+from halp.encoders.pretrained import PretrainedEncoder, build_architecture
+from halp.features.embed import ready_clips
+from halp.features.source import open_source
+from halp.packages import shipped_facts
+from halp.skeleton import get_topology, map_joints
+
+BODY = get_topology("body-16")
+STEPS = shipped_facts()["halp-base"]["normalisation"]
+LAYOUT = {"options": {"topology": "kinect-v2"}}
+
+
+@pytest.fixture(scope="module")
+def encoder() -> PretrainedEncoder:
+    """An encoder that reads what halp-base reads."""
+    architecture = EncoderSettings("gru", hidden=8, layers=1).to_plain()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inner = build_architecture(architecture, BODY, 2)
+    return PretrainedEncoder(
+        inner, BODY, persons=2, frames=16, normalisation=STEPS, architecture=architecture, origin={"run": "r"}
+    ).eval()
+
+
+@pytest.fixture(scope="module")
+def recordings(store: Store) -> list[np.ndarray]:
+    """Raw recordings `(T, 25, 3)`: people of any size who face and walk anywhere, with empty frames and missing joints."""
+    draw = np.random.default_rng(0)
+    clips = []
+    for number in range(6):
+        frames = np.array(store.clip(number)[:, 0])
+        frames = frames[(frames != 0).any((1, 2))]
+        turn = np.linalg.qr(draw.normal(size=(3, 3)))[0]
+        frames = frames @ (turn * np.sign(np.linalg.det(turn))).T * draw.uniform(0.5, 2)
+        frames += np.cumsum(draw.normal(size=(len(frames), 1, 3)) * 0.02, axis=0) + draw.normal(size=3)
+        frames[draw.random(len(frames)) < 0.1 * (number % 2)] = 0
+        frames[draw.random(len(frames)) < 0.2, store.topology.index("elbow_left")] = 0
+        clips.append(frames.astype(np.float32))
+    return clips
+
+
+@pytest.fixture(scope="module")
+def folder(recordings: list[np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recordings")
+    for number, frames in enumerate(recordings):
+        np.save(path / f"{number}.npy", frames)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vectors(encoder: PretrainedEncoder, recordings: list[np.ndarray]) -> np.ndarray:
+    return halp.embed(encoder, recordings, topology="kinect-v2", progress=False)
+
+
+def test_files_and_arrays_give_the_same_vectors(
+    encoder: PretrainedEncoder, folder: Path, recordings: list[np.ndarray], vectors: np.ndarray
+) -> None:
+    np.testing.assert_array_equal(halp.embed(encoder, folder, **LAYOUT, progress=False), vectors)
+    persons = [frames[:, None] for frames in recordings]
+    np.testing.assert_array_equal(halp.embed(encoder, persons, topology="kinect-v2", progress=False), vectors)
+    mapped = [map_joints(frames, get_topology("kinect-v2"), BODY) for frames in recordings]
+    np.testing.assert_allclose(halp.embed(encoder, mapped, progress=False), vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (),
+        ("centre",),
+        ("drop-empty", "centre"),
+        ("scale",),
+        tuple(STEPS),
+        ("centre", "rotate-first"),
+        ("centre-persons",),
+    ],
+    ids=" ".join,
+)
+def test_a_store_gives_the_vectors_of_its_recordings(
+    encoder: PretrainedEncoder, folder: Path, vectors: np.ndarray, tmp_path: Path, steps: tuple[str, ...]
+) -> None:
+    halp.prepare("arrays", folder, tmp_path / "store", normalisation=steps, progress=False, **LAYOUT)
+    np.testing.assert_allclose(halp.embed(encoder, tmp_path / "store", progress=False), vectors, atol=1e-5)
+
+
+def test_windows_of_a_store_that_left_out_empty_frames_are_those_of_the_recordings(
+    encoder: PretrainedEncoder, folder: Path, tmp_path: Path
+) -> None:
+    options = {"window": 1.0, "stride": 0.5, "cache": False, "progress": False}
+    one = halp.embed_table(encoder, folder, fps=30.0, **LAYOUT, **options)
+    steps = ("drop-empty", "centre")
+    halp.prepare("arrays", folder, tmp_path / "store", normalisation=steps, fps=30.0, progress=False, **LAYOUT)
+    other = halp.embed_table(encoder, tmp_path / "store", **options)
+    assert one.names == other.names
+    for column in ("starts", "stops", "seen"):
+        np.testing.assert_allclose(getattr(one, column), getattr(other, column))
+    np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-5)
+    assert one.absent(1)
+    np.testing.assert_allclose(one.absent(1), other.absent(1))
+
+
+def test_the_centre_joint_of_a_store_is_not_missing_for_an_encoder_with_another(
+    encoder: PretrainedEncoder, folder: Path, tmp_path: Path
+) -> None:
+    halp.prepare("arrays", folder, tmp_path / "store", normalisation=("centre",), progress=False, **LAYOUT)
+    assert get_topology("kinect-v2").centre == "spine"
+    (clip,) = ready_clips(encoder, open_source(tmp_path / "store"), [0])
+    assert (clip.frames[:, 0, BODY.index("spine")] != 0).any(1).all()
+    assert not clip.frames[:, 0, BODY.index(BODY.centre)].any()
+
+
+def test_a_store_that_cannot_be_made_ready_is_refused_with_a_command_that_works(
+    encoder: PretrainedEncoder,
+    folder: Path,
+    vectors: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    halp.prepare("arrays", folder, tmp_path / "turned", normalisation=("yaw-frames",), progress=False, **LAYOUT)
+    with pytest.raises(
+        halp.InputError, match="cannot undo yaw-frames; prepare the recordings for it: `halp"
+    ) as refused:
+        halp.embed(encoder, tmp_path / "turned", progress=False)
+    command = shlex.split(str(refused.value).split("`")[1])
+    main(command[1:])
+    np.testing.assert_allclose(halp.embed(encoder, Path(command[4]), progress=False), vectors, atol=1e-5)
+
+
+def test_repairs_of_a_store_that_the_encoder_does_not_do_are_said(
+    encoder: PretrainedEncoder, folder: Path, tmp_path: Path
+) -> None:
+    halp.prepare("arrays", folder, tmp_path / "store", normalisation=("smooth", "centre"), progress=False, **LAYOUT)
+    with pytest.warns(UserWarning, match="repaired by smooth"):
+        halp.embed(encoder, tmp_path / "store", progress=False)
+
+
+def test_nobody_has_a_vector_of_zeros_and_empty_frames_of_an_array_are_left_out(
+    encoder: PretrainedEncoder, recordings: list[np.ndarray]
+) -> None:
+    clip = recordings[0]
+    gap = np.concatenate([clip[:10], np.zeros_like(clip[:1]), clip[10:]])
+    lost = np.where(np.arange(len(gap))[:, None, None] == 10, np.nan, gap)
+    found = halp.embed(encoder, [clip, gap, lost, np.zeros_like(clip)], topology="kinect-v2", progress=False)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+    assert found[0].any()
+    assert not found[3].any()
+
+
+def test_two_dimensional_recordings_are_refused_with_a_way_out(encoder: PretrainedEncoder) -> None:
+    with pytest.raises(halp.InputError, match=r"reads 3 coordinates .*`halp encoders`.*`halp pretrain small --data"):
+        halp.embed(encoder, np.ones((10, 17, 2)), topology="coco-17", progress=False)

@@ -1,0 +1,75 @@
+"""What earlier versions saved still opens, and docs/stability.md names the versions that are written today."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halp
+from halp.clips import store as stores
+from halp.encoders import pretrained
+from halp.evaluation import results
+from halp.findings import events, motifs
+from halp.findings.formats import read_events
+from halp.training import checkpoint
+from halp.use import model_folder
+
+FIXTURES = Path(__file__).parent / "fixtures"
+PAGE = (Path(__file__).parents[1] / "docs" / "stability.md").read_text(encoding="utf-8")
+WRITTEN = {
+    "store": stores.FORMAT,
+    "run": checkpoint.FORMAT,
+    "result": results.FORMAT,
+    "model": model_folder.VERSION,
+    "package": pretrained.VERSION,
+    "motifs": motifs._FORMAT,
+}
+
+
+def test_store_of_the_first_version_opens_and_gives_its_clips_labels_and_splits() -> None:
+    source = halp.open_source(FIXTURES / "store-0.1.0")
+    clips = [clip.frames for clip in source.clips()]
+    assert [clip.shape for clip in clips] == [(5, 1, 20, 3)] * 4
+    np.testing.assert_array_equal(clips[0], np.load(FIXTURES / "store-0.1.0" / "frames.npy")[:5])
+    assert [source.class_names[label] for label in source.labels] == ["wave", "bow", "wave", "bow"]
+    store = stores.open_store(FIXTURES / "store-0.1.0")
+    assert not store.timed
+    assert [part.tolist() for part in store.split("subjects-1")] == [[2, 3], [0, 1]]
+
+
+def test_result_of_the_first_version_opens_with_its_metrics_under_todays_name() -> None:
+    result = results.Result.load(FIXTURES / "result-0.1.0.json")
+    saved = json.loads((FIXTURES / "result-0.1.0.json").read_text())
+    assert (saved["format"], result.format) == (2, results.FORMAT)
+    assert (result.accuracy, result.metrics) == (saved["accuracy"], saved["figures"])
+    assert result.test_clips_trained_on is None
+
+
+def test_package_of_the_first_version_opens() -> None:
+    encoder = halp.load_encoder(FIXTURES / "model-0.1.0" / "encoder")
+    assert encoder.origin["halp"] == "0.1.0"
+
+
+def test_segments_of_the_first_version_are_read_as_events() -> None:
+    read, left_out = read_events(FIXTURES / "segments-0.1.0.csv")
+    assert [(event.recording, event.start, event.stop, event.label, event.score) for event in read] == [
+        ("long", 0.0, 2.0, "wave", 0.97),
+        ("long", 2.0, 5.5, "squat", 0.81),
+        ("long", 5.5, 6.5, "", 0.4),
+    ]
+    assert not left_out
+
+
+@pytest.mark.parametrize(("kind", "version"), WRITTEN.items())
+def test_page_names_the_version_that_is_written(kind: str, version: int) -> None:
+    row = re.search(rf"^\| {kind} \|(?:[^|]*\|)? (\d+) \|", PAGE, flags=re.M)
+    assert row is not None
+    assert int(row[1]) == version
+
+
+def test_page_names_the_columns_of_events() -> None:
+    assert all(f"`{column}`" in PAGE for column in events.COLUMNS)

