@@ -76,10 +76,10 @@ METHODS: dict[str, Entry] = {
     "AS-CAL": Entry("small-ascal"),
     "CMD": Entry("small-cmd"),
     "HaLP + CMD": Entry("small-halp-cmd", on="CMD"),
-    "CrosSCLR-B": Entry("small-crosclr-b"),
+    "CrosSCLR-B": Entry("small-crossclr-b"),
     "ISC": Entry("small-isc"),
     "SkeletonCLR": Entry("small-skeletonclr"),
-    "CrosSCLR": Entry("small-crosclr"),
+    "CrosSCLR": Entry("small-crossclr"),
     "AimCLR": Entry("small-aimclr"),
     "HaLP + AimCLR": Entry("small-aimclr-halp", on="AimCLR"),
     "HiCLR": Entry("small-hiclr"),
@@ -98,7 +98,7 @@ def budgeted(name: str, epochs: int, seed: int) -> Recipe:
     entry = METHODS[choose("method", name, METHODS)]
     own = load_recipe(entry.recipe, entry.settings)
     common = [f"batch_size={BATCH}", f"seed={seed}", f"split={SPLIT}"]
-    common += [f"saving.every={max(1, epochs // 4)}", "saving.watch=20"]
+    common += [f"saving.checkpoint_epochs={max(1, epochs // 4)}", "saving.log_every=20"]
     if own.encoder.name == "gru" and own.encoder.pooling == READ_OUT[0]:
         common.append(f"encoder.pooling={READ_OUT[1]}")
     moments = [f"{key}={json.dumps(shortened(value, epochs / own.epochs))}" for key, value in timed(own.flat())]

@@ -17,9 +17,10 @@ from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
 from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.stgcn import TAPS, Block, STGCNEncoder
-from halp.methods import AimClrSettings, ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch
+from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch
 from halp.skeleton import get_topology
 from halp.sphere import unit
+from halp.zoo.aimclr import AimClrSettings
 
 BATCH, FRAMES, PERSONS, JOINTS, QUEUE, DIMENSION = 128, 50, 2, 25, 32768, 128  # as published
 PART = 16  # clips that stand for the batch where the work is proportional to their number
@@ -39,7 +40,7 @@ def rows() -> list[Row]:
 
 def share_row(repeats: int = 3) -> Row:
     """The mean time that HaLP adds to a step, clustering included, over the time of an AimCLR step without it."""
-    model = MocoMethod(
+    model = MocoMethod.compose(
         get_topology("kinect-v2"),
         PERSONS,
         terms=("aimclr", "halp"),

@@ -19,7 +19,7 @@ from halp.clips.ingest.prepare import keep_memory
 from halp.clips.normalise import AUTHORS, keep_most_moving, normalise
 from halp.clips.readers.ntu import parse_skeleton
 from halp.clips.store import Store, open_store
-from halp.clips.verified import content_hash
+from halp.clips.store_check import content_hash
 from halp.skeleton import KINECT_V2
 
 FRAMES, CLIPS = 90, 20_000

@@ -126,7 +126,7 @@ def step_row(hidden: int, cycles: int) -> Row:
     The same model takes both kinds of steps: before the start epoch of the term a step is plain MoCo.
     """
     settings = HalpSettings(start_epoch=1)
-    model = MocoMethod(
+    model = MocoMethod.compose(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden),

@@ -107,7 +107,7 @@ def growth_rows() -> list[Row]:
 
 def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
-    model = MocoMethod(
+    model = MocoMethod.compose(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden, direction="causal"),

@@ -15,9 +15,9 @@ import torch
 from benchmarks.harness import Row
 from halp.clips.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import evaluate
-from halp.evaluation.feature_cache import FeatureCache
+from halp.features.cache import FeatureCache
 
 TRAIN, TEST, WIDTH = 40_000, 16_000, 2048
 CLIPS, HIDDEN, REPEATS = 120, 128, 3
@@ -67,7 +67,7 @@ def linear_from_cache() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         store = make_synthetic_store(Path(folder) / "store", count=CLIPS, subjects=6)
         inner = build_encoder(EncoderSettings(hidden=HIDDEN, layers=3), store.topology, store.persons)
-        encoder = PackagedEncoder(inner, store.topology, frames=64, normalisation=store.normalisation).eval()
+        encoder = PretrainedEncoder(inner, store.topology, frames=64, normalisation=store.normalisation).eval()
         for turn in range(REPEATS):
             cache = FeatureCache(Path(folder) / f"features-{turn}")
             for kind, seconds in taken.items():

@@ -45,7 +45,7 @@ def time_rows(hidden: int, cycles: int) -> list[Row]:
 def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
     """A training step without and with hallucinated positives on one model: before their start epoch they do not count."""
     terms = ("infonce", "halp") if len(streams) == 1 else ("infonce", "cmd", "halp")
-    model = MocoMethod(
+    model = MocoMethod.compose(
         get_topology("kinect-v2"),
         PERSONS,
         streams=streams,

@@ -7,6 +7,7 @@ Subjects come from the file names, classes from words of the index text; recordi
 several classes have no label. Every fifth subject is held out. Counts, time and MB/s go to `results/corpus.json`.
 `--kinect` adds the training parts of NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect (that of the first of its ten half
 splits: only the test clips of that one are unseen then) as whole clips without labels; its counts are printed, not recorded.
+`--unturned` leaves every window as it stands on the floor: what virtual cameras (`cmu-view` recipes) need; printed only, too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from halp.skeleton import get_topology, map_joints, topology_for
 UNIT = 0.0564  # metres: the length unit of the database
 FPS = 30.0
 NORMALISATION = ("drop-empty", "centre", "rotate-mean", "scale")
+UNTURNED = ("drop-empty", "centre", "scale")  # as the floor lies, for virtual cameras
 TOPOLOGY = "body-16"
 READ = tuple(
     "hip_center spine head shoulder_left elbow_left wrist_left shoulder_right elbow_right wrist_right "
@@ -118,7 +120,14 @@ def kinect_clips(folder: Path) -> Iterator[Clip]:
 
 
 def build(
-    raw: Path, store: Path, *, seconds: float, stride: float, kinect: Sequence[Clip] = (), progress: bool = True
+    raw: Path,
+    store: Path,
+    *,
+    seconds: float,
+    stride: float,
+    kinect: Sequence[Clip] = (),
+    steps: Sequence[str] = NORMALISATION,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Make the store and return what there is to say about it; `kinect` clips are added to the training part."""
     described = descriptions(raw / "cmu-mocap-index-text.txt")
@@ -139,7 +148,7 @@ def build(
         persons=1,
         class_names=tuple(CLASSES),
         splits=(split,),
-        normalisation=NORMALISATION,
+        normalisation=steps,
         origin={"source": "CMU motion capture database", "window": seconds, "stride": stride, "fps": FPS},
         overwrite=True,
     )
@@ -161,7 +170,7 @@ def build(
                 if len(window) < FPS / 2:
                     counts["too short"] += 1
                     continue
-                ready = normalise(window, topology, NORMALISATION)
+                ready = normalise(window, topology, steps)
                 name = f"{path.stem}@{start / FPS:.2f}"
                 writer.add(Clip(ready, name, label, _subject(path)))
                 counts.update(windows=1, labelled_windows=label >= 0)
@@ -205,17 +214,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--window", type=float, default=64 / FPS, help="seconds")
     parser.add_argument("--stride", type=float, help="seconds between two starts; the window unless given")
     parser.add_argument("--kinect", action="store_true", help="with the training parts of the Kinect sets")
+    parser.add_argument("--unturned", action="store_true", help="keep the floor level: for `cmu-view` recipes")
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as folder:
             more = list(kinect_clips(Path(folder))) if options.kinect else []
         lengths = {"seconds": options.window, "stride": options.stride or options.window}
-        found = build(options.raw, options.store, **lengths, kinect=more)
+        steps = UNTURNED if options.unturned else NORMALISATION
+        found = build(options.raw, options.store, **lengths, kinect=more, steps=steps)
     except InputError as error:
         Console(stderr=True).print(str(error))
         return 2
     print(json.dumps({key: value for key, value in found.items() if key != "versions"}, indent=1))
-    if options.kinect:
+    if options.kinect or options.unturned:
         return 0
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "corpus.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

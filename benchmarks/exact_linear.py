@@ -17,25 +17,25 @@ from benchmarks.baselines import DATA
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates
-from halp.evaluation.features import embed
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, predict_linear
+from halp.features.embed import embed
 from halp.sampling import generator
 
 SETS = {"utd-mhad": "xsub", "nw-ucla": "xview"}
 PENALTIES = (1.0, 0.01)
 
 
-def untrained_gru(store: Store) -> PackagedEncoder:
+def untrained_gru(store: Store) -> PretrainedEncoder:
     """A GRU with the weights of seed 0."""
     torch.manual_seed(0)
     network = build_encoder(EncoderSettings(hidden=128, layers=2), store.topology, store.persons)
     options = {"persons": store.persons, "frames": 32, "normalisation": store.normalisation}
-    return PackagedEncoder(network, store.topology, **options).eval()  # type: ignore[arg-type]
+    return PretrainedEncoder(network, store.topology, **options).eval()  # type: ignore[arg-type]
 
 
-def compare(name: str, encoder: PackagedEncoder, store: Store, split: str, penalty: float) -> str:
+def compare(name: str, encoder: PretrainedEncoder, store: Store, split: str, penalty: float) -> str:
     """One row of the table: accuracy, seconds, and on how many test clips the two agree."""
     features, (train, test), labels = embed(encoder, store, progress=False), store.split(split), store.labels
     began = time.perf_counter()

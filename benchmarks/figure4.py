@@ -38,7 +38,7 @@ EPOCHS, START, EARLY, LATE = (
 )  # a tenth of the paper's: HaLP from epoch 200 of 450, in its Table 11 from 50 or 400
 COMMON = (
     *(f"epochs={EPOCHS}", "optimiser.milestones=[35]", "encoder.hidden=48", "encoder.layers=1"),
-    *(f"saving.every={EPOCHS}", "saving.watch=1"),
+    *(f"saving.checkpoint_epochs={EPOCHS}", "saving.log_every=1"),
 )
 VARIANTS: dict[str, tuple[str, ...]] = {
     "paper's settings": (),
@@ -48,7 +48,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "hardest step": ("halp.step=hardest",),
     "μ = 0.01": ("halp.weight=0.01",),
     "μ = 0.1": ("halp.weight=0.1",),
-    "balanced pull": ("halp.pull=balanced",),
+    "balanced pull": ("halp.negatives=true",),
     "start early": (f"halp.start_epoch={EARLY}",),
     "start late": (f"halp.start_epoch={LATE}",),
     "three times as long": (f"epochs={3 * EPOCHS}", "optimiser.milestones=[105]"),

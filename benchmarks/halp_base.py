@@ -3,6 +3,7 @@
     python -m benchmarks.corpus RAW stores/cmu
     halp pretrain cmu-moco --data stores/cmu --run runs/cmu-moco
     python -m benchmarks.halp_base runs/cmu-moco stores/cmu src/halp/encoders/shipped/halp-base
+    python -m benchmarks.compact stores/cmu --fit src/halp/encoders/shipped/halp-base
     python -m benchmarks.transfer --few
 
 The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000 training windows.
@@ -27,8 +28,9 @@ from benchmarks.baselines import RESULTS
 from benchmarks.corpus import NORMALISATION
 from halp.augment import ClipPool, centre_views
 from halp.clips.store import open_store
-from halp.encoders.packaged import CARD, PackagedEncoder, build_architecture
+from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.errors import InputError
+from halp.packages import CARD
 from halp.training import open_run
 from halp.use.export import export
 
@@ -48,6 +50,8 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
   that are zero all the time count as missing and have the mean of the training data; up to two persons; any unit, up-axis
   and frame rate: a clip is centred on the hips, turned by its mean axes, divided by the size of the body and resized to
   {frames} frames, of which the GRU reads every second one.
+- **Compact output**: search, groups and the explorer use 256 numbers, a projection that was fitted to the training windows
+  without labels (`compact.safetensors`; `halp.embed(…, compact=True)`); classifiers read all {features}.
 - **Training data**: windows of 64 frames at 30 per second of the CMU motion capture database (mocap.cs.cmu.edu; free for
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Recipe**: `{recipe}`, {epochs} epochs, seed {seed}, halp {version}. The recipe was chosen by the mean
@@ -59,6 +63,7 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
 python -m benchmarks.corpus RAW stores/cmu
 halp pretrain {recipe} --data stores/cmu --run runs/{recipe}
 python -m benchmarks.halp_base runs/{recipe} stores/cmu src/halp/encoders/shipped/{name}
+python -m benchmarks.compact stores/cmu --fit src/halp/encoders/shipped/{name}
 python -m benchmarks.transfer --few --seeds 2
 ```
 
@@ -76,11 +81,11 @@ without training** is level with it once all labels are used; training adds wher
 
 Clips of one movement, some 1 to 5 seconds; longer recordings have to be cut into windows. Movements that differ in where a
 person goes, not in how the body moves, look alike: every frame is centred on the hips. Lying and standing look alike, too, since
-the trunk is turned upright. Two-dimensional poses are not read. Small: seven and a half hours of one person at a time.
+the trunk is turned upright. Two-dimensional poses are for `halp-view`. Small: seven and a half hours of one person at a time.
 """
 
 
-def packaged(run_folder: Path, corpus: Path) -> tuple[PackagedEncoder, dict[str, Any]]:
+def packaged(run_folder: Path, corpus: Path) -> tuple[PretrainedEncoder, dict[str, Any]]:
     """The encoder of a run with kernels fitted to windows of the corpus, ready to be handed on, and what its card says."""
     run, store = open_run(run_folder), open_store(corpus)
     trained = run.encoder("joint")
@@ -95,7 +100,7 @@ def packaged(run_folder: Path, corpus: Path) -> tuple[PackagedEncoder, dict[str,
     frames = STEP * trained.frames
     windows = np.random.default_rng(run.recipe.seed).permutation(store.split(run.recipe.split)[0])[:FITTED]
     inner.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(np.sort(windows)), frames))
-    encoder = PackagedEncoder(
+    encoder = PretrainedEncoder(
         inner,
         trained.topology,
         stream="joint",

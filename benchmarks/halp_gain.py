@@ -30,12 +30,12 @@ from rich.console import Console
 from benchmarks.baselines import RESULTS, save_results
 from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
 from benchmarks.transfer import FOLDS, Task, open_tasks
-from halp.analysis.prototype_quality import prototype_quality
+from halp.analysis.prototypes import prototype_quality
 from halp.augment import ClipPool, centre_views
 from halp.clips.clip import Clip
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
@@ -136,7 +136,8 @@ def train(cell: Cell, store: Store, seed: int, folder: Path) -> dict[str, Run]:
     common = [
         f"seed={seed}", f"epochs={epochs}", "split=all", f"views.frames={FRAMES}", f"contrast.queue={cell.queue}",
         *(f"encoder.{name}={value}" for name, value in ENCODER.items()),
-        f"optimiser.milestones=[{round(0.8 * epochs)}]", f"saving.every={WARM_UP}", f"saving.keep={epochs}", "saving.watch=8",
+        f"optimiser.milestones=[{round(0.8 * epochs)}]", f"saving.checkpoint_epochs={WARM_UP}", f"saving.keep={epochs}",
+        "saving.log_every=8",
     ]  # fmt: skip
     names = ("cpu-cmd", "cpu-halp-cmd") if cell.cmd else ("cpu-moco", "cpu-halp")
     runs: dict[str, Run] = {}
@@ -145,7 +146,7 @@ def train(cell: Cell, store: Store, seed: int, folder: Path) -> dict[str, Run]:
         if not (path / "finished").exists():
             settings, fork = list(common), None
             if pull is not None:
-                settings += [f"halp.start_epoch={WARM_UP}", f"halp.pull={pull}"]
+                settings += [f"halp.start_epoch={WARM_UP}", f"halp.negatives={str(pull == 'balanced').lower()}"]
                 settings += [f"halp.weight={cell.weight}", f"halp.hardness={cell.hardness}"]
                 fork = None if path.exists() else min((runs[cell.baseline].path / "checkpoints").iterdir())
             recipe = load_recipe(names[pull is not None], settings)
@@ -168,7 +169,7 @@ def probe(features: Array, store: Store, groups: Array, parts: Parts) -> dict[st
     return {name: 100 * float(np.mean(values)) for name, values in found.items()}
 
 
-def probe_all(encoders: Sequence[PackagedEncoder], benchmark: Benchmark) -> dict[str, dict[str, float]]:
+def probe_all(encoders: Sequence[PretrainedEncoder], benchmark: Benchmark) -> dict[str, dict[str, float]]:
     """Set → probe → accuracy; features of several encoders count side by side."""
     found = {}
     for name, store, groups, parts in benchmark.sets():
@@ -178,7 +179,7 @@ def probe_all(encoders: Sequence[PackagedEncoder], benchmark: Benchmark) -> dict
     return found
 
 
-def run_encoder(run: Run, stream: str) -> PackagedEncoder:
+def run_encoder(run: Run, stream: str) -> PretrainedEncoder:
     """A run's encoder for stores that were prepared with the steps of the corpus already."""
     encoder = run.encoder(stream)
     encoder.normalisation = []
@@ -219,11 +220,11 @@ def curves(run: Run) -> dict[str, list[float | None]]:
     return {name: [float(np.mean(epoch)) if epoch else None for epoch in epochs] for name, epochs in values.items()}
 
 
-def untrained(seed: int, store: Store) -> PackagedEncoder:
+def untrained(seed: int, store: Store) -> PretrainedEncoder:
     """The encoder of all cells with the weights it begins with."""
     torch.manual_seed(seed)
     inner = build_encoder(EncoderSettings(**ENCODER), store.topology, 1)
-    return PackagedEncoder(inner, store.topology, stream="joint", persons=1, frames=FRAMES)
+    return PretrainedEncoder(inner, store.topology, stream="joint", persons=1, frames=FRAMES)
 
 
 def open_benchmark(source: Store, folder: Path) -> Benchmark:

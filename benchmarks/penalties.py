@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.baselines import RESULTS
 from benchmarks.real_data import SETS, prepared_store
 from halp.clips.store import Store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, evaluate
 from halp.training.recipe import load_recipe
@@ -28,12 +28,12 @@ from halp.training.run import build_method
 PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-def encoders(store: Store) -> dict[str, tuple[PackagedEncoder, int]]:
+def encoders(store: Store) -> dict[str, tuple[PretrainedEncoder, int]]:
     """The two baselines, and how many training crops each is fitted on."""
     recipe = load_recipe("cpu-moco")
     model = build_method(recipe, store.topology, store.persons)
     inner = model.get_submodule("pairs.joint.query.encoder")
-    untrained = PackagedEncoder(inner, store.topology, persons=store.persons, frames=recipe.views.frames)
+    untrained = PretrainedEncoder(inner, store.topology, persons=store.persons, frames=recipe.views.frames)
     return {"raw": (RawCoordinates(store.topology, persons=store.persons), 0), "untrained": (untrained.eval(), 4)}
 
 

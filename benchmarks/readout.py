@@ -29,7 +29,7 @@ from benchmarks.baselines import RESULTS
 from benchmarks.real_data import SETS, prepared_store
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed, evaluate
 from halp.evaluation.results import mean_and_std, versions
@@ -42,15 +42,15 @@ PENALTIES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 COSTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 
 
-def untrained(store: Store, stream: str, pooling: str, seed: int) -> PackagedEncoder:
+def untrained(store: Store, stream: str, pooling: str, seed: int) -> PretrainedEncoder:
     """A GRU as it begins, without any training."""
     torch.manual_seed(seed)
     settings = EncoderSettings(name="gru", hidden=96, layers=2, pooling=pooling)
     inner = build_encoder(settings, store.topology, store.persons)
-    return PackagedEncoder(inner, store.topology, stream=stream, persons=store.persons, frames=32).eval()
+    return PretrainedEncoder(inner, store.topology, stream=stream, persons=store.persons, frames=32).eval()
 
 
-def ridge(encoder: PackagedEncoder, store: Store, split: str, validation: str) -> tuple[float, float]:
+def ridge(encoder: PretrainedEncoder, store: Store, split: str, validation: str) -> tuple[float, float]:
     """Test and validation accuracy."""
     found = evaluate(
         encoder, store, "ridge", split, validation=validation, penalties=PENALTIES, device="cpu", progress=False

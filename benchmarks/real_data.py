@@ -32,16 +32,13 @@ from halp.clips.splits import Split
 from halp.clips.store import Store, add_split, open_store
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates
-from halp.evaluation.encoder_group import EncoderGroup
-from halp.evaluation.evaluate_run import settings_for
-from halp.evaluation.result_store import evaluate_cached
+from halp.evaluation.evaluate_run import evaluate_cached, settings_for
+from halp.evaluation.protocol import EncoderGroup
 from halp.evaluation.results import mean_and_std, versions
-from halp.reproduce.multi_stream_tables import CMD, HALP_CMD, THREE
 from halp.reproduce.runner import SweepRunner
 from halp.reproduce.scales import SMALL
 from halp.reproduce.scheduler import Cell, DataSource, make_schedule
-from halp.reproduce.table_registry import PaperTable, TableColumn, TableRow
-from halp.training import open_run
+from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
 
@@ -56,6 +53,7 @@ UNLABELLED = "utkinect"  # learned from, not tested on
 POOLED = ("pooled", "pooled-validation")
 PENALTY = 0.01  # of the linear classifier, chosen on the validation splits (docs/results.md)
 PENALTIES = (0.001, 0.01, 0.1)
+THREE = ["joint", "motion", "bone"]
 SHARE_OF_QUEUE = {"cmd.share": 0.5}  # as in the recipe `cpu-cmd`: the queue is short
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "recipe": (),
@@ -115,8 +113,8 @@ STREAMS = Experiment(
     (
         TableRow("MoCo", "moco", {"streams": THREE, "terms": ["infonce"]}, baseline=True),
         TableRow("HaLP", "halp", {"streams": THREE, "terms": ["infonce", "halp"]}),
-        TableRow("CMD", "moco", {**CMD, **SHARE_OF_QUEUE}),
-        TableRow("HaLP + CMD", "halp", {**HALP_CMD, **SHARE_OF_QUEUE}),
+        TableRow("CMD", "moco", {"streams": THREE, "terms": ["infonce", "cmd"], **SHARE_OF_QUEUE}),
+        TableRow("HaLP + CMD", "halp", {"streams": THREE, "terms": ["infonce", "cmd", "halp"], **SHARE_OF_QUEUE}),
     ),
     (("HaLP", "MoCo"), ("HaLP + CMD", "CMD")),
     (
@@ -205,12 +203,12 @@ def measure(
 
 def accuracy(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
     """Accuracy of one encoder, from its file or measured now; None where it means nothing."""
-    if cell.run is None:
+    run = sweep.run_of(SMALL, cell)
+    if run is None:
         encoder: Any = RawCoordinates(store.topology, persons=store.persons)
         home = sweep.folder / "raw" / store.path.name
     else:
-        run, trained = open_run(sweep.path(cell.run)), cell.row.method != "untrained"
-        members = {stream: run.encoder(stream, trained=trained) for stream in run.recipe.streams}
+        members = {stream: run.encoder(stream, trained=cell.row.trained) for stream in run.recipe.streams}
         encoder, home = EncoderGroup(members) if how.fused else members["joint"], run.path
     settings = settings_for(encoder, how.protocol, {how.protocol: dict(how.settings)})
     if settings is None:

@@ -28,7 +28,7 @@ from benchmarks.real_data import POOLED, SETS, pooled_store, prepared_store
 from halp.augment import ClipPool, centre_views
 from halp.clips.splits import Split
 from halp.clips.store import Store, add_split, open_store
-from halp.encoders.packaged import PackagedEncoder
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation import embed
 from halp.evaluation.results import mean_and_std, versions
@@ -58,7 +58,7 @@ CANDIDATES: dict[str, Candidate] = {
     "MoCo, mean over thirds": Candidate("cpu-moco", ("encoder.pooling=thirds",)),
     "MoCo": Candidate("cpu-moco"),
     "HaLP": Candidate("cpu-halp"),
-    "HaLP, balanced": Candidate("cpu-halp", ("halp.pull=balanced",)),
+    "HaLP, balanced": Candidate("cpu-halp", ("halp.negatives=true",)),
     "PCM3's mix and distillation": Candidate("cpu-moco", ('terms=["infonce","mix","self-distillation"]',)),
     "VICReg": Candidate("small-vicreg", ("encoder.pooling=thirds-max",)),
     "two branches": Candidate("cpu-branches"),
@@ -103,7 +103,7 @@ def recipe_of(name: str, rate: float, epochs: int, split: str, seed: int) -> tup
     settings = [*candidate.settings, f"epochs={length}", f"split={split}", f"seed={seed}", "batch_size=64"]
     settings += [
         f"optimiser.learning_rate={own.optimiser.learning_rate * rate:.6g}",
-        "saving.every=10",
+        "saving.checkpoint_epochs=10",
         "saving.keep=99",
     ]
     share = length / own.epochs
@@ -139,7 +139,7 @@ def trained(name: str, rate: float, epochs: int, store: Store, split: str, seed:
     return open_run(path)
 
 
-def judge(encoder: PackagedEncoder, on: Sequence[Task]) -> dict[str, dict[str, float]]:
+def judge(encoder: PretrainedEncoder, on: Sequence[Task]) -> dict[str, dict[str, float]]:
     """Set → probe → accuracy, with the mean of the sets."""
     found = {
         task.name: probe(embed(encoder, task.store, progress=False), task.store, task.groups, task.parts) for task in on
@@ -148,14 +148,14 @@ def judge(encoder: PackagedEncoder, on: Sequence[Task]) -> dict[str, dict[str, f
     return {**found, "mean": means}
 
 
-def at_checkpoint(run: Run, path: Path) -> PackagedEncoder:
+def at_checkpoint(run: Run, path: Path) -> PretrainedEncoder:
     """The encoder as an earlier checkpoint has it."""
     method = run.model()
     method.load_state_dict(load_checkpoint(path).model)
     return run.package(method, "joint", {"trained": True})
 
 
-def untrained(run: Run) -> PackagedEncoder:
+def untrained(run: Run) -> PretrainedEncoder:
     """The encoder before its first step, with statistics of the clips in every BatchNorm, which it would lack otherwise."""
     encoder = run.encoder("joint", trained=False)
     store = open_store(run.info["data"]["path"])

@@ -30,7 +30,7 @@ from halp.clips.synthetic import make_synthetic_store
 from halp.training import load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
-_SMALL = ("batch_size=16", "views.frames=12", "saving.watch=1", "saving.steps=2", "epochs=20")
+_SMALL = ("batch_size=16", "views.frames=12", "saving.log_every=1", "saving.checkpoint_steps=2", "epochs=20")
 _HALP = (
     "encoder.hidden=8", "encoder.layers=1", "contrast.queue=32", "contrast.dimension=16", "halp.start_epoch=1",
     "halp.prototypes=4", "halp.count=6", "halp.recent=32",
@@ -45,8 +45,9 @@ JOBS: dict[str, tuple[str, tuple[str, ...], int]] = {
 }
 #: The run whose memory is watched: as many steps a second as possible, a checkpoint now and then.
 GROWTH = (
-    *_HALP, "encoder.hidden=4", "batch_size=8", "views.frames=4", "halp.refresh=20", "saving.watch=10", "saving.steps=0",
-    "saving.every=50", "epochs=1000000",
+    *_HALP, "encoder.hidden=4", "batch_size=8", "views.frames=4", "halp.refresh=20", "saving.log_every=10",
+    "saving.checkpoint_steps=0",
+    "saving.checkpoint_epochs=50", "epochs=1000000",
 )  # fmt: skip
 
 

@@ -32,13 +32,14 @@ from halp.clips.ingest.prepare import prepare
 from halp.clips.splits import Split
 from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.encoders.packaged import PackagedEncoder, find_package, load_package
+from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import Fold, choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import mean_and_std, versions
 from halp.initialisation import initialise
+from halp.packages import find_package
 
 Array = npt.NDArray[Any]
 STEPS = ("drop-empty", "centre", "rotate-mean")
@@ -121,7 +122,7 @@ def _untrained(label: str, layout: str, stream: str, settings: dict[str, Any], s
         store = task.stores[layout]
         torch.manual_seed(seed)
         inner = build_encoder(EncoderSettings(**settings), store.topology, 1)
-        packaged = PackagedEncoder(inner, store.topology, stream=stream, persons=1, frames=32)
+        packaged = PretrainedEncoder(inner, store.topology, stream=stream, persons=1, frames=32)
         if settings["name"] == "fusion":
             calibrate(packaged, store, train)
         return embed(packaged, store, progress=False)
@@ -129,7 +130,7 @@ def _untrained(label: str, layout: str, stream: str, settings: dict[str, Any], s
     return Candidate(f"untrained {label}, seed {seed}", features)
 
 
-def calibrate(encoder: PackagedEncoder, store: Store, clips: Array) -> None:
+def calibrate(encoder: PretrainedEncoder, store: Store, clips: Array) -> None:
     """Give the input normalisation of an untrained encoder the mean and variance of some clips."""
     norm = encoder.encoder.input_norm
     norm.momentum = None

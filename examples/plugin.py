@@ -18,16 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Info, Item
 from halp.extend import (
     BuildContext,
+    Clip,
+    Info,
     InputError,
+    Item,
     Method,
     StepContext,
     StepOutput,
+    Topology,
     ViewShape,
     gather,
+    get_topology,
     register_augmentation,
     register_encoder,
     register_method,
@@ -35,7 +38,6 @@ from halp.extend import (
     register_reader,
     register_term,
 )
-from halp.skeleton import Topology, get_topology
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,9 @@ class DenoiseSettings:
     noise: float = 0.3
 
 
-@register_method("denoise", DenoiseSettings, views={"clip": None})
+@register_method("denoise", DenoiseSettings)
 class Denoise(Method):
     """Tells the mean pose of a clip from a noisy copy of it; one view, no queue, a head of its own."""
-
-    views = {"clip": None}  # noqa: RUF012
 
     def __init__(self, settings: DenoiseSettings, context: BuildContext) -> None:
         super().__init__()
@@ -147,9 +147,11 @@ class Lean:
 
 @dataclass(frozen=True)
 class PacesSettings:
-    """How many frames are invented per file."""
+    """How many frames are invented per file, whether people bob upside down, and which classes are read (none: all)."""
 
     frames: int = 24
+    upside_down: bool = False
+    classes: tuple[str, ...] = ()
 
 
 @register_reader("paces", PacesSettings)
@@ -165,12 +167,16 @@ class PacesReader:
         return path.is_dir() and any(path.glob("*/*.pace"))
 
     def info(self, path: Path) -> Info:
-        classes = tuple(sorted({file.parent.name for file in path.glob("*/*.pace")}))
+        classes = tuple(sorted({file.parent.name for file in self._files(path)}))
         return Info(topology=get_topology("kinect-v1"), class_names=classes)
 
+    def _files(self, path: Path) -> list[Path]:
+        chosen = self.settings.classes
+        return sorted(file for file in path.glob("*/*.pace") if not chosen or file.parent.name in chosen)
+
     def items(self, path: Path) -> Iterable[Item]:
-        classes = sorted({file.parent.name for file in path.glob("*/*.pace")})
-        files = sorted(path.glob("*/*.pace"))
+        files = self._files(path)
+        classes = sorted({file.parent.name for file in files})
         if not files:
             raise InputError(f"'{path}' holds no .pace files in folders; see examples/plugin.py")
         return [Item(file, (classes.index(file.parent.name), number)) for number, file in enumerate(files)]
@@ -183,7 +189,8 @@ class PacesReader:
             raise InputError(f"'{item.path}' holds no number; write one pace per file") from None
         time = np.arange(self.settings.frames)[:, None, None]
         rest = np.random.default_rng(number).normal(size=(1, 20, 3))
-        bob = np.sin(2 * np.pi * pace * time) * np.linspace(0, 1, 20)[None, :, None]
+        sign = -1.0 if self.settings.upside_down else 1.0
+        bob = sign * np.sin(2 * np.pi * pace * time) * np.linspace(0, 1, 20)[None, :, None]
         joints = (rest + bob * np.array([0.0, 0.0, 1.0])).astype(np.float32)
         name = f"{item.path.parent.name}-{item.path.stem}"
         return [Clip(joints[:, None], name, label=label, subject=number % 4)]
@@ -197,10 +204,11 @@ class CentroidSettings:
 
 
 @register_protocol("centroid", CentroidSettings)
-def centroid(task: Any, settings: CentroidSettings) -> np.ndarray:
+def centroid(context: Any, settings: CentroidSettings) -> np.ndarray:
     """The class whose mean feature is nearest."""
-    features = task.features / np.linalg.norm(task.features, axis=1, keepdims=True) if settings.unit else task.features
-    classes = np.unique(task.train_labels)
-    means = np.stack([features[task.train][task.train_labels == label].mean(0) for label in classes])
-    distance = ((features[task.test][:, None] - means) ** 2).sum(2)
+    lengths = np.linalg.norm(context.features, axis=1, keepdims=True) if settings.unit else 1.0
+    features, labels = context.features / lengths, context.train_labels
+    classes = np.unique(labels)
+    means = np.stack([features[context.train][labels == label].mean(0) for label in classes])
+    distance = ((features[context.test][:, None] - means) ** 2).sum(2)
     return classes[distance.argmin(1)]

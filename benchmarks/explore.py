@@ -1,0 +1,139 @@
+"""`python -m benchmarks.explore [--rows N …]`: first picture, memory and time per refit of the explorer, for many windows.
+
+Vectors are made up (128 numbers in 20 clouds) and kept on disk, as those of an encoder are; frames are real enough to be
+played. "First picture" is from opening the address to the first drawn map in Chromium with software rendering, by the wall
+clock; the rest is processor time of the server, which other work on the machine disturbs less. `load` is that of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.explore_pictures import FLAGS
+from halp.clips.clip import Clip
+from halp.clips.store import StoreWriter
+from halp.skeleton import get_topology
+
+RESULT = Path(__file__).parent / "results" / "explore.json"
+RECORDINGS, WIDTH, CLOUDS, LABELLED = 200, 128, 20, 60
+
+
+def make_store(path: Path, rows: int) -> None:
+    """Recordings at two frames per second, so that windows of two seconds every half second are one per frame."""
+    rng = np.random.default_rng(0)
+    pose = rng.normal(size=(1, 1, 25, 3)).astype(np.float32)
+    with StoreWriter(path, get_topology("kinect-v2"), persons=1) as writer:
+        for number in range(RECORDINGS):
+            drift = rng.normal(scale=0.05, size=(rows // RECORDINGS + 3, 1, 25, 3)).astype(np.float32)
+            writer.add(Clip(pose + drift, f"recording_{number:03}", subject=number % 10, extra={"fps": 2.0}))
+
+
+def measure(rows: int) -> dict[str, Any]:
+    """One size, in this process."""
+    from playwright.sync_api import sync_playwright
+
+    from halp.encoders.pretrained import RawCoordinates
+    from halp.explorer.collection import Collection
+    from halp.explorer.fewlabel import assess_labels, fit_labels
+    from halp.explorer.server import make_app, make_server
+    from halp.explorer.session import Session, Settings
+    from halp.features.source import open_source
+    from halp.features.table import FeatureTable
+
+    folder = Path(tempfile.mkdtemp())
+    make_store(folder / "store", rows)
+    source = open_source(folder / "store", window=2.0, stride=0.5)
+    count = len(source)
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLOUDS, WIDTH)).astype(np.float32)
+    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (count, WIDTH))
+    for first in range(0, count, 65_536):
+        block = vectors[first : first + 65_536]
+        block[:] = centres[np.arange(first, first + len(block)) % CLOUDS] + rng.normal(size=block.shape).astype(
+            np.float32
+        )
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+    table = FeatureTable(vectors, source.rows, source.recordings)
+    session = Session(Settings(folder / "store", labels=folder / "labels.csv"))
+    with socket.socket() as listener, session.labels:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        encoder = RawCoordinates(source.topology, persons=1)
+        began = time.process_time()
+        collection = Collection(encoder, source, table)
+        collection.lay_out("pca")
+        laid_out = time.process_time() - began
+        session._collection = collection
+        session.progress.ready.append("pca")
+        server = make_server(make_app(session, "token", port), port)
+        threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True).start()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.set_default_timeout(300_000)
+            page.goto(f"http://127.0.0.1:{port}/?token=token")
+            page.wait_for_selector("html[data-ready=true]")
+            while not page.evaluate("window.halpMap && halpMap.first"):
+                page.wait_for_timeout(20)
+            shown = page.evaluate("halpMap.first") / 1000
+            browser.close()
+        labels = [rng.choice(np.arange(cloud, count, CLOUDS), LABELLED // 3, replace=False) for cloud in range(3)]
+        for cloud, chosen in enumerate(labels):
+            session.labels.label(session.row_spans(chosen.tolist()), f"class {cloud}")
+        values, names = session.label_column()
+        began = time.process_time()
+        model = fit_labels(collection, values, names, 0)
+        fitted = time.process_time() - began
+        assert model is not None
+        assess_labels(collection, values, names, model)
+        judged = time.process_time() - began
+        server.should_exit = True
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+    memory = {line[0].rstrip(":"): int(line[1]) // 1024 for line in lines if line[0] in ("VmHWM:", "RssAnon:")}
+    shutil.rmtree(folder)
+    return {
+        "windows": count,
+        "map_cpu_seconds": round(laid_out, 2),
+        "first_picture_seconds": round(shown, 2),
+        "refit_cpu_seconds": round(fitted, 2),
+        "refit_and_cross_validation_cpu_seconds": round(judged, 2),
+        "labelled": LABELLED,
+        "memory_mb": memory,
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, nargs="*", default=[1_000, 100_000, 1_000_000])
+    parser.add_argument("--one", action="store_true")
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(given.rows[0])))
+        return
+    found = []
+    for rows in given.rows:  # a process each, so that memory is that of one size
+        command = [sys.executable, "-m", "benchmarks.explore", "--one", "--rows", str(rows)]
+        found.append(
+            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        )
+        print(found[-1])
+    cores = len(os.sched_getaffinity(0))
+    RESULT.write_text(json.dumps({"cores": cores, "vector_width": WIDTH, "sizes": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
