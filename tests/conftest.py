@@ -13,11 +13,20 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
+import torch
 
 from halp.clips.store import Store
 from halp.clips.synthetic import make_synthetic_store
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """No test leaves torch with another number of threads, which rounds sums differently."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -79,13 +79,19 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
 
 def _umap(vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
     """UMAP from a given start, on one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
     try:
         from umap import UMAP
+
+        # starting from principal components spares the spectral start, which fails on separate groups
+        umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
+        return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
     except ImportError as error:
         raise InputError(f"this map needs {error.name}; install it with `pip install 'halp[umap]'`") from error
-    # starting from principal components spares the spectral start, which fails on separate groups
-    umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
-    return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
+    finally:
+        torch.set_num_threads(threads)  # numba sets it to all cores, and sums would be rounded differently from then on
 
 
 def principal_places(
