@@ -57,6 +57,8 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
     def _try_wait(self, flags: int) -> tuple[int, int]:
         if self.connection is None:
             return super()._try_wait(flags)  # type: ignore[misc,no-any-return]
+        if self.connection.fileno() < 0:  # nobody waited for it, and it was killed when the connection was forgotten
+            return self.pid, signal.SIGKILL
         if flags & os.WNOHANG and not select.select([self.connection], [], [], 0)[0]:
             return 0, 0
         return self.pid, _number(self.connection)

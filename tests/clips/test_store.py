@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def test_frames_cut_short_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_of_a_hundred_thousand_clips_opens_in_under_a_second(tmp_path: Path) -> None:
+def test_opening_a_store_of_a_hundred_thousand_clips_costs_little_more_than_reading_its_index(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", clips=1).path
     count = 100_000
     index = {
@@ -106,10 +107,13 @@ def test_a_store_of_a_hundred_thousand_clips_opens_in_under_a_second(tmp_path: P
     (path / "index.json").write_text(json.dumps(index))
     np.save(path / "frames.npy", np.zeros((count, 1, 20, 3), dtype=np.float32))
     reseal(path)
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        store = open_store(path)
-        times.append(time.perf_counter() - began)
-    assert len(store) == count
-    assert min(times) < 1
+
+    def cost(action: Callable[[], object]) -> float:
+        began = time.process_time()
+        action()
+        return time.process_time() - began
+
+    assert len(open_store(path)) == count
+    reading = min(cost(lambda: json.loads((path / "index.json").read_text())) for _ in range(3))
+    opening = min(cost(lambda: open_store(path)) for _ in range(3))
+    assert opening < 12 * reading, (opening, reading)
