@@ -22,7 +22,6 @@ from halp.extend import InputError, choose, generator
 from halp.hallucinate import HallucinatedPositives
 from halp.sphere import unit
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 C_GRID = tuple(10.0**power for power in range(-3, 4))
 SVMS = ("plain", "scaled")
@@ -422,6 +421,16 @@ class GraphTraining:
         return torch.cat(parts).numpy()
 
 
+def check_folds(labels: Labels, folds: int, where: str = "the graphs") -> None:
+    """Refuse graphs that stratified folds cannot be made of."""
+    counts = np.bincount(labels)
+    if len(np.unique(labels)) < 2 or counts.min() < folds:
+        raise InputError(
+            f"{where}: {folds} stratified folds need two classes of at least {folds} graphs, not {counts.tolist()}; "
+            "lower --set folds"
+        )
+
+
 def svm_accuracies(
     features: npt.NDArray[np.float32],
     labels: Labels,
@@ -433,56 +442,18 @@ def svm_accuracies(
 ) -> list[float]:
     """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles the folds.
 
-    `scaled` standardises features by each training part. It is scikit-learn's `GridSearchCV(SVC())`, but all
-    values of C of an inner fold share one kernel matrix.
+    `scaled` standardises features by each training part.
     """
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
 
-    rarest = int(np.bincount(labels).min()) if len(labels) else 0
-    if len(np.unique(labels)) < 2 or rarest < folds:
-        raise InputError(
-            f"{folds} stratified folds need two classes of at least {folds} graphs; the rarest has {rarest}"
-        )
+    check_folds(labels, folds)
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
         raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")
-    accuracies = []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, labels):
-        c = choose_c(x[train], labels[train], inner_folds, scaled)
-        predicted = _predict(x[train], labels[train], x[test], (c,), scaled)[0]
-        accuracies.append(float((predicted == labels[test]).mean()))
-    return accuracies
-
-
-def choose_c(x: Floats, labels: Labels, folds: int, scaled: bool) -> float:
-    """The C with the highest mean accuracy in inner folds, the smallest among equals."""
-    from sklearn.model_selection import StratifiedKFold
-
-    scores = np.empty((len(C_GRID), folds))
-    for number, (train, test) in enumerate(StratifiedKFold(folds).split(x, labels)):
-        predicted = _predict(x[train], labels[train], x[test], C_GRID, scaled)
-        scores[:, number] = [(classes == labels[test]).mean() for classes in predicted]
-    return C_GRID[int(scores.mean(1).argmax())]
-
-
-def _predict(train: Floats, labels: Labels, test: Floats, grid: tuple[float, ...], scaled: bool) -> list[Labels]:
-    """Predicted classes of the test rows for every C."""
-    from sklearn.svm import SVC
-
-    if scaled:
-        mean, deviation = train.mean(0), train.std(0)
-        deviation[deviation == 0] = 1
-        train, test = (train - mean) / deviation, (test - mean) / deviation
-    variance = float(train.var())
-    gamma = 1 / (train.shape[1] * variance) if variance else 1.0  # gamma = "scale"
-    between, towards = rbf_kernel(train, train, gamma), rbf_kernel(test, train, gamma)
-    return [SVC(C=c, kernel="precomputed").fit(between, labels).predict(towards) for c in grid]
-
-
-def rbf_kernel(x: Floats, y: Floats, gamma: float) -> Floats:
-    """exp(−gamma · |x_i − y_j|²), `(n, m)`, in one array."""
-    kernel: Floats = x @ y.T
-    kernel *= 2 * gamma
-    kernel -= gamma * np.einsum("ij,ij->i", x, x)[:, None]
-    kernel -= gamma * np.einsum("ij,ij->i", y, y)
-    return np.exp(np.minimum(kernel, 0, out=kernel), out=kernel)
+    model = make_pipeline(*([StandardScaler()] if scaled else []), SVC())
+    search = GridSearchCV(model, {"svc__C": C_GRID}, cv=inner_folds)
+    outer = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    return [float(accuracy) for accuracy in cross_val_score(search, x, labels, cv=outer)]
