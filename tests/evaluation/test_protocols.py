@@ -367,7 +367,7 @@ def test_settings_of_the_wrong_kind_are_refused() -> None:
         protocol_settings("knn", {"k": "three"})
     with pytest.raises(InputError, match="exact solver is for a linear head"):
         protocol_settings("linear", {"solver": "exact", "head": "mlp"})
-    with pytest.raises(InputError, match="unknown variant"):
+    with pytest.raises(InputError, match=r"unknown semi\.variant"):
         protocol_settings("semi", {"variant": "body"})
     assert protocol_settings("linear", {"milestones": [1, 2], "learning_rate": 1}).milestones == (1, 2)
 

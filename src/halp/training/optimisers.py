@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from halp.config import build_settings, field_types, plain, unknown_setting
+from halp.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
 from halp.errors import InputError, choose
 
 
@@ -24,19 +24,12 @@ def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: fl
 
 
 @dataclass(frozen=True)
-class SGDSettings:
+class SGDSettings(CheckedSettings):
     """SGD with momentum. The defaults are those of the paper for NTU."""
 
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.weight_decay < 0 or not 0 <= self.momentum < 1:
-            raise InputError(
-                f"optimiser: learning_rate = {self.learning_rate} has to be above 0, weight_decay = {self.weight_decay} "
-                f"not negative and momentum = {self.momentum} in [0, 1)"
-            )
+    learning_rate: float = limited(0.01, above=0)
+    momentum: float = limited(0.9, least=0, below=1)
+    weight_decay: float = limited(1e-4, least=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(
@@ -45,21 +38,17 @@ class SGDSettings:
 
 
 @dataclass(frozen=True)
-class AdamSettings:
+class AdamSettings(CheckedSettings):
     """Adam."""
 
-    learning_rate: float = 1e-3
-    betas: tuple[float, ...] = (0.9, 0.999)
-    weight_decay: float = 0.0
+    learning_rate: float = limited(1e-3, above=0)
+    betas: tuple[float, ...] = limited((0.9, 0.999), least=0, below=1)
+    weight_decay: float = limited(0.0, least=0)
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.weight_decay < 0:
-            raise InputError(
-                f"optimiser: learning_rate = {self.learning_rate} has to be above 0 and weight_decay = {self.weight_decay} "
-                "not negative"
-            )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"optimiser: betas = {list(self.betas)} have to be two numbers in [0, 1)")
+        super().__post_init__()
+        if len(self.betas) != 2:
+            raise InputError(f"betas = {list(self.betas)} have to be two numbers in [0, 1)")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
@@ -70,8 +59,8 @@ class AdamSettings:
 class AdamWSettings(AdamSettings):
     """AdamW with the settings of masked prediction."""
 
-    betas: tuple[float, ...] = (0.9, 0.95)
-    weight_decay: float = 0.05
+    betas: tuple[float, ...] = limited((0.9, 0.95), least=0, below=1)
+    weight_decay: float = limited(0.05, least=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
@@ -90,17 +79,11 @@ class StepsSettings:
 
 
 @dataclass(frozen=True)
-class CosineSettings:
+class CosineSettings(CheckedSettings):
     """Linear warm-up, then half a cosine down to a share of the learning rate, step by step."""
 
-    warmup: float = 0.0  # epochs
-    floor: float = 0.0  # share of the learning rate that is left at the end
-
-    def __post_init__(self) -> None:
-        if self.warmup < 0 or not 0 <= self.floor <= 1:
-            raise InputError(
-                f"optimiser: warmup = {self.warmup} cannot be negative and floor = {self.floor} lies in [0, 1]"
-            )
+    warmup: float = limited(0.0, least=0)  # epochs
+    floor: float = limited(0.0, least=0, most=1)  # share of the learning rate that is left at the end
 
     def factor(self, epoch: float, epochs: int) -> float:
         """Share of the learning rate at a time in epochs.
@@ -133,15 +116,11 @@ class LinearSettings(CosineSettings):
 
 
 @dataclass(frozen=True)
-class ExponentialSettings:
+class ExponentialSettings(CheckedSettings):
     """The learning rate is multiplied by the same number at equal intervals."""
 
-    decay: float = 0.99
-    every: float = 1.0  # epochs between two multiplications
-
-    def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1 or not self.every > 0:
-            raise InputError(f"optimiser: decay = {self.decay} has to lie in (0, 1] and every = {self.every} above 0")
+    decay: float = limited(0.99, above=0, most=1)
+    every: float = limited(1.0, above=0)  # epochs between two multiplications
 
     def factor(self, epoch: float, epochs: int) -> float:
         """Share of the learning rate at a time in epochs.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.extend import InputError, choose, generator
+from halp.extend import CheckedSettings, InputError, generator, limited
 from halp.hallucinate import HallucinatedPositives
 from halp.sphere import unit
 
@@ -307,21 +307,20 @@ def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.
 
 
 @dataclass(frozen=True)
-class HalpGraphSettings:
+class HalpGraphSettings(CheckedSettings):
     """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are ours."""
 
-    weight: float = 1.0  # μ; 0 is GraphCL
-    start_epoch: int = 8  # of 20, as 200 of 450 in the paper; μ is 0 before
-    source: str = "batch"  # prototypes: cluster the batch's keys, or take the `keys` themselves
+    weight: float = limited(1.0, least=0)  # μ; 0 is GraphCL
+    start_epoch: int = limited(8, least=0)  # of 20, as 200 of 450 in the paper; μ is 0 before
+    # prototypes: cluster the batch's keys, or take the `keys` themselves
+    source: str = limited("batch", among=("batch", "keys"))
     prototypes: int = 10
     count: int = 100  # positives per key
     hardness: float = 0.8  # λ
     temperature: float = 0.2
 
     def __post_init__(self) -> None:
-        choose("source", self.source, ("batch", "keys"))
-        if self.weight < 0 or self.start_epoch < 0:
-            raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
+        super().__post_init__()
         self.term()
 
     def term(self) -> HallucinatedPositives:
@@ -334,28 +333,19 @@ class HalpGraphSettings:
 
 
 @dataclass(frozen=True)
-class GraphSettings:
+class GraphSettings(CheckedSettings):
     """GraphCL's unsupervised training and evaluation on TU sets."""
 
-    width: int = 32
-    layers: int = 3
-    epochs: int = 20
-    batch_size: int = 128
-    learning_rate: float = 0.01
-    temperature: float = 0.2
-    svm: str = "plain"  # `scaled` standardises features, which the published protocol does not
-    folds: int = 10
-    inner_folds: int = 5
+    width: int = limited(32, least=1)
+    layers: int = limited(3, least=1)
+    epochs: int = limited(20, least=1)
+    batch_size: int = limited(128, least=2)
+    learning_rate: float = limited(0.01, above=0)
+    temperature: float = limited(0.2, above=0)
+    svm: str = limited("plain", among=SVMS)  # `scaled` standardises features, which the published protocol does not
+    folds: int = limited(10, least=2)
+    inner_folds: int = limited(5, least=2)
     halp: HalpGraphSettings = field(default_factory=HalpGraphSettings)
-
-    def __post_init__(self) -> None:
-        choose("svm", self.svm, SVMS)
-        for name in ("width", "layers", "epochs", "learning_rate", "temperature"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} = {getattr(self, name)} has to be positive")
-        for name in ("batch_size", "folds", "inner_folds"):
-            if getattr(self, name) < 2:
-                raise InputError(f"{name} = {getattr(self, name)} has to be at least 2")
 
 
 class GraphTraining:
