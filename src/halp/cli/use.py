@@ -118,13 +118,13 @@ def search(
     loaded, opened = open_for(encoder, in_, **reading.source)
     from halp.features.embed import ready_clips
     from halp.files import write_csv
-    from halp.use.index import say_index
     from halp.use.pages import search_page
     from halp.use.search import search as find
 
     hits_found = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
-    if hits_found.facts is not None:
-        say_index(hits_found.facts)
+    if facts := hits_found.facts:
+        measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
+        note(f"approximate search over {facts.vectors} vectors: {measured}")
     hits = [hit.to_json() for hit in hits_found]
     if out is not None:
         note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")

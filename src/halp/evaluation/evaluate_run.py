@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rich.markup import escape
 
 from halp.clips.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
@@ -21,7 +20,6 @@ from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settin
 from halp.evaluation.results import Result
 from halp.features.cache import FeatureCache, fingerprint
 from halp.locks import locked_where_possible
-from halp.progress import console
 from halp.training.run import Run, seeded
 from halp.training.run_folder import RunFolder
 
@@ -162,7 +160,7 @@ def _save(path: Path, result: Result) -> None:
     try:
         result.save(path)
     except InputError as error:
-        console.print(f"[yellow]warning:[/] {escape(str(error))}; it is printed only", soft_wrap=True)
+        warnings.warn(f"{error}; it is printed only", stacklevel=2)
 
 
 def evaluate_run(
@@ -197,7 +195,7 @@ def evaluate_run(
     for split in splits:
         for origin in [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]:
             if warning := overlap_warning(origin, store, split, allowed=allow_overlap):
-                console.print(f"[yellow]warning:[/] {warning}")
+                warnings.warn(warning, stacklevel=2)
                 break
     encoders: dict[str, PretrainedEncoder | EncoderGroup] = {}
     if baselines and home is not None:

@@ -18,7 +18,7 @@ from halp.evaluation import list_protocols
 from halp.evaluation.protocol import parse_protocol_settings
 from halp.features.loading import load_encoder
 from halp.locks import locked_folder
-from halp.progress import console
+from halp.progress import log
 from halp.reproduce.runner import SweepRunner, list_jobs, measured_step, seconds_per_step
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
@@ -165,7 +165,7 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     summary.save(folder)
     summary_page(summary, schedule, runs).save(folder / f"{table}.html")
     if progress:
-        console.print(f"written: [bold]{folder / table}.md[/], .csv, .json and .html")
+        log.info(f"written: {folder / table}.md, .csv, .json and .html")
     return summary
 
 

@@ -23,7 +23,7 @@ from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.distributed import any_rank
 from halp.errors import InputError, LostProcess, choose
-from halp.progress import console
+from halp.progress import log
 from halp.training.run_folder import RunFolder
 
 _MEETING = "halp/meeting"
@@ -151,7 +151,7 @@ def make_pool(store: Store, fabric: Fabric) -> ClipPool:
         free = 0
     keep = size < free / 2
     if not keep and fabric.is_global_zero and fabric.world_size == 1:
-        console.print(f"the store ({size / 2**30:.1f} GiB) stays on disk, memory-mapped")
+        log.info(f"the store ({size / 2**30:.1f} GiB) stays on disk, memory-mapped")
     return ClipPool.from_store(store, device, keep=keep)
 
 

@@ -6,7 +6,8 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from halp.distributed import (
 from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.errors import Diverged, InputError, Interrupted
 from halp.methods import Method, StepContext, StepOutput
-from halp.progress import Bar, console
+from halp.progress import Bar
 from halp.sampling import epoch_batches, generator, steps_in_epoch
 from halp.training.checkpoint import (
     Checkpoint,
@@ -170,7 +171,7 @@ class Trainer:
         self.optimiser = self.recipe.optimiser.build(self.method)
         self.first_rank = self.fabric.is_global_zero
         if remark and self.first_rank:
-            console.print(f"[yellow]note:[/] {remark}")
+            warnings.warn(remark, stacklevel=4)
 
     def open(self, resume: bool, start: Start) -> None:
         """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
@@ -184,30 +185,32 @@ class Trainer:
             else:  # it was killed before it had saved anything
                 self._begin(Start.recorded(self.run.info))
             if self.first_rank:
-                self._say_threads()
+                self._warn(self._other_threads())
                 with writing(self.run):
                     truncate_records(self.run.path, self.step)
             return
         # before the folder is made: a start that fails must not leave one that blocks the next try
         begun = self._begin(start)
         if self.first_rank:
-            self._warn_about_queue()
-            self._warn_about_normalisation()
+            self._warn(self._doubts())
             if self.method.tunes and not begun:
-                console.print(
-                    "[yellow]note:[/] an untrained encoder is tuned; start from a trained one with --init RUN"
-                )
+                self._warn(["an untrained encoder is tuned; start from a trained one with --init RUN"])
             create_run(self.path, self.recipe, self.store, **begun)
         self.fabric.barrier()
         self.run = open_run(self.path)
 
-    def _say_threads(self) -> None:
+    @staticmethod
+    def _warn(sentences: Iterable[str]) -> None:
+        for sentence in sentences:
+            warnings.warn(sentence, stacklevel=4)
+
+    def _other_threads(self) -> Iterator[str]:
         """Sums of several threads are added in another order: equal up to rounding, not to the bit."""
-        before = (self.run.info.get("hardware") or {}).get("threads")
-        if before is not None and before != torch.get_num_threads():
-            console.print(
-                f"[yellow]note:[/] this run began with {before} threads per process and resumes with "
-                f"{torch.get_num_threads()}: results agree up to rounding, not to the bit (set OMP_NUM_THREADS={before})"
+        before, now = (self.run.info.get("hardware") or {}).get("threads"), torch.get_num_threads()
+        if before not in (None, now):
+            yield (
+                f"this run began with {before} threads per process and resumes with {now}: results agree up to rounding, not to "
+                f"the bit (set OMP_NUM_THREADS={before})"
             )
 
     def _begin(self, start: Start) -> dict[str, Any]:
@@ -226,22 +229,19 @@ class Trainer:
     def _restore(self, checkpoint: Checkpoint, *, strict: bool) -> int:
         return restore(checkpoint, self.method, self.optimiser, self.fabric.strategy.precision, strict=strict)
 
-    def _warn_about_queue(self) -> None:
-        size = self.method.queue_size
-        if size > len(self.clips):
-            console.print(
-                f"[yellow]warning:[/] the queue ({size}) is larger than the data set ({len(self.clips)} clips): it will hold "
-                "older keys of the same clips as negatives; consider a smaller contrast.queue"
+    def _doubts(self) -> Iterator[str]:
+        """What speaks against the recipe on this store."""
+        if self.method.queue_size > len(self.clips):
+            yield (
+                f"the queue ({self.method.queue_size}) is larger than the data set ({len(self.clips)} clips): it will hold older "
+                "keys of the same clips as negatives; consider a smaller contrast.queue"
             )
-
-    def _warn_about_normalisation(self) -> None:
         expected, steps = list(self.recipe.normalisation), list(self.store.normalisation)
         if expected and expected != steps:
-            console.print(
-                f"[yellow]warning:[/] recipe '{self.recipe.name}' expects a store normalised by {' '.join(expected)}, and "
-                f"'{self.store.path}' has {' '.join(steps) or 'no steps'}: figures will not be those of the published system; "
-                f"prepare it again with --normalise {' '.join(expected)}",
-                soft_wrap=True,
+            yield (
+                f"recipe '{self.recipe.name}' expects a store normalised by {' '.join(expected)}, and '{self.store.path}' has "
+                f"{' '.join(steps) or 'no steps'}: figures will not be those of the published system; prepare it again with "
+                f"--normalise {' '.join(expected)}"
             )
 
     def set_up(self, compile: bool) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.errors import InputError, choose
 from halp.files import atomic_path, read_json, save_tensors, write_json, write_text
 from halp.methods.base import Method, StepContext, StepOutput, embedding_std
-from halp.progress import console
+from halp.progress import log
 from halp.sampling import generator
 from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
@@ -93,7 +94,7 @@ class RunRecords:
                 file.write(json.dumps(line) + "\n")
             for logger in self._loggers:
                 logger.log_metrics(line, step)
-            console.print(f"epoch {epoch}: " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
+            log.info(f"epoch {epoch}: " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
 
     def epoch(self, epoch: int, began: float, clips: int) -> None:
         """Note how long an epoch took and how much memory the process has held."""
@@ -119,8 +120,8 @@ class RunRecords:
             name, share = next(iter(flat.items()))
             text = f"{name}/embedding_std is {100 * share:.1f} % of that of evenly spread directions at step {step}"
             self.run.add_info(alarm=text)
-            console.print(
-                f"[yellow]warning:[/] the embeddings collapse: {text}; lower the learning rate or raise the batch size"
+            warnings.warn(
+                f"the embeddings collapse: {text}; lower the learning rate or raise the batch size", stacklevel=2
             )
 
 

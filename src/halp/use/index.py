@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from halp.errors import InputError
 from halp.files import read_json, sha256
-from halp.progress import console
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -162,10 +161,3 @@ def check_usearch() -> None:
         raise InputError(
             f"more than {EXACT:,} vectors are searched by an index of usearch, which is missing; {_REMEDY}"
         )
-
-
-def say_index(facts: IndexFacts) -> None:
-    """Tell on standard error that the answer is approximate, and how good it was measured to be."""
-    console.print(
-        f"approximate search over {facts.vectors} vectors: recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
-    )
