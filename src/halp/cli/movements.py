@@ -59,10 +59,10 @@ def cluster(
     from halp.use.pages import cluster_page
 
     vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
-    groups_found = clusters_to_json(vectors, clusters)
+    answer = clusters_to_json(vectors, clusters)
     if out is not None:
         members = [
-            {"group": cluster["group"], **member} for cluster in groups_found["groups"] for member in cluster["members"]
+            {"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]
         ]
         note(f"written: {write_csv(out, ['name', 'start', 'end', 'group'], members)}")
     columns = ("group", "clips", "typical clip", "start", "end")
@@ -73,7 +73,7 @@ def cluster(
     if not json:
         note(f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)")
     show(
-        groups_found,
+        answer,
         table_of([dict(zip(columns, fact)) for fact in facts], columns, digits=2),
         json=json,
         html=html,

@@ -121,11 +121,11 @@ def search(
     from halp.use.pages import search_page
     from halp.use.search import search as find
 
-    hits_found = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
-    if facts := hits_found.facts:
+    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    if facts := results.facts:
         measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
         note(f"approximate search over {facts.vectors} vectors: {measured}")
-    hits = [hit.to_json() for hit in hits_found]
+    hits = [hit.to_json() for hit in results]
     if out is not None:
         note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")
     rows = [
@@ -136,7 +136,7 @@ def search(
             "start": f"{hit.start:.2f}",
             "end": f"{hit.end:.2f}",
         }
-        for place, hit in enumerate(hits_found, start=1)
+        for place, hit in enumerate(results, start=1)
     ]
 
     show(
@@ -144,7 +144,7 @@ def search(
         table_of(rows, ("", "recording", "similarity", "start", "end")),
         json=json,
         html=html,
-        page=lambda: search_page(loaded, hits_found, ready_clips(loaded, opened, hits_found.rows), f"{query} in {in_}"),
+        page=lambda: search_page(loaded, results, ready_clips(loaded, opened, results.rows), f"{query} in {in_}"),
     )
 
 

@@ -48,8 +48,8 @@ def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> 
         if status not in ("START", "STOP"):
             raise problem(path, f"line {line}", f"its status is '{status}'", "export START and STOP rows from BORIS")
         if status != turn:
-            what = f"'{key[2]}' stops without a start" if status == "STOP" else f"'{key[2]}' starts twice"
-            raise problem(path, f"line {line}", what, "correct the unpaired events in BORIS")
+            fault = f"'{key[2]}' stops without a start" if status == "STOP" else f"'{key[2]}' starts twice"
+            raise problem(path, f"line {line}", fault, "correct the unpaired events in BORIS")
         if status == "START":
             begun[key] = time, line
         else:

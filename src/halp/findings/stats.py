@@ -138,8 +138,8 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
         stop = min(start + width, tier.end)
         seen = tier.seen(start, stop)
         for label in labels:
-            own = [e for e in tier.bouts if e.label == label]
-            total = sum(overlap(e, start, stop) for e in own)
+            bouts = [e for e in tier.bouts if e.label == label]
+            total = sum(overlap(e, start, stop) for e in bouts)
             rows.append(
                 {
                     "recording": tier.recording,
@@ -147,7 +147,7 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
                     "label": label,
                     "start": start,
                     "stop": stop,
-                    "count": sum(start <= e.start < stop for e in own),
+                    "count": sum(start <= e.start < stop for e in bouts),
                     "total": total,
                     "share": total / seen if seen > 0 else None,
                 }

@@ -184,7 +184,7 @@ def request_graphs(
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
     names = tuple(dict.fromkeys(sets)) or SETS
-    command = ["halp reproduce graphs --data FOLDER", f"--seeds {seeds}", "--sets", *names]
+    command = ["halp reproduce graphs --data FOLDER", f"--seeds {seeds}", "--datasets", *names]
     command += [f"--svm {svm}"] * (svm != "plain") + (["--set", *settings] if settings else [])
     chosen = override(replace(GraphSettings(), svm=svm), settings)
     return GraphRequest(Path(data[0]), names, range(seeds), chosen, " ".join(command), out)

@@ -207,7 +207,7 @@ def notes(model: Model, cutting: Cutting, reject: Reject = "auto") -> list[str]:
     if reject == "auto" and rate is None:
         sentences.append(
             "rejection is off, since the labelled clips are not of several known persons and do not tell how unlike them "
-            "another person may be; name people with a column subject in --labels or {subject} in --path, or force it "
+            "another person may be; name people with a column subject in --labels or {subject} in --pattern, or force it "
             "with --reject 0.05"
         )
     elif rate and not np.isfinite(classifier.threshold(reject)):

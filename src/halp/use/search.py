@@ -39,7 +39,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found(Sequence[Hit]):
+class SearchResults(Sequence[Hit]):
     """A sequence of hits, nearest first, and what a page about them needs.
 
     The rows of `table` they are, and the source of that table; what was asked for, as the encoder reads it; and the facts of
@@ -70,7 +70,7 @@ def search(
     cache: bool = True,
     progress: bool = True,
     **options: Any,
-) -> Found:
+) -> SearchResults:
     """The clips or windows of a source that are most like a query, nearest first.
 
     Parameters
@@ -95,7 +95,7 @@ def search(
 
     Returns
     -------
-    Found
+    SearchResults
         A sequence of hits with name, similarity, start and end.
     """
     if k < 1:
@@ -124,7 +124,7 @@ def search(
         Hit(table.name(row), float(value), float(table.starts[row]), float(table.stops[row]))
         for row, value in zip(rows, similarity)
     ]
-    return Found(hits, rows, table, source, shown, facts)
+    return SearchResults(hits, rows, table, source, shown, facts)
 
 
 def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable) -> npt.NDArray[np.int64]:

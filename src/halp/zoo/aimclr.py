@@ -40,10 +40,10 @@ from halp.losses import log_partition
 @torch.no_grad()
 def expected_key(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
     """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), for every query `(B, D)`; no gradient."""
-    own = (query * key).sum(1, keepdim=True) / temperature
+    to_key = (query * key).sum(1, keepdim=True) / temperature
     similarity = (query / temperature) @ negatives.T
-    largest = torch.maximum(own, similarity.amax(1, keepdim=True))
-    weights, share = similarity.sub_(largest).exp_(), (own - largest).exp()
+    largest = torch.maximum(to_key, similarity.amax(1, keepdim=True))
+    weights, share = similarity.sub_(largest).exp_(), (to_key - largest).exp()
     return (share * key + weights @ negatives) / (share + weights.sum(1, keepdim=True))
 
 

@@ -50,8 +50,8 @@ def positives_in_batch(prediction: Tensor, positives: Tensor, kept: Tensor, temp
     0.5514
     """
     similarity = torch.einsum("bgd,cd->bgc", positives.detach(), prediction) / temperature
-    own = similarity.diagonal(dim1=0, dim2=2).T
-    loss = similarity.logsumexp(2) - own
+    at_clip = similarity.diagonal(dim1=0, dim2=2).T
+    loss = similarity.logsumexp(2) - at_clip
     return (loss * kept).sum() / kept.sum().clamp_min(1)
 
 
@@ -120,8 +120,8 @@ class ClipMemory(KeyQueue):
         if number == 0:
             return projections
         past, owners = self.keys("clip")[:number], self.owners[:number]
-        own = (owners == clips[:, None]) & (owners != UNKNOWN)
-        similarity, row = (projections @ past.T).masked_fill(own, -torch.inf).max(1)
+        same_clip = (owners == clips[:, None]) & (owners != UNKNOWN)
+        similarity, row = (projections @ past.T).masked_fill(same_clip, -torch.inf).max(1)
         return torch.where(similarity.isfinite()[:, None], past[row], projections)
 
 

@@ -202,11 +202,6 @@ def linear_scores(classifier: nn.Module, features: Features) -> npt.NDArray[np.f
         return classifier(torch.from_numpy(np.array(features, dtype=np.float32))).numpy()
 
 
-def predict_linear(classifier: nn.Module, features: Features) -> npt.NDArray[np.int64]:
-    """Most likely class of every row."""
-    return linear_scores(classifier, features).argmax(1)
-
-
 @register_protocol("linear", LinearSettings, baseline_settings=BASELINE_SETTINGS)
 def evaluate_linear(context: ProtocolContext, settings: LinearSettings) -> Predictions:
     """Classify the test clips by a classifier on the frozen features of the training clips."""
