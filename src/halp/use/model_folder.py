@@ -22,6 +22,7 @@ from halp.encoders.pretrained import PretrainedEncoder, load_package, write_pack
 from halp.errors import InputError
 from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
 from halp.packages import CARD, CONFIG, WEIGHTS, find_package
+from halp.reports.drawing import render
 from halp.use.calibration import REJECTION_RATE, check_rejection
 from halp.use.classifier import Classifier
 from halp.use.export import model_card
@@ -82,9 +83,10 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
             (partial / "encoder").mkdir()
             write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
             save_arrays(tensors, partial / WEIGHTS)
-            facts = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
-            write_json(partial / CONFIG, {**facts, "sha256": fingerprint(facts)})
-            write_text(partial / CARD, _card(model, path.name))
+            config = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
+            write_json(partial / CONFIG, {**config, "sha256": fingerprint(config)})
+            facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
+            write_text(partial / CARD, render("classifier_card.md", name=path.name, **facts))
     except (OSError, SafetensorError) as error:
         raise InputError(f"the model '{path}' cannot be written ({error}); choose another folder") from error
     return path
@@ -197,24 +199,3 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
         raise InputError(f"temperature {config['temperature']} is not possible")
     parts = {name: tensors[name].astype(np.float32) for name in shapes if name != "labels"}
     return Head(Candidate(str(config["kind"]), float(config["setting"])), classes, labels=labels, **parts)
-
-
-def _card(model: Model, name: str) -> str:
-    counts = "\n".join(f"| {label} | {count} |" for label, count in model.labelled.items())
-    score = model.assessment.get("encoder")
-    accuracy = (
-        f"Accuracy {score['accuracy']:.1%} (95 % interval {score['low']:.1%} to {score['high']:.1%}, "
-        f"{score['recordings']} held-out recordings)."
-        if score
-        else "Its accuracy is not known: a class has one recording only, so that none could be held out."
-    )
-    return f"""# {name}
-
-A classifier of movements, {model.classifier.head.candidate}. {accuracy}
-
-    halp classify predict {name} RECORDINGS
-
-| class | labelled |
-| --- | ---: |
-{counts}
-"""
