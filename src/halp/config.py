@@ -117,7 +117,9 @@ def unknown_setting(key: str, known: Iterable[str], prefix: str = "", more: Iter
     """The error for a key that nobody has, with the nearest spelling."""
     every = [f"{prefix}{name}" for name in known]
     near = difflib.get_close_matches(f"{prefix}{key}", [*every, *more], n=1)
-    initials = [name for name in every if _abbreviates(key, name.rpartition(".")[2])]
+    # what people write for a name of several words, as `lr` for `learning_rate`
+    words = {name: name.rpartition(".")[2].split("_") for name in every}
+    initials = [name for name in every if len(words[name]) > 1 and key == "".join(word[:1] for word in words[name])]
     hint = f"did you mean '{(initials or near)[0]}'? " if initials or near else ""
     return InputError(f"unknown setting '{prefix}{key}': {hint}Known here: {', '.join(every) or 'none'}.")
 
@@ -197,8 +199,3 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _abbreviates(key: str, name: str) -> bool:
-    """Whether a key is what people write for a name of several words, as `lr` for `learning_rate`."""
-    return "_" in name and key == "".join(word[0] for word in name.split("_"))

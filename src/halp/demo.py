@@ -112,7 +112,7 @@ def _resume(recipe: Recipe, store: Path, path: Path) -> None:
 
 
 def _row(name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
-    row = evaluate_protocols(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
+    row = evaluate_protocols(name, encoder, store, splits=(split,), seeds=(seed,), run=run, progress=False)
     log.info(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
     return row
 

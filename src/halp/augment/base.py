@@ -101,11 +101,6 @@ def register_augmentation(
     return AUGMENTATIONS.register(name, settings, sampler=sampler)
 
 
-def list_augmentations() -> list[str]:
-    """Names of all augmentations."""
-    return list(AUGMENTATIONS)
-
-
 def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:
     """Uniform numbers in [low, high)."""
     return low + (high - low) * torch.rand(*shape, generator=generator)

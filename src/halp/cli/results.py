@@ -86,7 +86,6 @@ def evaluate(
         protocols=protocol,
         splits=splits,
         stream=stream,
-        seed=seed,
         seeds=range(seed, seed + seeds),
         settings=parse_protocol_settings(flat(set), protocol),
         baselines=baselines,

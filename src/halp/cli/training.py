@@ -106,7 +106,7 @@ def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bo
         train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
     if not steps.parts:
         raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
-    show({part.name: part.milliseconds for part in steps.parts}, steps.table(), json=json)
+    show(steps.parts, steps.table(), json=json)
 
 
 def _online_knn(store: Any, every: int) -> Any:

@@ -127,8 +127,7 @@ def evaluate_protocols(
     *,
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = ("xsub",),
-    seed: int = 0,
-    seeds: Sequence[int] = (),
+    seeds: Sequence[int] = (0,),
     settings: ProtocolSettings | None = None,
     run: Run | None = None,
     progress: bool = True,
@@ -143,12 +142,12 @@ def evaluate_protocols(
             if chosen is None:
                 continue
             asked = (encoder, store, protocol, split)
-            measure = partial(evaluate, *asked, seed=seed, seeds=seeds, cache=cache, progress=progress, **chosen)
+            measure = partial(evaluate, *asked, seeds=seeds, cache=cache, progress=progress, **chosen)
             if run is None:
                 results.append(measure())
                 continue
             home = run.info["data"]["hash"]
-            path = result_path(run, *asked, seeds=list(seeds) or [seed], settings=chosen, home_hash=home)
+            path = result_path(run, *asked, seeds=list(seeds), settings=chosen, home_hash=home)
             with locked_result(path):
                 results.append(measure())
                 _save(path, results[-1])
@@ -171,8 +170,7 @@ def evaluate_run(
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = ("xsub",),
     stream: str = "joint",
-    seed: int = 0,
-    seeds: Sequence[int] = (),
+    seeds: Sequence[int] = (0,),
     settings: ProtocolSettings | None = None,
     baselines: bool = True,
     others: Sequence[Run] = (),
@@ -208,7 +206,7 @@ def evaluate_run(
         )
         encoders["untrained"] = fresh_weights(encoder)
     encoders[name if home is None else home.path.name] = encoder
-    shared: dict[str, Any] = {"splits": splits, "seed": seed, "seeds": seeds, "settings": settings, "run": home}
+    shared: dict[str, Any] = {"splits": splits, "seeds": seeds, "settings": settings, "run": home}
     rows = [
         evaluate_protocols(name, one, store, protocols=single, **shared) for name, one in encoders.items() if single
     ]

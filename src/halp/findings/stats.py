@@ -122,9 +122,10 @@ def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
 
 def entropy(totals: npt.ArrayLike) -> float | None:
     """Shannon entropy in bits of how time is shared out: 0 for one label alone, log2(n) for n labels of equal time."""
+    from scipy import stats
+
     values = np.asarray(totals, dtype=np.float64)
-    share = values[values > 0] / max(values.sum(), 1e-300)
-    return float(abs(-(share * np.log2(share)).sum())) if len(share) else None
+    return float(stats.entropy(values, base=2)) if values.any() else None
 
 
 def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str, Any]]:

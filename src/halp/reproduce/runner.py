@@ -177,14 +177,6 @@ class SweepRunner:
         return run.encoder(run.recipe.streams[0], trained=trained), run
 
 
-def list_jobs(schedule: Schedule, runner: SweepRunner) -> list[Mapping[str, Any]]:
-    """The jobs of a schedule with their state and what they still cost in steps."""
-    return [
-        {"run": job.name, "state": runner.state(job), "steps": job.steps, "forks from": job.parent}
-        for job in schedule.jobs.values()
-    ]
-
-
 _EPOCHS = 2  # the second is measured, when everything is warm
 
 

@@ -114,6 +114,17 @@ def pretrain(
     -------
     Run
         The finished run; a loss that is not a number ends it with an error.
+
+    Examples
+    --------
+    >>> import tempfile, halp
+    >>> from halp.clips.synthetic import make_synthetic_store
+    >>> tiny = ["epochs=1", "encoder.hidden=8", "views.frames=8", "contrast.queue=32"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = make_synthetic_store(f"{folder}/store", count=48)
+    ...     run = halp.pretrain(halp.load_recipe("cpu-moco", tiny), store, f"{folder}/run", progress=False)
+    ...     halp.open_run(run.path).encoder().frames
+    8
     """
     reuse_memory()
     trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)

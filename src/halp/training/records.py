@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TextIO
@@ -191,20 +190,12 @@ class Profiled(Exception):
     """Enough steps were looked at."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """One labelled part of a step."""
-
-    name: str
-    milliseconds: float
-
-
 class StepProfile:
     """Call `step()` after every training step; after `skip + steps` of them it raises `Profiled`."""
 
     def __init__(self, steps: int = 10, skip: int = 3) -> None:
         self.steps, self.skip, self.seen = steps, skip, 0
-        self.parts: list[Part] = []
+        self.parts: dict[str, float] = {}  # milliseconds of every labelled part of a step
         kinds = profiler.supported_activities()
         self._profiler = profiler.profile(activities=list(kinds))
 
@@ -215,21 +206,19 @@ class StepProfile:
             self._profiler.start()
         elif self.seen == self.skip + self.steps:
             self._profiler.stop()
-            self.parts = [
-                Part(
-                    event.key.removeprefix(LABEL), max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
-                )
+            self.parts = {
+                event.key.removeprefix(LABEL): max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
                 for event in self._profiler.key_averages()
                 if event.key.startswith(LABEL)
-            ]
+            }
             raise Profiled
 
     def table(self) -> Table:
         """Milliseconds and share of every part, the largest first."""
-        whole = sum(part.milliseconds for part in self.parts)
+        whole = sum(self.parts.values())
         shown = Table("part of a step", "ms", "share", title=f"mean of {self.steps} steps: {whole:.1f} ms")
-        for part in sorted(self.parts, key=lambda part: -part.milliseconds):
-            shown.add_row(part.name, f"{part.milliseconds:.2f}", f"{100 * part.milliseconds / max(whole, 1e-9):.1f} %")
+        for name, spent in sorted(self.parts.items(), key=lambda part: -part[1]):
+            shown.add_row(name, f"{spent:.2f}", f"{100 * spent / max(whole, 1e-9):.1f} %")
         return shown
 
 

@@ -185,6 +185,13 @@ def compare(
     -------
     Comparison
         The alignment, the distance of every joint along it, and the stretches that differ most.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(40, 25, 3))
+    >>> halp.compare("halp-base", clip, clip, topology="kinect-v2", progress=False).pairs[-1].tolist()
+    [39, 39]
     """
     opened = None if source is None else open_source(source, **options)
     encoder = as_encoder(encoder, opened or (open_source(first, **options) if encoder == "auto" else None))

@@ -50,6 +50,12 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         Clips encoded together.
     seed : int
         Of the training.
+
+    Examples
+    --------
+    >>> clips = [np.random.default_rng(seed).normal(size=(40, 25, 3)) for seed in range(2)]
+    >>> SkeletonEncoder("halp-base", topology="kinect-v2").fit_transform(clips).shape
+    (2, 4176)
     """
 
     def __init__(

@@ -64,6 +64,13 @@ def export(
     ------
     InputError
         Where the folder exists already, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, halp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sorted(file.name for file in halp.export("halp-base", f"{folder}/mine").iterdir())
+    ['README.md', 'compact.safetensors', 'config.json', 'model.safetensors']
     """
     loaded = as_encoder(encoder, stream=stream)
     out = Path(out)

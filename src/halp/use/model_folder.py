@@ -73,6 +73,17 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     -------
     Path
         The folder.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     halp.load_model(halp.save_model(model, f"{folder}/model")).labelled
+    {'sit': 2, 'wave': 2}
     """
     path = Path(path)
     check_free(path)
@@ -133,6 +144,14 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     ------
     InputError
         Where a field, a hash or a shape is not what the folder says.
+
+    Examples
+    --------
+    >>> import halp
+    >>> halp.load_model("nowhere")
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: 'nowhere' is not a model folder; make a model with `halp classify fit ENCODER LABELLED MODEL`
     """
     path = Path(path)
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else None
@@ -154,7 +173,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
             raise InputError("assessment or labelled is not what it should be")
-        rate = config["rejection_rate"] if config["version"] == VERSION else _old_rate(facts[0])
+        old_rate = REJECTION_RATE if facts[0].get("grouped_by") == "person" else None
+        rate = config["rejection_rate"] if config["version"] == VERSION else old_rate
         classifier = Classifier(
             head,
             tuple(str(name) for name in config["classes"]),
@@ -173,10 +193,6 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 def fingerprint(facts: dict[str, Any]) -> str:
     """A hash of everything else in config.json, however it is laid out."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _old_rate(assessment: dict[str, Any]) -> float | None:
-    return REJECTION_RATE if assessment.get("grouped_by") == "person" else None
 
 
 def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:

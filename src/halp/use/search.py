@@ -97,6 +97,15 @@ def search(
     -------
     SearchResults
         A sequence of hits with name, similarity, start and end.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> hits = halp.search("halp-base", clips[1], clips, k=2, topology="kinect-v2", cache=False, progress=False)
+    >>> len(hits), hits[0].name
+    (2, 'clip-000001')
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")

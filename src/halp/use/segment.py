@@ -77,6 +77,14 @@ def segment(
     -------
     Timeline
         A sequence of answers with start, end, label, best class and its probability.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(160, 25, 3))
+    >>> timeline = halp.segment("halp-base", clip, groups=1, fps=20, topology="kinect-v2", cache=False, progress=False)
+    >>> [(segment.start, segment.end, segment.label) for segment in timeline]
+    [(0.0, 8.0, 'group 1')]
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     cutting = timeline_cutting(loaded, window, stride, fps)
