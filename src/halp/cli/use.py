@@ -128,20 +128,9 @@ def search(
     hits = [hit.to_json() for hit in results]
     if out is not None:
         note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")
-    rows = [
-        {
-            "": place,
-            "recording": hit.name,
-            "similarity": hit.similarity,
-            "start": f"{hit.start:.2f}",
-            "end": f"{hit.end:.2f}",
-        }
-        for place, hit in enumerate(results, start=1)
-    ]
-
     show(
         hits,
-        table_of(rows, ("", "recording", "similarity", "start", "end")),
+        table_of([{"": place, **hit} for place, hit in enumerate(hits, start=1)]),
         json=json,
         html=html,
         page=lambda: search_page(loaded, results, ready_clips(loaded, opened, results.rows), f"{query} in {in_}"),
