@@ -119,7 +119,7 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 
     def __init__(self, settings: BoneLengthSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
-        self.parents, self.twins = list(topology.parents), torch.tensor(topology.mirror)
+        self.parents, self.counterparts = list(topology.parents), torch.tensor(topology.mirror)
         depth = [0] * len(topology)
         for joint in range(len(topology)):
             step = joint
@@ -129,7 +129,9 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         factor = self.settings.draw(shape.batch, shape.joints, generator=generator)
-        return {"factor": torch.where(self.twins > torch.arange(shape.joints), factor[:, self.twins], factor)}
+        return {
+            "factor": torch.where(self.counterparts > torch.arange(shape.joints), factor[:, self.counterparts], factor)
+        }
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         bones = (clips - clips[:, :, :, self.parents]) * drawn["factor"].to(clips)[:, None, None, :, None]
@@ -181,7 +183,7 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
         limbs = torch.zeros(2, len(topology), dtype=torch.bool)
         for row, limb in enumerate(("arm", "leg")):
             limbs[row, parts[f"{limb}_left"] + parts[f"{limb}_right"]] = True
-        self.limbs, self.twins = limbs, torch.tensor(topology.mirror)
+        self.limbs, self.counterparts = limbs, torch.tensor(topology.mirror)
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         longest = max(1, round(self.settings.frames * shape.frames))
@@ -194,7 +196,7 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         swapped = drawn["frames"][:, :, None, None, None] & drawn["joints"][:, None, None, :, None]
-        return torch.where(swapped.to(clips.device), clips[:, :, :, self.twins.to(clips.device)], clips)
+        return torch.where(swapped.to(clips.device), clips[:, :, :, self.counterparts.to(clips.device)], clips)
 
 
 @dataclass(frozen=True)

@@ -111,12 +111,12 @@ class Mirror(AugmentationBase[MirrorSettings]):
 
     def __init__(self, settings: MirrorSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
-        self.twins = torch.tensor(topology.mirror)
+        self.counterparts = torch.tensor(topology.mirror)
         if settings.axis >= topology.dimensions:
             raise InputError(f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates")
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        mirrored = clips[:, :, :, self.twins.to(clips.device)]
+        mirrored = clips[:, :, :, self.counterparts.to(clips.device)]
         if self.settings.reading == "true":
             sign = torch.ones(clips.shape[-1], device=clips.device)
             sign[self.settings.axis] = -1

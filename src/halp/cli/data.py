@@ -108,7 +108,7 @@ def formats(*, json: bool = False) -> None:
     from halp.clips.readers import get_reader, list_readers, reader_options
 
     options = {name: reader_options(get_reader(name)) for name in list_readers()}
-    known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
+    known = {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
     rows = []
     for name, description in known.items():
         settings = "\n".join(f"{key}={value}" for key, value in options.get(name, {}).items())

@@ -47,7 +47,7 @@ def pretrain(
         data: the store to learn from.
         run: the run folder (default: runs/NAME-seedN).
         set: override settings as key=value.
-        resume: go on with the run where it stopped.
+        resume: continue the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
         init: take the weights of the encoders alone from another run, a package or an encoder that comes with halp.
         accelerator: cpu, cuda, mps or auto.

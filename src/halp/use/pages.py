@@ -15,7 +15,7 @@ from halp.reports.page import Report
 from halp.reports.player import PlayerClip, TimelinePart, player, timeline
 from halp.skeleton import Topology
 from halp.use.cluster import Clusters
-from halp.use.compare import Comparison, Stretch, bone_length, mean_over_time
+from halp.use.compare import Comparison, DifferingSegment, bone_length, mean_over_time
 from halp.use.search import SearchResults, frames_of
 from halp.use.segment import Timeline
 from halp.use.segments import NOBODY, Answer
@@ -241,7 +241,7 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
     return report
 
 
-def _start(stretch: Stretch) -> float:
+def _start(stretch: DifferingSegment) -> float:
     return stretch.start
 
 

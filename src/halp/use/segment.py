@@ -91,14 +91,14 @@ def segment(
     rejected = None
     if loaded is not None:
         table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
-        labels, beliefs, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     else:
         if encoder is None:
             raise ValueError("an encoder or a model is needed")
         table = embed_table(encoder, source, **asdict(cutting), **options)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        beliefs = np.eye(len(labels))[grouped.group]
+        label_scores = np.eye(len(labels))[grouped.group]
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
@@ -109,7 +109,7 @@ def segment(
             name,
             table.starts[rows],
             table.stops[rows],
-            beliefs[rows],
+            label_scores[rows],
             labels,
             rejected=None if rejected is None else rejected[rows],
             absent=absent,
