@@ -128,24 +128,14 @@ def compare(
     loaded = as_encoder(encoder, open_source(in_ or first, **reading) if encoder == AUTO else None)
     comparison = align(loaded, first, second, source=in_, window=window, **reading)
     answer = comparison.to_json()
+    rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
+    columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
     if out is not None:
-        rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
-        columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
         note(f"written: {write_csv(out, columns, rows)}")
-    stretches = [
-        {
-            "from": stretch.start,
-            "to": stretch.end,
-            "in the second": f"{stretch.other_start:.2f} – {stretch.other_end:.2f}",
-            "difference": stretch.difference,
-            "joints that differ most": ", ".join(stretch.joints),
-        }
-        for stretch in comparison.stretches
-    ]
     worst = [f"{j['joint']} {j['difference']:.2f}" for j in answer["joints"][:5] if j["difference"] is not None]
     show(
         answer,
-        table_of(stretches, digits=2) if stretches else "no stretch stands out from the rest",
+        table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest",
         f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}",
         json=json,
         html=html,
