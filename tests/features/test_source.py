@@ -161,7 +161,8 @@ def test_evaluate_takes_packages_and_names(
     main(["evaluate", str(package), "--data", str(store.path), "--split", "xsub", "--protocol", "knn", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert list(rows) == ["raw coordinates", "untrained", "small"]
-    assert rows["small"][0]["accuracy"] == halp.evaluate(encoder, store, "knn", "xsub", progress=False).accuracy
+    for same, data in ((encoder, store), (package, store.path)):
+        assert rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
     with pytest.raises(SystemExit):
         main(["evaluate", "halp-base", "--protocol", "knn"])
     assert "--data STORE" in capsys.readouterr().err
