@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from halp.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
-from halp.errors import InputError, choose
+from halp.errors import InputError
 
 
 def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: float) -> float:
@@ -138,8 +138,22 @@ SCHEDULES: dict[str, type[Any]] = {
     "linear": LinearSettings,
     "exponential": ExponentialSettings,
 }
-# settings that every optimiser has
-COMMON = ("name", "schedule", "encode_chunks", "clip")
+
+
+@dataclass(frozen=True)
+class CommonSettings(CheckedSettings):
+    """Settings that every optimiser has."""
+
+    name: str = limited("sgd", among=OPTIMISERS)
+    schedule: str = limited("steps", among=SCHEDULES)
+    # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
+    encode_chunks: int = limited(1, least=1)
+    clip: float = limited(
+        0.0, least=0
+    )  # gradients of all parameters together that are longer are scaled to this length
+
+
+COMMON = tuple(field_types(CommonSettings))
 
 
 class OptimiserSettings:
@@ -149,28 +163,15 @@ class OptimiserSettings:
     5.0
     """
 
-    def __init__(
-        self, name: str = "sgd", schedule: str = "steps", encode_chunks: int = 1, clip: float = 0.0, **settings: Any
-    ) -> None:
-        for key, value in (("name", name), ("schedule", schedule)):
-            if not isinstance(value, str):
-                raise InputError(f"optimiser.{key} = {value!r} has to be a text in quotes")
-        kinds = (OPTIMISERS[choose("optimiser", name, OPTIMISERS)], SCHEDULES[choose("schedule", schedule, SCHEDULES)])
+    def __init__(self, **settings: Any) -> None:
+        common = build_settings(CommonSettings, {key: settings[key] for key in COMMON if key in settings}, "optimiser.")
+        kinds = (OPTIMISERS[common.name], SCHEDULES[common.schedule])
         known = [*(entry for kind in kinds for entry in field_types(kind)), *COMMON]
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
-        if isinstance(encode_chunks, bool) or not isinstance(encode_chunks, int) or encode_chunks < 1:
-            raise InputError(
-                f"optimiser: encode_chunks = {encode_chunks} chunks of a batch: a whole number, at least 1"
-            )
-        if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip >= 0:
-            raise InputError(f"optimiser: clip = {clip} is the largest length of a gradient; 0 for none")
-        self.name, self.schedule_name = name, schedule
-        self.clip = float(clip)  # gradients of all parameters together that are longer are scaled to this length
-        self.encode_chunks = (
-            encode_chunks  # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
-        )
+        self.name, self.schedule_name = common.name, common.schedule
+        self.clip, self.encode_chunks = common.clip, common.encode_chunks
         self.optimiser, self.schedule = (
             build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
             for kind in kinds
