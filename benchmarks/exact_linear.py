@@ -19,7 +19,7 @@ from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates
-from halp.evaluation.protocols.linear import LinearSettings, fit_linear, predict_linear
+from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.features.embed import embed
 from halp.sampling import generator
 
@@ -46,7 +46,7 @@ def compare(name: str, encoder: PretrainedEncoder, store: Store, split: str, pen
     theirs = LogisticRegression(C=1 / (penalty * len(train)), max_iter=2000)
     theirs.fit((features[train] - mean) / scale, labels[train])
     seconds = (between - began, time.perf_counter() - between)
-    predicted = predict_linear(ours, features[test]), theirs.predict((features[test] - mean) / scale)
+    predicted = linear_scores(ours, features[test]).argmax(1), theirs.predict((features[test] - mean) / scale)
     accuracy = [100 * float((one == labels[test]).mean()) for one in predicted]
     same = int((predicted[0] == predicted[1]).sum())
     return (

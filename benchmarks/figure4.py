@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import RESULTS
-from halp.analysis.query_gap import query_gap, share_of_epochs_with_keys_nearer
+from benchmarks.query_gap import query_gap, share_of_epochs_with_keys_nearer
 from halp.analysis.similarities import similarities_by_epoch
 from halp.augment import ClipPool, ViewMaker
 from halp.clips.store import Store, open_store

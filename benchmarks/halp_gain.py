@@ -29,8 +29,8 @@ from rich.console import Console
 
 from benchmarks.baselines import RESULTS, save_results
 from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
+from benchmarks.prototype_quality import prototype_quality
 from benchmarks.transfer import FOLDS, Task, open_tasks
-from halp.analysis.prototypes import prototype_quality
 from halp.augment import ClipPool, centre_views
 from halp.clips.clip import Clip
 from halp.clips.store import Store, StoreWriter, open_store

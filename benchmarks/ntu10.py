@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.baselines import save_results
+from benchmarks.prototype_quality import prototype_quality
 from halp.analysis.paired_difference import paired_difference
-from halp.analysis.prototypes import prototype_quality
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.clips.store import Store, open_store
 from halp.encoders import EncoderSettings

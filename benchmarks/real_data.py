@@ -36,7 +36,7 @@ from halp.evaluation.evaluate_run import evaluate_cached, settings_for
 from halp.evaluation.protocol import EncoderGroup
 from halp.evaluation.results import mean_and_std, versions
 from halp.reproduce.runner import SweepRunner
-from halp.reproduce.scales import SMALL
+from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import Cell, DataSource, make_schedule
 from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 from halp.training.loop import Interrupted
@@ -188,7 +188,7 @@ def measure(
     found: dict[str, Accuracies] = {name: {} for name in SETS}
     for source, split, targets in sources(alone, validation, folder.parent / "stores"):
         table = PaperTable("real-data", "", "", "", (TableColumn("", protocol="knn"),), experiment.rows)
-        plan = make_schedule(table, SMALL, [source], splits=[split], seeds=seeds, settings=settings)
+        plan = make_schedule(table, SCALES["small"], [source], splits=[split], seeds=seeds, settings=settings)
         sweep.train(plan.jobs.values())
         for name in targets:
             store = prepared_store(name, folder.parent / "stores")
@@ -203,7 +203,7 @@ def measure(
 
 def accuracy(sweep: SweepRunner, cell: Cell, store: Store, split: str, how: Measure) -> float | None:
     """Accuracy of one encoder, from its file or measured now; None where it means nothing."""
-    run = sweep.run_of(SMALL, cell)
+    run = sweep.run_of(SCALES["small"], cell)
     if run is None:
         encoder: Any = RawCoordinates(store.topology, persons=store.persons)
         home = sweep.folder / "raw" / store.path.name

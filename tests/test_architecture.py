@@ -69,3 +69,11 @@ def test_nothing_saved_is_pickled() -> None:
 def test_help_does_not_wait_for_torch() -> None:
     code = "import sys, halp.cli; assert 'torch' not in sys.modules, 'torch is loaded before it is needed'"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_library_warns_and_logs_and_the_command_prints() -> None:
+    speaking = {
+        path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if "console.print(" in path.read_text("utf-8")
+    }
+    silent = {path for path in speaking if path.parts[0] not in ("cli", "explorer")}
+    assert silent <= {Path("progress.py"), Path("clips/ingest/prepare.py")}, "warn, or tell the logger"

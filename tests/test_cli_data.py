@@ -87,7 +87,7 @@ def test_splits_are_made_by_command(tmp_path: Path) -> None:
             (tmp_path / "own" / person / action).mkdir(parents=True)
             (tmp_path / "own" / person / action / "1.bvh").write_text(BVH)
     store = tmp_path / "store"
-    assert halp("prepare", "auto", tmp_path / "own", store, "--path", "{subject}/{label}/*.bvh").returncode == 0
+    assert halp("prepare", "auto", tmp_path / "own", store, "--pattern", "{subject}/{label}/*.bvh").returncode == 0
     made = halp("split", store, "--by", "subject", "--folds", 2, "--json")
     assert {name: size["test"] for name, size in json.loads(made.stdout).items()} == {"subject-1": 2, "subject-2": 2}
     held = halp("split", store, "--by", "subject", "--hold-out", "ben", "--name", "xsub")

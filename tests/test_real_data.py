@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import real_data
 from halp.clips.readers import get_reader
 from halp.clips.splits import Split
-from halp.reproduce.scales import SMALL
+from halp.reproduce.scales import SCALES
 
 SETS = {
     "a": {"MoCo": {"knn": [50.0, 60.0, 70.0]}, "HaLP": {"knn": [51.0, 62.0, 73.0]}},
@@ -64,4 +64,4 @@ def test_moco_and_halp_of_the_family_differ_in_the_term_alone() -> None:
     moco, halp = (load_recipe(f"cpu-{kind}").flat() for kind in ("moco", "halp"))
     differing = {key for key in halp if not key.startswith("halp.") and halp[key] != moco[key]}
     assert differing == {"name", "description", "terms"}
-    assert SMALL.recipes[""] == "cpu-halp"
+    assert SCALES["small"].recipes[""] == "cpu-halp"

@@ -1,23 +1,80 @@
 """Settings from text: the one checker of configuration for recipes, protocols, readers and plugins.
 
 A component's settings are a frozen dataclass. `build_settings` makes one from nested plain values, names what is unknown with
-the nearest spelling, and checks types; ranges are checked by the dataclass itself in `__post_init__`.
+the nearest spelling, and checks types. A field says what it may be by `limited`; what fields may be together is checked by the
+dataclass itself in `__post_init__`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from halp.errors import InputError
+from halp.errors import InputError, choose
 
 SETTINGS = TypeVar("SETTINGS")
 SPELLINGS = {"optimizer": "optimiser", "normalize": "normalise", "normalization": "normalisation"}
 _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a setting may be: a number within bounds, or one of several names."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    among: Iterable[str] = ()
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value that lies outside, or an entry of a list that does; None is no value."""
+        for entry in value if isinstance(value, (list, tuple)) else [] if value is None else [value]:
+            if self.among:
+                choose(name, entry, self.among)
+            elif not (self.least <= entry <= self.most and self.above < entry < self.below):
+                raise InputError(f"{name} = {value} {self._words()}")
+
+    def _words(self) -> str:
+        low, high = max(self.least, self.above), min(self.most, self.below)
+        if high < math.inf:
+            return f"has to lie in {'(' if self.above == low else '['}{low:g}, {high:g}{')' if self.below == high else ']'}"
+        if self.above == low:
+            return f"has to be above {low:g}"
+        return f"has to be at least {low:g}" if low else "cannot be negative"
+
+
+def limited(default: Any, **limits: Any) -> Any:
+    """A field of settings: its default, and what it may be (`least`, `above`, `most`, `below`, or `among` names).
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Mask(CheckedSettings):
+    ...     share: float = limited(0.5, above=0, most=1)
+    >>> Mask(2.0)
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: share = 2.0 has to lie in (0, 1]
+    """
+    return dataclasses.field(default=default, metadata={"limits": Limits(**limits)})
+
+
+def check_limits(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse values of a dataclass's fields that lie outside of what these say."""
+    for field in dataclasses.fields(kind):
+        if "limits" in field.metadata and field.name in values:
+            field.metadata["limits"].check(f"{prefix}{field.name}", values[field.name])
+
+
+class CheckedSettings:
+    """Settings whose fields say by `limited` what they may be; looked at whenever one is made."""
+
+    def __post_init__(self) -> None:
+        check_limits(type(self), vars(self))
 
 
 def build_settings(kind: type[SETTINGS], data: Any, prefix: str = "", more: Iterable[str] = ()) -> SETTINGS:
@@ -40,7 +97,9 @@ def build_settings(kind: type[SETTINGS], data: Any, prefix: str = "", more: Iter
     for key in data:
         if key not in hints:
             raise unknown_setting(key, hints, prefix, more)
-    return kind(**{key: checked_value(hints[key], value, f"{prefix}{key}") for key, value in data.items()})
+    values = {key: checked_value(hints[key], value, f"{prefix}{key}") for key, value in data.items()}
+    check_limits(kind, values, prefix)
+    return kind(**values)
 
 
 def field_types(kind: type[Any]) -> dict[str, Any]:
@@ -58,7 +117,9 @@ def unknown_setting(key: str, known: Iterable[str], prefix: str = "", more: Iter
     """The error for a key that nobody has, with the nearest spelling."""
     every = [f"{prefix}{name}" for name in known]
     near = difflib.get_close_matches(f"{prefix}{key}", [*every, *more], n=1)
-    initials = [name for name in every if _abbreviates(key, name.rpartition(".")[2])]
+    # what people write for a name of several words, as `lr` for `learning_rate`
+    words = {name: name.rpartition(".")[2].split("_") for name in every}
+    initials = [name for name in every if len(words[name]) > 1 and key == "".join(word[:1] for word in words[name])]
     hint = f"did you mean '{(initials or near)[0]}'? " if initials or near else ""
     return InputError(f"unknown setting '{prefix}{key}': {hint}Known here: {', '.join(every) or 'none'}.")
 
@@ -138,8 +199,3 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _abbreviates(key: str, name: str) -> bool:
-    """Whether a key is what people write for a name of several words, as `lr` for `learning_rate`."""
-    return "_" in name and key == "".join(word[0] for word in name.split("_"))

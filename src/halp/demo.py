@@ -20,7 +20,7 @@ from halp.errors import InputError
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols
 from halp.files import write_text
-from halp.progress import console
+from halp.progress import log
 from halp.reports.page import Report
 from halp.reports.run_report import (
     add_accuracies,
@@ -63,7 +63,7 @@ def run_demo(
     _clear(folder, overwrite)
     store = make_synthetic_store(folder / "store", count=clips, seed=seed)
     actions, people = len(store.class_names), len(set(store.subjects.tolist()))
-    console.print(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
+    log.info(f"{len(store)} clips of {people} synthetic people doing {actions} actions, seen by 3 cameras")
     split = moco.split
 
     rows = [_row("raw coordinates", RawCoordinates(store.topology, persons=store.persons), store, split, seed, None)]
@@ -86,7 +86,7 @@ def run_demo(
     add_provenance(report, runs)
     path = report.save(folder / "report.html")
     if (kept := kept_share(runs["HaLP"])) is not None:
-        console.print(f"positives kept by the rank filter at the end: {kept:.1%} (the paper: 91 %)")
+        log.info(f"positives kept by the rank filter at the end: {kept:.1%} (the paper: 91 %)")
     return Demo(rows, runs, path, time.monotonic() - started)
 
 
@@ -112,8 +112,8 @@ def _resume(recipe: Recipe, store: Path, path: Path) -> None:
 
 
 def _row(name: str, encoder: PretrainedEncoder, store: Store, split: str, seed: int, run: Run | None) -> EncoderResults:
-    row = evaluate_protocols(name, encoder, store, splits=(split,), seed=seed, run=run, progress=False)
-    console.print(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
+    row = evaluate_protocols(name, encoder, store, splits=(split,), seeds=(seed,), run=run, progress=False)
+    log.info(f"{name}: " + ", ".join(f"{result.protocol} {result.accuracy:.1f} %" for result in row.results))
     return row
 
 

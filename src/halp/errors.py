@@ -7,7 +7,11 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy."""
+    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy.
+
+    >>> issubclass(InputError, ValueError)
+    True
+    """
 
     exit_code = 2
 

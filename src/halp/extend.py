@@ -16,8 +16,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
-from halp.augment.base import AugmentationBase, at_frames, check_share
+from halp.augment.base import AugmentationBase, at_frames
 from halp.augment.paper import rotation_matrices
+from halp.config import CheckedSettings, limited
 from halp.distributed import gather, sum_over_processes
 from halp.encoders import EncoderSettings, build_encoder, centre_joint, check_joints, register_encoder
 from halp.encoders.gru import joints_by_frame
@@ -62,6 +63,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AugmentationBase",
     "BuildContext",
+    "CheckedSettings",
     "Clip",
     "ContrastTerm",
     "EncoderSettings",
@@ -97,7 +99,6 @@ __all__ = [
     "centre_joint",
     "check_frames",
     "check_joints",
-    "check_share",
     "choose",
     "derive",
     "gather",
@@ -105,6 +106,7 @@ __all__ = [
     "get_topology",
     "initialise",
     "joints_by_frame",
+    "limited",
     "load_plugin",
     "persons_present",
     "refuse_chunks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 console = Console(stderr=True)
+#: what the library tells of its work; the command shows it, other programs decide for themselves
+log = logging.getLogger("halp")
 
 #: Called with every bar that starts or advances: how a display other than the terminal learns of progress.
 watchers: list[Callable[[Bar], None]] = []

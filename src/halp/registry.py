@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
@@ -22,7 +23,6 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from halp.errors import InputError, choose
-from halp.progress import console
 
 # the plugin whose code is being loaded; what registers meanwhile belongs to it
 loading_plugin: contextvars.ContextVar[str | None] = contextvars.ContextVar("loading_plugin", default=None)
@@ -119,7 +119,7 @@ def load_installed_plugins() -> None:
             try:
                 point.load()
             except Exception as error:
-                console.print(f"[yellow]warning:[/] plugin '{point.name}' cannot be loaded ({error}); it is left out")
+                warnings.warn(f"plugin '{point.name}' cannot be loaded ({error}); it is left out", stacklevel=2)
 
 
 def load_plugin(source: str) -> ModuleType:

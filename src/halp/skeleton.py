@@ -76,12 +76,12 @@ class Topology:
 
     @property
     def mirror(self) -> list[int]:
-        """For every joint the index of its left/right twin (itself for joints in the middle)."""
-        twins = {"left": "right", "right": "left"}
+        """For every joint the index of its left/right counterpart (itself for joints in the middle)."""
+        others = {"left": "right", "right": "left"}
         result = []
         for position, joint in enumerate(self.joints):
             stem, _, side = joint.rpartition("_")
-            result.append(self._positions.get(f"{stem}_{twins[side]}", position) if side in twins else position)
+            result.append(self._positions.get(f"{stem}_{others[side]}", position) if side in others else position)
         return result
 
     @property

@@ -174,5 +174,5 @@ def test_motion_of_one_frame_is_zero() -> None:
     [("frames", 0), ("crop_min", 0.0), ("crop_max", 1.5), ("corrupt_joints", -0.1), ("corrupt_zero", 2.0)],
 )
 def test_impossible_view_settings_are_refused(setting: str, value: float) -> None:
-    with pytest.raises(InputError, match="views"):
+    with pytest.raises(InputError, match=setting):
         ViewSettings(**{setting: value})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from halp.augment import ClipPool, ViewMaker, ViewSettings, ViewShape, build_policy, build_views, list_augmentations
+from halp.augment import ClipPool, ViewMaker, ViewSettings, ViewShape, build_policy, build_views
 from halp.augment.base import AUGMENTATIONS
 from halp.augment.policy import random_views
 from halp.errors import InputError
@@ -14,7 +14,7 @@ from halp.sampling import generator
 from halp.skeleton import KINECT_V1, KINECT_V2
 
 SHAPE = ViewShape(5, 12, 2, 25, 3)
-STEPS = [name for name in list_augmentations() if not AUGMENTATIONS[name].sampler]
+STEPS = [name for name in AUGMENTATIONS if not AUGMENTATIONS[name].sampler]
 
 
 def clips(seed: int = 0, shape: ViewShape = SHAPE) -> torch.Tensor:

@@ -22,7 +22,7 @@ from halp.errors import InputError
 from halp.evaluation import RawCoordinates, Result
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.protocols.knn import knn_predict, neighbours
-from halp.evaluation.protocols.linear import LinearSettings, fit_linear, predict_linear
+from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.evaluation.results import score
 from halp.features.cache import fingerprint
 from halp.features.embed import embed
@@ -89,7 +89,7 @@ def test_exact_linear_solver_equals_scikit_learn() -> None:
         logits = ours(torch.from_numpy(test)).numpy()
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(probabilities, reference.predict_proba((test - mean) / scale), atol=5e-3)
-    assert (predict_linear(ours, test) == truth).mean() > 0.8
+    assert (linear_scores(ours, test).argmax(1) == truth).mean() > 0.8
 
 
 def test_exact_solver_with_more_columns_than_clips_equals_scikit_learn() -> None:
@@ -111,7 +111,7 @@ def test_sgd_agrees_with_the_exact_solver_within_noise() -> None:
         classifier = fit_linear(
             [train, train + 0.01], labels, LinearSettings(solver=solver), generator(0, "t"), progress=False
         )
-        accuracy[solver] = (predict_linear(classifier, test) == truth).mean()
+        accuracy[solver] = (linear_scores(classifier, test).argmax(1) == truth).mean()
     assert abs(accuracy["sgd"] - accuracy["exact"]) < 0.05
 
 
@@ -248,7 +248,9 @@ def test_penalty_of_the_raw_baseline_is_chosen_on_held_out_people(store: Store) 
     for penalty in PENALTIES:
         settings = LinearSettings(solver="exact", penalty=penalty)
         fitted = fit_linear([features[kept]], store.labels[kept], settings, generator(0, "t"), progress=False)
-        tried[penalty] = (predict_linear(fitted, features[train[held_out]]) == store.labels[train[held_out]]).mean()
+        tried[penalty] = (
+            linear_scores(fitted, features[train[held_out]]).argmax(1) == store.labels[train[held_out]]
+        ).mean()
     assert tried[chosen] == max(tried.values())
     exact = {"solver": "exact", "crops": 0, "features": features, "progress": False}
     automatic = halp.evaluate(raw, store, "linear", penalty=0.0, **exact)

@@ -124,10 +124,11 @@ def test_encoders_are_taken_by_object_path_and_name(encoder: PretrainedEncoder, 
         halp.embed(3, clips, topology="kinect-v2")
 
 
-def test_auto_is_the_shipped_encoder_that_reads_the_joints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_is_the_shipped_encoder_that_reads_the_joints(caplog: pytest.LogCaptureFixture) -> None:
     body = open_source(np.ones((10, 33, 3)), topology="mediapipe-33")
-    assert as_encoder("auto", body).topology.dimensions == 3
-    assert "chosen by the joints" in capsys.readouterr().err
+    with caplog.at_level("INFO", logger="halp"):
+        assert as_encoder("auto", body).topology.dimensions == 3
+    assert "chosen by the joints" in caplog.text
     animal = Topology("animal", ("nose", "tail"), (0, 0))
     with pytest.raises(halp.InputError, match="no shipped encoder reads the 3D joints"):
         as_encoder("auto", open_source(np.ones((10, 2, 3)), topology=animal))
@@ -160,7 +161,8 @@ def test_evaluate_takes_packages_and_names(
     main(["evaluate", str(package), "--data", str(store.path), "--split", "xsub", "--protocol", "knn", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert list(rows) == ["raw coordinates", "untrained", "small"]
-    assert rows["small"][0]["accuracy"] == halp.evaluate(encoder, store, "knn", "xsub", progress=False).accuracy
+    for same, data in ((encoder, store), (package, store.path)):
+        assert rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
     with pytest.raises(SystemExit):
         main(["evaluate", "halp-base", "--protocol", "knn"])
     assert "--data STORE" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_all_protocols_are_evaluated_from_the_command_line(store: Store, tmp_pat
     )
     answer = halp(
         *("evaluate", runs["joint"].path, "--protocol", *protocols, "--seeds", 2, "--json"),
-        *("--others", runs["bone"].path, "--set", *settings),
+        *("--ensemble-with", runs["bone"].path, "--set", *settings),
     )
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)

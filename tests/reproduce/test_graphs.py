@@ -149,7 +149,7 @@ def folder(tmp_path: Path) -> Path:
 
 def arguments(folder: Path, out: str, *more: str, sets: tuple[str, ...] = ("ONE", "TWO"), seeds: int = 2) -> list[str]:
     where = ["--data", str(folder / "data"), "--out", str(folder / out)]
-    return ["reproduce", "graphs", *where, "--sets", *sets, "--seeds", str(seeds), *more, "--set", *TINY]
+    return ["reproduce", "graphs", *where, "--datasets", *sets, "--seeds", str(seeds), *more, "--set", *TINY]
 
 
 def results(folder: Path, out: str) -> tuple[bytes, object]:
@@ -239,7 +239,7 @@ def test_a_stopped_sweep_keeps_its_cells_and_resumes(folder: Path, jobs: str) ->
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--sets", "THREE"], "neither THREE.npz nor THREE_A.txt"),
+        (["--datasets", "THREE"], "neither THREE.npz nor THREE_A.txt"),
         (["--seeds", "0"], "at least one seed"),
         (["--jobs", "0"], "at least one process"),
         (["--svm", "scald"], "did you mean 'scaled'"),

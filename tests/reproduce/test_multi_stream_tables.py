@@ -8,7 +8,7 @@ import pytest
 
 from halp.clips.store import Store
 from halp.reproduce import list_tables, reproduce_table, tables
-from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.training import load_recipe
 
@@ -34,7 +34,7 @@ def test_every_table_with_several_streams_is_there_with_the_papers_figures() -> 
 @pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str, data: str) -> None:
     chosen = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == row)
-    recipe, published = PAPER.recipe(data, "xsub", 0, chosen), load_recipe(f"{data}-{name}")
+    recipe, published = SCALES["paper"].recipe(data, "xsub", 0, chosen), load_recipe(f"{data}-{name}")
     ours, theirs = recipe.flat(), published.flat()
     different = {key for key in theirs if ours[key] != theirs[key]} - {"name", "description"}
     assert different <= ({key for key in theirs if key.startswith("halp.")} if "halp" not in name else set())
@@ -43,7 +43,7 @@ def test_rows_at_the_papers_scale_are_the_published_recipes(row: str, name: str,
 @pytest.mark.parametrize("data", ["ntu60", "ntu120", "pku2"])
 def test_aimclr_rows_at_the_papers_scale_are_the_published_recipes(data: str) -> None:
     for row, name in zip(tables.get_table("aimclr").rows, ("aimclr", "aimclr-halp")):
-        ours, theirs = PAPER.recipe(data, "xsub", 0, row).flat(), load_recipe(f"{data}-{name}").flat()
+        ours, theirs = SCALES["paper"].recipe(data, "xsub", 0, row).flat(), load_recipe(f"{data}-{name}").flat()
         assert {key for key in theirs if ours[key] != theirs[key]} <= {"name", "description"}
     assert [row.paper[0] for row in tables.get_table("aimclr").rows] == [74.34, 75.24]
     assert tables.get_table("aimclr").all_rows()[1].recipe == "aimclr-halp"
@@ -61,7 +61,7 @@ def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_e
 
 
 def test_methods_with_the_same_streams_are_different_runs(store: Store) -> None:
-    plan = make_schedule(tables.get_table("linear-streams"), TINY, [DataSource("mine", store)])
+    plan = make_schedule(tables.get_table("linear-streams"), SCALES["tiny"], [DataSource("mine", store)])
     trained = {job.name: job.recipe.terms for job in plan.jobs.values() if job.last == job.recipe.epochs}
     assert len(trained) == 4
     assert sorted(trained.values()) == sorted([("isc",), ("crossclr",), ("infonce", "cmd"), ("infonce", "cmd", "halp")])
@@ -80,7 +80,7 @@ def test_mining_starts_within_a_run_at_every_scale() -> None:
 
 def test_isc_trains_on_ntu120_for_its_own_number_of_epochs_at_every_scale() -> None:
     row = next(entry for entry in tables.get_table("linear-streams").rows if entry.name == "ISC")
-    paper = PAPER.recipe("ntu120", "xsub", 0, row)
+    paper = SCALES["paper"].recipe("ntu120", "xsub", 0, row)
     assert (paper.epochs, paper.optimiser.milestones) == (350, (251,))
     for scale in (scale for name, scale in SCALES.items() if name != "ntu10"):  # which has tables of its own
         recipe, usual = (scale.recipe(data, "xsub", 0, row) for data in ("ntu120", "ntu60"))

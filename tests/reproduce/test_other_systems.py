@@ -13,7 +13,7 @@ from halp.evaluation.protocols.ensemble import EnsembleSettings
 from halp.recipe_list import list_recipes
 from halp.reproduce import TableRow, list_rows, list_tables
 from halp.reproduce.runner import SweepRunner, seconds_per_step
-from halp.reproduce.scales import PAPER, QUICK, SMALL, TINY
+from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.reproduce.summary import TableSummary, rows_as_table, summarise_rows
 from halp.skeleton import KINECT_V2
@@ -64,26 +64,28 @@ def test_published_figures_are_those_of_the_paper() -> None:
 
 def test_other_systems_run_by_their_own_recipes_without_a_warm_up(store: Store) -> None:
     row = TableRow("AS-CAL", "recipe", recipe="ascal")
-    assert PAPER.recipe("ntu120", "xset", 2, row) == load_recipe("ntu120-ascal", ["seed=2", "split=xset"])
-    assert PAPER.recipe("pku2", "xsub", 0, row).name == "ntu60-ascal", "where a data set has no recipe of its own"
-    assert SMALL.recipe("mine", "xsub", 0, row) == load_recipe("small-ascal")
-    quick = QUICK.recipe("mine", "xsub", 0, row)
+    assert SCALES["paper"].recipe("ntu120", "xset", 2, row) == load_recipe("ntu120-ascal", ["seed=2", "split=xset"])
+    assert SCALES["paper"].recipe("pku2", "xsub", 0, row).name == "ntu60-ascal", (
+        "where a data set has no recipe of its own"
+    )
+    assert SCALES["small"].recipe("mine", "xsub", 0, row) == load_recipe("small-ascal")
+    quick = SCALES["quick"].recipe("mine", "xsub", 0, row)
     assert (quick.epochs, quick.optimiser.milestones) == (22, (11,))
     table = list_tables()["knn-others"]
-    plan = make_schedule(table, TINY, [DataSource("mine", store)])
+    plan = make_schedule(table, SCALES["tiny"], [DataSource("mine", store)])
     others = [job for job in plan.jobs.values() if re.search(r"/(longt-gan|predict-cluster)-seed0", job.name)]
     assert len(others) == len(table.rows) == len(plan.jobs)
     assert all(job.parent is None and job.first == 0 for job in others)
 
 
 def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothing(tmp_path: Path, store: Store) -> None:
-    plan = make_schedule(list_tables()["linear-others"], TINY, [DataSource("mine", store)])
+    plan = make_schedule(list_tables()["linear-others"], SCALES["tiny"], [DataSource("mine", store)])
     untrained = [cell for cell in plan.cells if not cell.row.trained]
     assert all(cell.run is None for cell in untrained)
     runner = SweepRunner(tmp_path, progress=False)
     names = {}
     for cell in untrained:
-        run = runner.run_of(TINY, cell)
+        run = runner.run_of(SCALES["tiny"], cell)
         assert run is not None
         names[cell.row.name] = run.encoder(run.recipe.streams[0], trained=False).architecture["name"]
     assert names["AimCLR, untrained"] == "stgcn"
@@ -94,30 +96,32 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
 
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     table, sources = list_tables()["linear-others"], [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")]
-    asked = make_schedule(table, PAPER, sources)
+    asked = make_schedule(table, SCALES["paper"], sources)
     published = sum(value is not None for row in table.rows for value in row.paper)
     assert len(asked.jobs) == published == 27
-    assert len(make_schedule(table, PAPER, sources, all_cells=True).jobs) == len(table.rows) * len(table.columns)
+    assert len(make_schedule(table, SCALES["paper"], sources, all_cells=True).jobs) == len(table.rows) * len(
+        table.columns
+    )
 
 
 def test_a_recipe_can_have_a_store_of_its_own() -> None:
     sources = [DataSource("ntu60"), DataSource("ntu60:aimclr")]
-    plan = make_schedule(list_tables()["linear-others"], PAPER, [sources[0]])
+    plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])
     assert {job.source.key for job in plan.jobs.values()} == {"ntu60"}
     with pytest.raises(InputError, match="not known"):  # its size is that of a store which has to be there
-        _ = [job.steps for job in make_schedule(list_tables()["linear-others"], PAPER, sources).jobs.values()]
+        _ = [job.steps for job in make_schedule(list_tables()["linear-others"], SCALES["paper"], sources).jobs.values()]
 
 
 def test_systems_are_evaluated_by_their_own_linear_protocol() -> None:
     table = list_tables()["ensemble-others"]
     aimclr = next(row for row in table.rows if row.name == "3s-AimCLR")
-    settings = EnsembleSettings(**PAPER.protocol_settings(table.columns[0], aimclr, {}))
+    settings = EnsembleSettings(**SCALES["paper"].protocol_settings(table.columns[0], aimclr, {}))
     assert (settings.learning_rate, settings.epochs, list(settings.milestones)) == (3.0, 100, [80])
     assert list(settings.weights) == [0.6, 0.4, 0.6], "joint, motion, bone"
 
 
 def test_notes_and_borrowed_recipes_stand_in_every_output() -> None:
-    plan = make_schedule(list_tables()["linear-others"], PAPER, [DataSource("ntu60"), DataSource("pku2")])
+    plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [DataSource("ntu60"), DataSource("pku2")])
     rows = summarise_rows(plan, {})
     notes = {row.name: row.note for row in rows}
     assert "kNN type" in notes["LongT GAN"]
@@ -129,16 +133,16 @@ def test_notes_and_borrowed_recipes_stand_in_every_output() -> None:
 
 def test_a_scale_without_a_recipe_leaves_the_row_out() -> None:
     lonely = TableRow("nobody's", "recipe", recipe="no-such-system")
-    assert not PAPER.runs("ntu60", lonely)
-    assert TINY.runs("ntu60", TableRow("HaLP"))
+    assert not SCALES["paper"].runs("ntu60", lonely)
+    assert SCALES["tiny"].runs("ntu60", TableRow("HaLP"))
     with pytest.raises(InputError, match="has no recipe for scale 'tiny'"):
-        TINY.recipe("ntu60", "xsub", 0, lonely)
+        SCALES["tiny"].recipe("ntu60", "xsub", 0, lonely)
     with pytest.raises(InputError, match="has to name another recipe"):
         TableRow("nameless", "recipe")
 
 
 def test_cost_of_systems_without_a_gru_is_guessed_from_a_few_clips() -> None:
-    recipe = TINY.recipe("ntu60", "xsub", 0, TableRow("SKT", "recipe", recipe="skeletonbt"))
+    recipe = SCALES["tiny"].recipe("ntu60", "xsub", 0, TableRow("SKT", "recipe", recipe="skeletonbt"))
     assert seconds_per_step(recipe, KINECT_V2, 1) > 0
 
 

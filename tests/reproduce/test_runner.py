@@ -21,7 +21,7 @@ from halp.features.cache import fingerprint
 from halp.files import write_json
 from halp.reproduce import TableColumn, TableRow, list_tables, prepare_sweep, reproduce_table
 from halp.reproduce import runner as runner_module
-from halp.reproduce.scales import TINY
+from halp.reproduce.scales import SCALES
 from halp.training import open_run, pretrain
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
@@ -63,7 +63,7 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
         known = list_tables()[table]
         for row in known.rows:
             assert f"| {row.name} |" in text
-        trained = {row.name for row in known.rows if TINY.runs("synthetic", row)}
+        trained = {row.name for row in known.rows if SCALES["tiny"].runs("synthetic", row)}
         for line in summary.rows:
             assert line.cells[-1].values or line.name not in trained
     else:

@@ -23,7 +23,7 @@ from halp.reproduce import (
     tables,
     tables_for,
 )
-from halp.reproduce.scales import PAPER, SCALES, TINY
+from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.reproduce.summary import summarise_rows
 
@@ -64,7 +64,7 @@ def test_baselines_stand_in_every_table() -> None:
 
 
 def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
-    plan = make_schedule(tables.get_table("hardness"), TINY, [DataSource("mine", store)], seeds=(0, 1))
+    plan = make_schedule(tables.get_table("hardness"), SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
     for seed in (0, 1):
         trained = [job for job in plan.jobs.values() if job.recipe.seed == seed and job.last == job.recipe.epochs]
         assert len(trained) == 6  # the baseline and five hardnesses
@@ -89,7 +89,7 @@ def test_a_table_has_a_scale_of_its_own_and_recordings_are_prepared_once(tmp_pat
 def test_a_difference_is_to_the_baseline_above_and_corrected_where_the_table_says_so(store: Store) -> None:
     rows = [TableRow("MoCo", "moco", baseline=True), TableRow("HaLP"), TableRow("CMD", "moco", baseline=True)]
     table = PaperTable("t", "t", "t", "t", (TableColumn("c"),), (*rows, TableRow("HaLP + CMD")), corrected=True)
-    plan = make_schedule(table, TINY, [DataSource("mine", store)], seeds=(0, 1))
+    plan = make_schedule(table, SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
     values = {"MoCo": [1.0, 2.0], "HaLP": [2.0, 4.0], "CMD": [5.0, 5.0], "HaLP + CMD": [5.0, 7.0]}
     lines = {
         line.name: line for line in summarise_rows(plan, {(name, 0, "mine-xsub"): v for name, v in values.items()})
@@ -100,14 +100,15 @@ def test_a_difference_is_to_the_baseline_above_and_corrected_where_the_table_say
 
 
 def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
-    plan = make_schedule(tables.get_table("start"), TINY, [DataSource("mine", store)])
+    plan = make_schedule(tables.get_table("start"), SCALES["tiny"], [DataSource("mine", store)])
     warm = [job for job in plan.jobs.values() if "warm" in job.name]
     assert [(job.first, job.last) for job in warm] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 8)]
 
 
 def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
     names = [
-        set(make_schedule(tables.get_table(t), TINY, [DataSource("mine", store)]).jobs) for t in ("hardness", "weight")
+        set(make_schedule(tables.get_table(t), SCALES["tiny"], [DataSource("mine", store)]).jobs)
+        for t in ("hardness", "weight")
     ]
     shared = {"tiny/mine-xsub/halp-seed0", "tiny/mine-xsub/moco-seed0", "tiny/mine-xsub/warm-epoch4-seed0"}
     assert names[0] & names[1] == shared
@@ -124,15 +125,15 @@ def test_a_plan_at_the_papers_scale_needs_no_data(tmp_path: Path) -> None:
 
 
 def test_the_papers_scale_is_the_papers_recipe() -> None:
-    recipe = PAPER.recipe("ntu120", "xset", 0, TableRow("HaLP"))
+    recipe = SCALES["paper"].recipe("ntu120", "xset", 0, TableRow("HaLP"))
     assert (recipe.epochs, recipe.halp.prototypes, recipe.halp.weight, recipe.split) == (450, 40, 2.0, "xset")
 
 
 def test_settings_are_carried_over_to_the_scale() -> None:
-    assert TINY.carried("halp.start_epoch", 200) == 4
-    assert TINY.carried("halp.prototypes", 60) == 12
-    assert TINY.carried("halp.hardness", 0.6) == 0.6
-    assert PAPER.carried("halp.recent", 3072) == 3072
+    assert SCALES["tiny"].carried("halp.start_epoch", 200) == 4
+    assert SCALES["tiny"].carried("halp.prototypes", 60) == 12
+    assert SCALES["tiny"].carried("halp.hardness", 0.6) == 0.6
+    assert SCALES["paper"].carried("halp.recent", 3072) == 3072
 
 
 def test_transfer_asks_for_a_second_store(store: Store, tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_the_registry_is_open_to_tables(store: Store) -> None:
     rows = (TableRow("two streams", settings=streams, paper=(71.0,)),)
     mine = PaperTable("my-table", "Mine", "beyond the paper", "", (TableColumn("mine"),), rows)
     try:
-        plan = make_schedule(register_table(mine), TINY, [DataSource("mine", store)])
+        plan = make_schedule(register_table(mine), SCALES["tiny"], [DataSource("mine", store)])
         assert tables.get_table("my-table") is mine
     finally:
         tables._registry().pop("my-table")

@@ -13,7 +13,7 @@ from torch import distributed
 
 from halp.errors import LostProcess
 from halp.training import devices
-from halp.training.devices import meet
+from halp.training.devices import rendezvous
 
 # joins the job that the environment describes, after a pause, and leaves it as one does that is killed
 JOIN = """
@@ -43,7 +43,7 @@ def test_starts_meet_under_new_names_whoever_comes_first() -> None:
         fresh: dict[int, bool] = {}
 
         def join(rank: int, fresh: dict[int, bool] = fresh) -> None:
-            part = meet(connected(host), rank, 3, 30)
+            part = rendezvous(connected(host), rank, 3, 30)
             found = part.check([f"own-{rank}"])  # of an earlier start
             part.set(f"own-{rank}", "here")
             part.wait([f"own-{other}" for other in range(3)], timedelta(seconds=30))  # so all have the same part
@@ -60,10 +60,10 @@ def test_starts_meet_under_new_names_whoever_comes_first() -> None:
 
 def test_process_that_nobody_answers_gives_up_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     host = hosted()
-    host.set("halp/meeting", "of a start that is over")
+    host.set("halp/rendezvous", "of a start that is over")
     host.set("halp/of a start that is over/1/answer", "to somebody else")
     with pytest.raises(RuntimeError, match="nobody answered"):
-        meet(connected(host), 1, 2, 0.3)
+        rendezvous(connected(host), 1, 2, 0.3)
     given = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(host.port)}
     for name, value in {**given, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(name, value)

@@ -176,17 +176,18 @@ def test_without_a_whole_checkpoint_resuming_says_so(tmp_path: Path, store: Stor
 
 
 def test_what_does_not_fit_the_data_is_warned_about(
-    tmp_path: Path, store: Store, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, store: Store, tiny: tuple[str, ...], recwarn: pytest.WarningsRecorder
 ) -> None:
     wanted = 'normalisation=["drop-empty", "yaw"]'
     pretrain(recipe(tiny, "contrast.queue=200", "epochs=1", wanted), store, tmp_path / "run", progress=False)
-    said = " ".join(capsys.readouterr().err.split())
+    said = " ".join(str(warning.message) for warning in recwarn)
+    recwarn.clear()
     assert "larger than the data set" in said
     assert "expects a store normalised by drop-empty yaw" in said
     assert "--normalise drop-empty yaw" in said
     fitting = 'normalisation=["fill", "centre", "rotate-first"]'
     pretrain(recipe(tiny, "epochs=1", fitting), store, tmp_path / "fits", progress=False)
-    assert "expects a store" not in capsys.readouterr().err
+    assert not any("expects a store" in str(warning.message) for warning in recwarn)
 
 
 def test_other_topology_than_the_fork_is_refused(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:

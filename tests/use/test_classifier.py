@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
+from scipy.stats import entropy
 
 from halp.errors import InputError
 from halp.use.assessment import assess, few_per_class, learning_curve
@@ -17,10 +19,9 @@ from halp.use.calibration import (
     fit_temperature,
     nearest_similarities,
     rejection_threshold,
-    softmax,
     wilson,
 )
-from halp.use.classifier import entropy, fit_classifier, folds, sample_rows, suggest
+from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
 from halp.use.heads import KINDS, Candidate, candidates, fit_head, standardised_in_their_span, unit
 
 
@@ -93,14 +94,14 @@ def test_one_class_and_one_vector_are_possible() -> None:
 def test_temperature_is_recovered_from_labels_drawn_with_it(true: float) -> None:
     draw = np.random.default_rng(0)
     logits = 2 * draw.normal(size=(4000, 4))
-    chances = softmax(logits, true)
+    chances = softmax(logits / true, axis=1)
     labels = np.array([draw.choice(4, p=row) for row in chances])
     assert fit_temperature(logits, labels) == pytest.approx(true, rel=0.1)
 
 
 def test_few_right_answers_do_not_make_certainty() -> None:
     logits = np.array([[9.0, -9.0], [-9.0, 9.0]])
-    certain = softmax(logits, fit_temperature(logits, np.array([0, 1]))).max()
+    certain = softmax(logits / fit_temperature(logits, np.array([0, 1])), axis=1).max()
     assert certain == pytest.approx(0.75, abs=0.01)  # (n + 1) / (n + 2) with n = 2
 
 
@@ -235,7 +236,7 @@ def test_suggestions_equal_a_greedy_loop() -> None:
     pool = blobs(25, noise=1.5, seed=3)[0]
     found = suggest(fitted, pool, 4)
     predicted = fitted.predict(pool)
-    unsure = entropy(predicted.probabilities).tolist()
+    unsure = (entropy(predicted.probabilities, axis=1) / np.log(predicted.probabilities.shape[1])).tolist()
     known = list(fitted.head.bank)
     directions = fitted.head.directions(pool)
     chosen: list[int] = []

@@ -195,6 +195,7 @@ def test_commands_fit_predict_and_suggest(
     for bad, words in {
         ("fit", str(package), str(labelled.path), path): "exists already",
         ("fit", "nowhere", "nowhere", other, "--unsure", "-1"): "--rejection-rate now",
+        ("fit", "nowhere", "nowhere", other, "--path", "{label}/*"): "--pattern now",
         ("fit", "nowhere", "nowhere", other, "--rejection-rate", "-1"): "rejection rate of -1",
         ("predict", path, str(labelled.path), "--reject", "2"): "rejection rate of 2",
         ("predict", path, str(labelled.path), "--window", "0"): "window is 0",

@@ -94,3 +94,8 @@ def test_strange_vectors_are_novel() -> None:
     fitted = FewLabelClassifier().fit(vectors, np.arange(40) % 2, groups=np.arange(40) // 2)
     assert fitted.is_novel(vectors).mean() < 0.1
     assert fitted.is_novel(draw.normal(size=(40, 16)) * 3).mean() > 0.5
+
+
+def test_the_former_name_of_the_seed_works_with_a_notice() -> None:
+    with pytest.warns(FutureWarning, match="random_state"), pytest.raises(InputError, match="topology"):
+        SkeletonEncoder(seed=1).fit([])

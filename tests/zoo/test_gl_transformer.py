@@ -77,9 +77,9 @@ def test_published_settings_of_gl_transformer() -> None:
         ("displacement.intervals=[1, 32]", "do not fit in views.frames = 32"),
         ("displacement.bin=0", "has to be above 0"),
         ("displacement.centre_weight=-1", "cannot be negative"),
-        ("displacement.centre_intervals=last", "unknown centre_intervals 'last'"),
+        ("displacement.centre_intervals=last", "unknown displacement.centre_intervals 'last'"),
         ("encoder.heads=3", "multiple of heads = 3"),
-        ("encoder.path_dropout=1", "have to lie in [0, 1)"),
+        ("encoder.path_dropout=1", "has to lie in [0, 1)"),
         ("optimiser.decay=0", "decay = 0.0 has to lie in (0, 1]"),
     ],
 )

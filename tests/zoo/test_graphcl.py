@@ -30,7 +30,6 @@ from halp.zoo.graphcl import (
     GraphTraining,
     Neighbours,
     augment,
-    choose_c,
     grown_subgraph,
     nt_xent_without_positive,
     sum_pool,
@@ -329,7 +328,7 @@ def test_graphs_that_nearly_vanish_give_finite_weights(more: tuple[str, ...]) ->
         ("epochs", "key=value"),
         ("epochs=3.5", "whole number"),
         ("epochs=many", "whole number"),
-        ("epochs=0", "has to be positive"),
+        ("epochs=0", "has to be at least 1"),
         ("batch_size=1", "at least 2"),
         ("learning_rate=true", "a number"),
         ("halp=1", "is a section"),
@@ -366,7 +365,6 @@ def test_accuracies_equal_those_of_a_plain_grid_search(seed: int, scaled: bool) 
         model = make_pipeline(StandardScaler(), SVC()) if scaled else make_pipeline(SVC())
         search = GridSearchCV(model, {"svc__C": C_GRID}, cv=5, scoring="accuracy")
         search.fit(features[train].astype(np.float64), labels[train])
-        assert search.best_params_["svc__C"] == choose_c(features[train].astype(np.float64), labels[train], 5, scaled)
         plain.append(search.score(features[test].astype(np.float64), labels[test]))
     ours = svm_accuracies(features, labels, seed=seed, folds=5, scaled=scaled)
     assert ours == pytest.approx(plain, abs=1e-12)

@@ -67,8 +67,8 @@ def test_published_settings_of_h_transformer() -> None:
         ("encoder.dropout=1", "in [0, 1)"),
         ("encoder.frames=16", "have to be the same number"),
         ("motion-direction.share=0", "has to lie in (0, 1]"),
-        ("motion-direction.hide=all", "unknown hide 'all'"),
-        ("optimiser.floor=2", "floor = 2.0 lies in [0, 1]"),
+        ("motion-direction.hide=all", "unknown motion-direction.hide 'all'"),
+        ("optimiser.floor=2", "floor = 2.0 has to lie in [0, 1]"),
     ],
 )
 def test_wrong_settings_get_one_sentence(override: str, words: str) -> None:

@@ -99,9 +99,9 @@ def test_the_masked_view_is_a_strong_one_with_hidden_joints() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("hiclr.masked=1.5", "hiclr: masked = 1.5 is a share"),
-        ("hiclr.top=0", "hiclr: weight = 1.0 and mining_epoch = 75 cannot be negative and top = 0"),
-        ("hiclr.reading=max", "reading of hiclr"),
+        ("hiclr.masked=1.5", "hiclr.masked = 1.5 has to lie in [0, 1]"),
+        ("hiclr.top=0", "hiclr.top = 0 has to be at least 1"),
+        ("hiclr.reading=max", "unknown hiclr.reading"),
         ("hiclr.top=5000", "'hiclr' needs 5000 keys"),
         ("hiclr.threshold=0.7", "unknown setting 'hiclr.threshold'"),
         ('terms=["infonce", "hiclr"]', "leave 'infonce' out"),

@@ -125,10 +125,10 @@ def test_recipe_of_the_port_has_the_settings_of_the_public_pytorch_code() -> Non
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("predict-cluster.decoder=fixed", "unknown decoder 'fixed'"),
+        ("predict-cluster.decoder=fixed", "unknown predict-cluster.decoder 'fixed'"),
         ("predict-cluster.weight=1", "unknown setting 'predict-cluster.weight'"),
         ("optimiser.encode_chunks=2", "method 'predict-cluster' encodes a batch at once"),
-        ("optimiser.clip=-1", "clip = -1 is the largest length of a gradient"),
+        ("optimiser.clip=-1", "clip = -1.0 cannot be negative"),
         ('terms=["infonce"]', "is not composed of terms"),
     ],
 )

@@ -134,7 +134,7 @@ def test_view_is_the_whole_clip_as_it_is(store: Store) -> None:
     ("overrides", "words"),
     [
         (["tune.positives=neighbor"], "unknown tune.positives 'neighbor': did you mean 'neighbour'"),
-        (["tune.width=0"], "width = 0 and memory = 2048 have to be at least 1"),
+        (["tune.width=0"], "width = 0 has to be at least 1"),
         (["tune.positives=both", "tune.recent=4096"], "recent = 4096 projections are clustered"),
         (["tune.hardness=2"], "tune: hardness = 2.0 is out of range"),
         (["tune.temperature=0"], "tune: temperature = 0.0 has to be positive"),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from halp.augment.pool import ClipPool
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 from halp.registry import Entry, Registry
 from halp.skeleton import Topology
@@ -56,14 +57,15 @@ class AugmentationBase(Generic[Settings]):
 
 
 @dataclass(frozen=True)
-class FactorSettings:
+class FactorSettings(CheckedSettings):
     """A factor per clip, U(min, max)."""
 
-    min: float = 0.8
+    min: float = limited(0.8, above=0)
     max: float = 1.25
 
     def __post_init__(self) -> None:
-        if not 0 < self.min <= self.max:
+        super().__post_init__()
+        if self.min > self.max:
             raise InputError(f"a factor needs 0 < min ≤ max, not {self.min} and {self.max}")
 
     def draw(self, *shape: int, generator: torch.Generator) -> Tensor:
@@ -97,17 +99,6 @@ def register_augmentation(
 ) -> Callable[[Any], Any]:
     """Make an augmentation known by name; one that is a `sampler` cuts views out of clips."""
     return AUGMENTATIONS.register(name, settings, sampler=sampler)
-
-
-def list_augmentations() -> list[str]:
-    """Names of all augmentations."""
-    return list(AUGMENTATIONS)
-
-
-def check_share(name: str, value: float) -> None:
-    """Refuse a share outside [0, 1]."""
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} = {value} is a share and has to lie in [0, 1]")
 
 
 def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:

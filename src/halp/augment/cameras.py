@@ -20,11 +20,11 @@ from halp.augment.base import (
     FactorSettings,
     ViewShape,
     at_frames,
-    check_share,
     hide,
     register_augmentation,
     uniform,
 )
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 from halp.skeleton import Topology
 
@@ -32,7 +32,7 @@ NEAREST = 0.2  # of the distance between camera and body: nothing comes closer t
 
 
 @dataclass(frozen=True)
-class CameraSettings:
+class CameraSettings(CheckedSettings):
     """Angles in degrees; distances in sizes of the body (the root mean square of its joints, about 0.6 m); focal lengths in half
     widths of the picture.
     """
@@ -41,19 +41,19 @@ class CameraSettings:
     pitch_min: float = -20.0  # from below …
     pitch_max: float = 50.0  # … to above
     roll: float = 10.0
-    distance_min: float = 4.0
+    distance_min: float = limited(4.0, least=3)  # nearer cameras stand inside the body
     distance_max: float = 20.0
-    focal_min: float = 1.0  # 90 degrees across the picture
+    focal_min: float = limited(1.0, above=0)  # 90 degrees across the picture
     focal_max: float = 3.0
-    off_centre: float = 0.6  # the body stands within this share of the half width from the middle
+    # the body stands within this share of the half width from the middle
+    off_centre: float = limited(0.6, least=0, most=1)
     orthographic: bool = False  # no perspective: distances and focal lengths do not count
 
     def __post_init__(self) -> None:
-        if not self.pitch_min <= self.pitch_max or not 0 < self.focal_min <= self.focal_max:
-            raise InputError("camera needs pitch_min ≤ pitch_max and 0 < focal_min ≤ focal_max")
-        if not 3 <= self.distance_min <= self.distance_max:
-            raise InputError("camera needs 3 ≤ distance_min ≤ distance_max: nearer cameras stand inside the body")
-        check_share("camera: off_centre", self.off_centre)
+        super().__post_init__()
+        for name in ("pitch", "distance", "focal"):
+            if getattr(self, f"{name}_min") > getattr(self, f"{name}_max"):
+                raise InputError(f"camera needs {name}_min ≤ {name}_max")
 
 
 @register_augmentation("camera", CameraSettings)
@@ -119,7 +119,7 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 
     def __init__(self, settings: BoneLengthSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
-        self.parents, self.twins = list(topology.parents), torch.tensor(topology.mirror)
+        self.parents, self.counterparts = list(topology.parents), torch.tensor(topology.mirror)
         depth = [0] * len(topology)
         for joint in range(len(topology)):
             step = joint
@@ -129,7 +129,9 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         factor = self.settings.draw(shape.batch, shape.joints, generator=generator)
-        return {"factor": torch.where(self.twins > torch.arange(shape.joints), factor[:, self.twins], factor)}
+        return {
+            "factor": torch.where(self.counterparts > torch.arange(shape.joints), factor[:, self.counterparts], factor)
+        }
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         bones = (clips - clips[:, :, :, self.parents]) * drawn["factor"].to(clips)[:, None, None, :, None]
@@ -140,17 +142,12 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
 
 
 @dataclass(frozen=True)
-class JitterSettings:
+class JitterSettings(CheckedSettings):
     """Noise of key points in sizes of the body: its standard deviation is U(0, sigma) for every clip, and spikes beside it."""
 
-    sigma: float = 0.05
-    spikes: float = 0.01  # share of the key points of a frame that jump …
-    spike: float = 0.5  # … by this standard deviation
-
-    def __post_init__(self) -> None:
-        if not min(self.sigma, self.spike) >= 0:
-            raise InputError("jitter: sigma and spike are standard deviations and cannot be negative")
-        check_share("jitter: spikes", self.spikes)
+    sigma: float = limited(0.05, least=0)
+    spikes: float = limited(0.01, least=0, most=1)  # share of the key points of a frame that jump …
+    spike: float = limited(0.5, least=0)  # … by this standard deviation
 
 
 @register_augmentation("jitter", JitterSettings)
@@ -170,13 +167,10 @@ class Jitter(AugmentationBase[JitterSettings]):
 
 
 @dataclass(frozen=True)
-class SideSwapSettings:
+class SideSwapSettings(CheckedSettings):
     """Left and right legs, arms or both are exchanged during a run of up to this share of the frames."""
 
-    frames: float = 0.3
-
-    def __post_init__(self) -> None:
-        check_share("side-swaps: frames", self.frames)
+    frames: float = limited(0.3, least=0, most=1)
 
 
 @register_augmentation("side-swaps", SideSwapSettings)
@@ -189,7 +183,7 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
         limbs = torch.zeros(2, len(topology), dtype=torch.bool)
         for row, limb in enumerate(("arm", "leg")):
             limbs[row, parts[f"{limb}_left"] + parts[f"{limb}_right"]] = True
-        self.limbs, self.twins = limbs, torch.tensor(topology.mirror)
+        self.limbs, self.counterparts = limbs, torch.tensor(topology.mirror)
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         longest = max(1, round(self.settings.frames * shape.frames))
@@ -202,17 +196,14 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         swapped = drawn["frames"][:, :, None, None, None] & drawn["joints"][:, None, None, :, None]
-        return torch.where(swapped.to(clips.device), clips[:, :, :, self.twins.to(clips.device)], clips)
+        return torch.where(swapped.to(clips.device), clips[:, :, :, self.counterparts.to(clips.device)], clips)
 
 
 @dataclass(frozen=True)
-class PictureEdgeSettings:
+class PictureEdgeSettings(CheckedSettings):
     """Up to this share of the body's height (bottom edge) or width (left and right edge) lies outside the picture."""
 
-    outside: float = 0.6
-
-    def __post_init__(self) -> None:
-        check_share("picture-edge: outside", self.outside)
+    outside: float = limited(0.6, least=0, most=1)
 
 
 @register_augmentation("picture-edge", PictureEdgeSettings)
@@ -237,13 +228,10 @@ class PictureEdge(AugmentationBase[PictureEdgeSettings]):
 
 
 @dataclass(frozen=True)
-class LostFrameSettings:
+class LostFrameSettings(CheckedSettings):
     """Up to this share of the frames is lost and filled on the straight line between its neighbours."""
 
-    frames: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_share("lost-frames: frames", self.frames)
+    frames: float = limited(0.5, least=0, most=1)
 
 
 @register_augmentation("lost-frames", LostFrameSettings)

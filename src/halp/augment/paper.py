@@ -12,30 +12,29 @@ import torch
 from torch import Tensor
 
 from halp.augment.pool import ClipPool
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 
 
 @dataclass(frozen=True)
-class PaperSettings:
+class PaperSettings(CheckedSettings):
     """Crop, corruption or shear, rotation. The defaults are those of the paper."""
 
-    crop_min: float = 0.1  # a crop takes U(crop_min, crop_max) of the clip …
-    crop_max: float = 1.0
-    crop_frames: int = 64  # … but at least this many frames where the clip has them
-    corrupt_probability: float = 0.5  # joint corruption with this probability, shear otherwise
-    corrupt_joints: float = 0.6  # share of the joints that are corrupted
-    corrupt_zero: float = 0.5  # corrupted joints are zeroed with this probability, mixed by a random matrix otherwise
+    crop_min: float = limited(0.1, above=0)  # a crop takes U(crop_min, crop_max) of the clip …
+    crop_max: float = limited(1.0, most=1)
+    crop_frames: int = limited(64, least=1)  # … but at least this many frames where the clip has them
+    # joint corruption with this probability, shear otherwise
+    corrupt_probability: float = limited(0.5, least=0, most=1)
+    corrupt_joints: float = limited(0.6, least=0, most=1)  # share of the joints that are corrupted
+    # corrupted joints are zeroed with this probability, mixed by a random matrix otherwise
+    corrupt_zero: float = limited(0.5, least=0, most=1)
     shear: float = 1.0  # off-diagonal entries of the shear are U(-shear, shear)
     rotation: float = 0.0  # further rotation about each axis by U(-rotation, rotation) radians
 
     def __post_init__(self) -> None:
-        if self.crop_frames < 1:
-            raise InputError(f"views: crop_frames = {self.crop_frames} has to be at least 1")
-        if not 0 < self.crop_min <= self.crop_max <= 1:
-            raise InputError(f"views: crops need 0 < crop_min ≤ crop_max ≤ 1, not {self.crop_min} and {self.crop_max}")
-        for name in ("corrupt_probability", "corrupt_joints", "corrupt_zero"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"views: {name} = {getattr(self, name)} is a share and has to lie in [0, 1]")
+        super().__post_init__()
+        if self.crop_min > self.crop_max:
+            raise InputError(f"crops need 0 < crop_min ≤ crop_max ≤ 1, not {self.crop_min} and {self.crop_max}")
 
 
 class PaperAugmentation:

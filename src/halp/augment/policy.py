@@ -17,7 +17,7 @@ from torch import Tensor
 from halp.augment.base import AUGMENTATIONS, Drawn, ViewShape
 from halp.augment.paper import PaperAugmentation, PaperSettings
 from halp.augment.pool import ClipPool
-from halp.config import build_settings, field_types, plain, section, unknown_setting
+from halp.config import build_settings, field_types, limited, plain, section, unknown_setting
 from halp.errors import InputError
 from halp.sampling import generator
 from halp.skeleton import Topology
@@ -85,14 +85,12 @@ class ViewSettings(PaperSettings):
     `named` holds the policies of single views, from sections like `[views.extreme]`.
     """
 
-    frames: int = 64  # length every view is resized to
+    frames: int = limited(64, least=1)  # length every view is resized to
     augmentations: Policy = ()  # in place of the settings above, which then do not count
     named: dict[str, Policy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.frames < 1:
-            raise InputError(f"views: frames = {self.frames} has to be at least 1")
         changed = [name for name in field_types(PaperSettings) if getattr(self, name) != getattr(PaperSettings(), name)]
         if self.augmentations and changed:
             raise InputError(

@@ -14,13 +14,13 @@ from halp.augment.base import (
     Drawn,
     FactorSettings,
     ViewShape,
-    check_share,
     hide,
     register_augmentation,
     uniform,
 )
 from halp.augment.paper import rotation_matrices, transform
-from halp.errors import InputError, choose
+from halp.config import CheckedSettings, limited
+from halp.errors import InputError
 from halp.skeleton import Topology
 
 
@@ -45,15 +45,11 @@ class Shear(AugmentationBase[ShearSettings]):
 
 
 @dataclass(frozen=True)
-class JointCorruptionSettings:
+class JointCorruptionSettings(CheckedSettings):
     """Some joints, fixed over time, are set to zero or mixed by one random matrix."""
 
-    joints: float = 0.6  # share of the joints
-    zero: float = 0.5  # probability of zero instead of a random matrix
-
-    def __post_init__(self) -> None:
-        check_share("joint-corruption: joints", self.joints)
-        check_share("joint-corruption: zero", self.zero)
+    joints: float = limited(0.6, least=0, most=1)  # share of the joints
+    zero: float = limited(0.5, least=0, most=1)  # probability of zero instead of a random matrix
 
 
 @register_augmentation("joint-corruption", JointCorruptionSettings)
@@ -72,16 +68,13 @@ class JointCorruption(AugmentationBase[JointCorruptionSettings]):
 
 
 @dataclass(frozen=True)
-class RotationSettings:
+class RotationSettings(CheckedSettings):
     """Rotation by random angles in radians."""
 
     amplitude: float = 0.3
     # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of that;
     # aimclr: the same angles the other way round, as its public code turns people
-    reading: str = "each-axis"
-
-    def __post_init__(self) -> None:
-        choose("reading of rotation", self.reading, ("each-axis", "one-axis", "aimclr"))
+    reading: str = limited("each-axis", among=("each-axis", "one-axis", "aimclr"))
 
 
 @register_augmentation("rotation", RotationSettings)
@@ -104,16 +97,12 @@ class Rotation(AugmentationBase[RotationSettings]):
 
 
 @dataclass(frozen=True)
-class MirrorSettings:
+class MirrorSettings(CheckedSettings):
     """Left and right are exchanged."""
 
-    axis: int = 0  # the axis across the body, x after normalisation
-    reading: str = "true"  # true: coordinates too; swap: joint indices alone, as AimCLR does
-
-    def __post_init__(self) -> None:
-        choose("reading of mirror", self.reading, ("true", "swap"))
-        if self.axis not in (0, 1, 2):
-            raise InputError(f"mirror: axis = {self.axis} has to be 0, 1 or 2")
+    axis: int = limited(0, least=0, most=2)  # the axis across the body, x after normalisation
+    # true: coordinates too; swap: joint indices alone, as AimCLR does
+    reading: str = limited("true", among=("true", "swap"))
 
 
 @register_augmentation("mirror", MirrorSettings)
@@ -122,12 +111,12 @@ class Mirror(AugmentationBase[MirrorSettings]):
 
     def __init__(self, settings: MirrorSettings, topology: Topology) -> None:
         super().__init__(settings, topology)
-        self.twins = torch.tensor(topology.mirror)
+        self.counterparts = torch.tensor(topology.mirror)
         if settings.axis >= topology.dimensions:
             raise InputError(f"mirror: axis = {settings.axis}, but clips have {topology.dimensions} coordinates")
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        mirrored = clips[:, :, :, self.twins.to(clips.device)]
+        mirrored = clips[:, :, :, self.counterparts.to(clips.device)]
         if self.settings.reading == "true":
             sign = torch.ones(clips.shape[-1], device=clips.device)
             sign[self.settings.axis] = -1
@@ -167,14 +156,10 @@ class SubtractJoint(AugmentationBase[SubtractJointSettings]):
 
 
 @dataclass(frozen=True)
-class NoiseSettings:
+class NoiseSettings(CheckedSettings):
     """Gaussian noise on every coordinate."""
 
-    sigma: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not self.sigma >= 0:
-            raise InputError(f"noise: sigma = {self.sigma} is a standard deviation and cannot be negative")
+    sigma: float = limited(0.01, least=0)
 
 
 @register_augmentation("noise", NoiseSettings)
@@ -202,14 +187,11 @@ class AxisMask(AugmentationBase[Any]):
 
 
 @dataclass(frozen=True)
-class JointMaskSettings:
+class JointMaskSettings(CheckedSettings):
     """A share of the joints is set to zero, the same for the whole clip or others in every frame."""
 
-    joints: float = 0.2
+    joints: float = limited(0.2, least=0, most=1)
     every_frame: bool = False
-
-    def __post_init__(self) -> None:
-        check_share("joint-mask: joints", self.joints)
 
 
 @register_augmentation("joint-mask", JointMaskSettings)

@@ -15,13 +15,13 @@ from halp.augment.base import (
     FactorSettings,
     ViewShape,
     at_frames,
-    check_share,
     hide,
     register_augmentation,
     uniform,
 )
 from halp.augment.paper import PaperAugmentation, PaperSettings, draw_crops
 from halp.augment.pool import ClipPool
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 from halp.skeleton import Topology
 
@@ -32,18 +32,17 @@ def _paper(settings: PaperSettings, topology: Topology) -> PaperAugmentation:
 
 
 @dataclass(frozen=True)
-class CropResizeSettings:
+class CropResizeSettings(CheckedSettings):
     """A random part of the clip, resized to the length of a view."""
 
-    min: float = 0.5
-    max: float = 1.0
-    frames: int = 1  # the crop has at least so many frames where the clip has them
+    min: float = limited(0.5, above=0)
+    max: float = limited(1.0, most=1)
+    frames: int = limited(1, least=1)  # the crop has at least so many frames where the clip has them
 
     def __post_init__(self) -> None:
-        if not 0 < self.min <= self.max <= 1 or self.frames < 1:
-            raise InputError(
-                f"crop-resize needs 0 < min ≤ max ≤ 1 and frames ≥ 1, not {self.min}, {self.max} and {self.frames}"
-            )
+        super().__post_init__()
+        if self.min > self.max:
+            raise InputError(f"crop-resize needs 0 < min ≤ max ≤ 1, not {self.min} and {self.max}")
 
 
 @register_augmentation("crop-resize", CropResizeSettings, sampler=True)
@@ -62,15 +61,11 @@ class CropResize:
 
 
 @dataclass(frozen=True)
-class ReflectCropSettings:
+class ReflectCropSettings(CheckedSettings):
     """A window of full length at a random place of the view continued by reflection at both ends."""
 
-    padding: int = 6  # a sixth of the frames is added at each end
+    padding: int = limited(6, least=2)  # a sixth of the frames is added at each end
     repeat_edge: bool = False  # true: a reflection begins with the edge frame itself, as in AimCLR's public code
-
-    def __post_init__(self) -> None:
-        if self.padding < 2:
-            raise InputError(f"reflect-crop: padding = {self.padding} is the divisor of the length, at least 2")
 
 
 @register_augmentation("reflect-crop", ReflectCropSettings)
@@ -91,16 +86,17 @@ class ReflectCrop(AugmentationBase[ReflectCropSettings]):
 
 
 @dataclass(frozen=True)
-class BlurSettings:
+class BlurSettings(CheckedSettings):
     """Gaussian blur over time with zero padding."""
 
-    taps: int = 15
-    sigma_min: float = 0.1
+    taps: int = limited(15, least=1)
+    sigma_min: float = limited(0.1, above=0)
     sigma_max: float = 2.0
     normalise: bool = True  # false: the kernel's sum grows with sigma, as in AimCLR's public code
 
     def __post_init__(self) -> None:
-        if self.taps < 1 or self.taps % 2 == 0 or not 0 < self.sigma_min <= self.sigma_max:
+        super().__post_init__()
+        if self.taps % 2 == 0 or self.sigma_min > self.sigma_max:
             raise InputError("blur needs an odd number of taps and 0 < sigma_min ≤ sigma_max")
 
 
@@ -131,13 +127,10 @@ class TimeFlip(AugmentationBase[Any]):
 
 
 @dataclass(frozen=True)
-class TimeMaskSettings:
+class TimeMaskSettings(CheckedSettings):
     """A run of frames is set to zero."""
 
-    frames: float = 0.2  # share of the frames
-
-    def __post_init__(self) -> None:
-        check_share("time-mask: frames", self.frames)
+    frames: float = limited(0.2, least=0, most=1)  # share of the frames
 
 
 @register_augmentation("time-mask", TimeMaskSettings)

@@ -6,6 +6,7 @@ Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stoppe
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import warnings
@@ -13,8 +14,8 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, movements, findings, explore, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
-from halp.cli.app import app, first_process, warn
+from halp.cli import start, data, training, results, use, classify, movements, findings, vectors, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli.app import app, first_process, note, warn
 from halp.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
@@ -34,7 +35,12 @@ DISK = {
 }
 
 OTHER_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines", "--normalize": "--normalise"}
-DEPRECATED = {"--unsure": "--rejection-rate"}
+DEPRECATED = {
+    "--unsure": "--rejection-rate",
+    "--others": "--ensemble-with",
+    "--path": "--pattern",
+    "--sets": "--datasets",
+}
 
 # the commands as people look for them
 HEADINGS = {
@@ -62,7 +68,11 @@ def main(arguments: list[str] | None = None) -> None:
         return
     for name, value in WAITING.items():
         os.environ.setdefault(name, value)
-    warnings.showwarning = _say_warning
+    warnings.showwarning = _show_warning
+    log = logging.getLogger("halp")
+    if not log.handlers:
+        log.addHandler(_Notes())
+        log.setLevel("INFO")
     arguments = [_current_spelling(argument) for argument in arguments]
     try:
         arguments = _load_plugins(arguments)
@@ -117,9 +127,16 @@ def _load_plugins(arguments: list[str]) -> list[str]:
     return rest
 
 
-def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """What the library warns of, as one line on standard error."""
     warn(str(message))
+
+
+class _Notes(logging.Handler):
+    """What the library tells of its work, as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def _fail(message: str, code: int) -> None:

@@ -55,7 +55,7 @@ def classify_fit(
     given = _labelled(labelled, labels, reading)
     fitted = fit(encoder, given, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(fitted, model)
-    _say_fitted(fitted, model, json)
+    _print_fitted(fitted, model, json)
 
 
 @classify_app.command(name="predict")
@@ -154,7 +154,7 @@ def finetune(
     given = _labelled(labelled, labels, reading)
     tuned = train(encoder, given, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(tuned, model)
-    _say_fitted(tuned, model, json)
+    _print_fitted(tuned, model, json)
 
 
 def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> LabelledSource:
@@ -164,11 +164,11 @@ def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> La
     from halp.errors import InputError
     from halp.use.classify import LabelledSource
 
-    given = LabelledSource(source, reading.cutting, reading.format, labels.labels, labels.path, reading.options)
+    given = LabelledSource(source, reading.cutting, reading.format, labels.labels, labels.pattern, reading.options)
     if labels.events is None:
         return given
-    if labels.labels is not None or labels.path is not None:
-        raise InputError("labels come from --events or from --labels and --path, not from both; leave one out")
+    if labels.labels is not None or labels.pattern is not None:
+        raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.findings.formats import read_events
     from halp.findings.labelled import label_windows, usual_cutting
 
@@ -210,7 +210,7 @@ def show_rows(columns: list[str], rows: list[dict[str, Any]], out: Path | None, 
     show(rows, table_of(cells, columns, digits=2), json=json)
 
 
-def _say_fitted(model: Model, path: Path, json: bool) -> None:
+def _print_fitted(model: Model, path: Path, json: bool) -> None:
     """What was fitted and how good it is."""
     from rich.table import Table
 

@@ -28,7 +28,7 @@ def prepare(
     stride: float | None = None,
     fps: float | None = None,
     labels: Path | None = None,
-    path: str | None = None,
+    pattern: str | None = None,
     option: Settings = (),
     max_memory: float | None = None,
     overwrite: bool = False,
@@ -54,7 +54,7 @@ def prepare(
         stride: seconds from the start of one window to the next (default: the window).
         fps: frames per second, where the files do not say or are wrong.
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
-        path: a pattern of the paths below the source that names columns, such as "{subject}/{label}/*.bvh".
+        pattern: of the paths below the source, which names columns, such as "{subject}/{label}/*.bvh".
         option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.
         max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up to 4 GiB).
         overwrite: replace a store that is there already.
@@ -64,11 +64,12 @@ def prepare(
     from halp.clips.readers.archives import memory_limit
 
     given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
-    given |= {"labels": labels, "path": path, "workers": workers}
+    given |= {"labels": labels, "pattern": pattern, "workers": workers}
     if format == "synthetic":
         given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
+    given["path"] = given.pop("pattern")
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
     with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
         manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)
@@ -107,7 +108,7 @@ def formats(*, json: bool = False) -> None:
     from halp.clips.readers import get_reader, list_readers, reader_options
 
     options = {name: reader_options(get_reader(name)) for name in list_readers()}
-    known = {**list_readers(), "synthetic": "invented people; takes a number of clips in place of a source"}
+    known = {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
     rows = []
     for name, description in known.items():
         settings = "\n".join(f"{key}={value}" for key, value in options.get(name, {}).items())

@@ -59,10 +59,10 @@ def cluster(
     from halp.use.pages import cluster_page
 
     vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
-    groups_found = clusters_to_json(vectors, clusters)
+    answer = clusters_to_json(vectors, clusters)
     if out is not None:
         members = [
-            {"group": cluster["group"], **member} for cluster in groups_found["groups"] for member in cluster["members"]
+            {"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]
         ]
         note(f"written: {write_csv(out, ['name', 'start', 'end', 'group'], members)}")
     columns = ("group", "clips", "typical clip", "start", "end")
@@ -73,7 +73,7 @@ def cluster(
     if not json:
         note(f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)")
     show(
-        groups_found,
+        answer,
         table_of([dict(zip(columns, fact)) for fact in facts], columns, digits=2),
         json=json,
         html=html,
@@ -128,24 +128,14 @@ def compare(
     loaded = as_encoder(encoder, open_source(in_ or first, **reading) if encoder == AUTO else None)
     comparison = align(loaded, first, second, source=in_, window=window, **reading)
     answer = comparison.to_json()
+    rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
+    columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
     if out is not None:
-        rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
-        columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
         note(f"written: {write_csv(out, columns, rows)}")
-    stretches = [
-        {
-            "from": stretch.start,
-            "to": stretch.end,
-            "in the second": f"{stretch.other_start:.2f} – {stretch.other_end:.2f}",
-            "difference": stretch.difference,
-            "joints that differ most": ", ".join(stretch.joints),
-        }
-        for stretch in comparison.stretches
-    ]
     worst = [f"{j['joint']} {j['difference']:.2f}" for j in answer["joints"][:5] if j["difference"] is not None]
     show(
         answer,
-        table_of(stretches, digits=2) if stretches else "no stretch stands out from the rest",
+        table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest",
         f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}",
         json=json,
         html=html,

@@ -58,7 +58,7 @@ class LabelOptions:
 
     labels: Path | None = None
     """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
-    path: str | None = None
+    pattern: str | None = None
     """A pattern of paths that names labels, such as "{subject}/{label}/*.bvh"."""
     events: Path | None = None
     """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one take its label."""

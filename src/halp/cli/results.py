@@ -22,7 +22,7 @@ def evaluate(
     seed: int = 0,
     seeds: int = 1,
     set: Settings = (),
-    others: tuple[Path, ...] = (),
+    ensemble_with: tuple[Path, ...] = (),
     baselines: bool = True,
     allow_overlap: bool = False,
     json: bool = False,
@@ -34,7 +34,7 @@ def evaluate(
         halp evaluate runs/small-seed0 --protocol semi --seeds 5 --set semi.share=0.05
         halp evaluate runs/ntu60-halp-seed0 --data stores/pku2 --protocol finetune
         halp evaluate halp-base --data stores/mine --protocol ridge
-        halp evaluate runs/joint --protocol ensemble --others runs/motion runs/bone
+        halp evaluate runs/joint --protocol ensemble --ensemble-with runs/motion runs/bone
 
     Args:
         encoder: a run folder, whose results are saved in its results/; a package, a shipped name or auto, which need --data.
@@ -45,7 +45,7 @@ def evaluate(
         seed: the first seed, of classifiers and of draws of labels.
         seeds: how many seeds; several give mean and standard deviation.
         set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
-        others: further runs whose streams join the ensemble.
+        ensemble_with: further runs whose streams join the ensemble.
         baselines: also evaluate the untrained encoder and the raw coordinates (--no-baselines leaves them out).
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
@@ -86,11 +86,10 @@ def evaluate(
         protocols=protocol,
         splits=splits,
         stream=stream,
-        seed=seed,
         seeds=range(seed, seed + seeds),
         settings=parse_protocol_settings(flat(set), protocol),
         baselines=baselines,
-        others=[open_run(other) for other in others],
+        others=[open_run(other) for other in ensemble_with],
         allow_overlap=allow_overlap,
     )
     answer = {row.name: [asdict(result) for result in with_folds(row.results)] for row in rows}
@@ -106,7 +105,7 @@ def reproduce(
     scale: str | None = None,
     seeds: int | None = None,
     split: tuple[str, ...] = (),
-    sets: tuple[str, ...] = (),
+    datasets: tuple[str, ...] = (),
     svm: str = "plain",
     jobs: int = 1,
     all_cells: bool = False,
@@ -125,7 +124,7 @@ def reproduce(
         halp reproduce hardness --data stores/nw-ucla --split xview --scale small --seeds 5
         halp reproduce linear --scale paper --data ntu60=stores/ntu60 pku2=stores/pku2
         halp reproduce all --scale paper --dry-run
-        halp reproduce graphs --data graphs --sets MUTAG NCI1 --jobs 2
+        halp reproduce graphs --data graphs --datasets MUTAG NCI1 --jobs 2
         halp reproduce --list
 
     Args:
@@ -137,7 +136,7 @@ def reproduce(
             seed and table) or paper (default: tiny, for the tables ntu10… their own).
         seeds: how many seeds (default: 1, for graphs 10); HaLP and the baseline of a seed share their warm-up.
         split: splits of the store, for data of your own.
-        sets: for graphs, which TU sets (default: MUTAG PROTEINS NCI1 DD).
+        datasets: for graphs, which TU sets (default: MUTAG PROTEINS NCI1 DD).
         svm: for graphs, plain (as published) or scaled (features standardised; an extra).
         jobs: for graphs, how many processes.
         all_cells: run other systems also where the paper has no figure of them.
@@ -153,7 +152,7 @@ def reproduce(
     if table == "graphs":
         from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
 
-        request = request_graphs(data, sets=sets, seeds=seeds, svm=svm, settings=flat(set), out=out)
+        request = request_graphs(data, sets=datasets, seeds=seeds, svm=svm, settings=flat(set), out=out)
         if dry_run:
             print_json(plan_graphs(request))
         else:

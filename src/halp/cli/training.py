@@ -47,7 +47,7 @@ def pretrain(
         data: the store to learn from.
         run: the run folder (default: runs/NAME-seedN).
         set: override settings as key=value.
-        resume: go on with the run where it stopped.
+        resume: continue the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
         init: take the weights of the encoders alone from another run, a package or an encoder that comes with halp.
         accelerator: cpu, cuda, mps or auto.
@@ -106,7 +106,7 @@ def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bo
         train(recipe, store, Path(folder) / "run", accelerator=accelerator, precision=precision, profile=steps)
     if not steps.parts:
         raise InputError(f"the recipe takes fewer than {steps.skip + steps.steps} steps; raise epochs to profile it")
-    show({part.name: part.milliseconds for part in steps.parts}, steps.table(), json=json)
+    show(steps.parts, steps.table(), json=json)
 
 
 def _online_knn(store: Any, every: int) -> Any:

@@ -118,33 +118,22 @@ def search(
     loaded, opened = open_for(encoder, in_, **reading.source)
     from halp.features.embed import ready_clips
     from halp.files import write_csv
-    from halp.use.index import say_index
     from halp.use.pages import search_page
     from halp.use.search import search as find
 
-    hits_found = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
-    if hits_found.facts is not None:
-        say_index(hits_found.facts)
-    hits = [hit.to_json() for hit in hits_found]
+    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    if facts := results.facts:
+        measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
+        note(f"approximate search over {facts.vectors} vectors: {measured}")
+    hits = [hit.to_json() for hit in results]
     if out is not None:
         note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")
-    rows = [
-        {
-            "": place,
-            "recording": hit.name,
-            "similarity": hit.similarity,
-            "start": f"{hit.start:.2f}",
-            "end": f"{hit.end:.2f}",
-        }
-        for place, hit in enumerate(hits_found, start=1)
-    ]
-
     show(
         hits,
-        table_of(rows, ("", "recording", "similarity", "start", "end")),
+        table_of([{"": place, **hit} for place, hit in enumerate(hits, start=1)]),
         json=json,
         html=html,
-        page=lambda: search_page(loaded, hits_found, ready_clips(loaded, opened, hits_found.rows), f"{query} in {in_}"),
+        page=lambda: search_page(loaded, results, ready_clips(loaded, opened, results.rows), f"{query} in {in_}"),
     )
 
 

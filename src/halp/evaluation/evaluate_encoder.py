@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from halp.clips.splits import ALL, Indices
-from halp.clips.store import Store
+from halp.clips.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocol import (
@@ -26,13 +26,15 @@ from halp.evaluation.protocol import (
 )
 from halp.evaluation.results import Result, by_class, mean_and_std, score, versions
 from halp.features.cache import FeatureCache, fingerprint
+from halp.features.loading import as_encoder
+from halp.features.source import open_source
 
-Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup
+Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup | str | os.PathLike[str]
 
 
 def evaluate(
     encoder: Encoder,
-    store: Store,
+    store: Store | str | os.PathLike[str],
     protocol: str = "knn",
     split: str = "xsub",
     *,
@@ -48,9 +50,10 @@ def evaluate(
 
     Parameters
     ----------
-    encoder : PretrainedEncoder, or mapping of names to several
-        It stays as it is: its fingerprint is taken before and after. Several go to the protocol `ensemble`.
-    store : Store
+    encoder : PretrainedEncoder, path or str, or mapping of names to several
+        An encoder, a run, a package, a shipped name or `auto`. It stays as it is: its fingerprint is taken before and after.
+        Several go to the protocol `ensemble`.
+    store : Store or path
         Clips with labels and splits.
     protocol, split : str
         By what and on which split, see `list_protocols` and `store.splits`.
@@ -76,12 +79,27 @@ def evaluate(
     ------
     InputError
         Where protocol, split or a setting is not known, or there is nothing to train or to test on.
+
+    Examples
+    --------
+    >>> import tempfile, halp
+    >>> from halp.clips.synthetic import make_synthetic_store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = make_synthetic_store(f"{folder}/store", count=48)
+    ...     result = halp.evaluate("halp-base", store, "knn", progress=False)
+    >>> result.protocol, 0 <= result.accuracy <= 100
+    ('knn', True)
     """
     known, chosen = get_protocol(protocol), protocol_settings(protocol, settings)
+    store = store if isinstance(store, Store) else open_store(store)
+    if isinstance(encoder, (str, os.PathLike)):
+        encoder = as_encoder(encoder, open_source(store))
     backbone = _backbone(encoder, protocol)
     train, test = _labelled_parts(store, split)
     seeds = list(seeds) or [seed]
-    before, home = fingerprint(backbone), _home(backbone)
+    # raw coordinates have no weights and live anywhere
+    home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
+    before = fingerprint(backbone)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kept = cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
@@ -137,11 +155,6 @@ def _scores(store: Store, test: Indices, outcomes: Sequence[Predictions]) -> dic
         "confusion": confusion.tolist(),
         "classes": names,
     }
-
-
-def _home(module: nn.Module) -> torch.device:
-    """Where an encoder lives; raw coordinates have no weights and live anywhere."""
-    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
 def _backbone(encoder: Encoder, protocol: str) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rich.markup import escape
 
 from halp.clips.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
@@ -21,7 +20,6 @@ from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settin
 from halp.evaluation.results import Result
 from halp.features.cache import FeatureCache, fingerprint
 from halp.locks import locked_where_possible
-from halp.progress import console
 from halp.training.run import Run, seeded
 from halp.training.run_folder import RunFolder
 
@@ -129,8 +127,7 @@ def evaluate_protocols(
     *,
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = ("xsub",),
-    seed: int = 0,
-    seeds: Sequence[int] = (),
+    seeds: Sequence[int] = (0,),
     settings: ProtocolSettings | None = None,
     run: Run | None = None,
     progress: bool = True,
@@ -145,12 +142,12 @@ def evaluate_protocols(
             if chosen is None:
                 continue
             asked = (encoder, store, protocol, split)
-            measure = partial(evaluate, *asked, seed=seed, seeds=seeds, cache=cache, progress=progress, **chosen)
+            measure = partial(evaluate, *asked, seeds=seeds, cache=cache, progress=progress, **chosen)
             if run is None:
                 results.append(measure())
                 continue
             home = run.info["data"]["hash"]
-            path = result_path(run, *asked, seeds=list(seeds) or [seed], settings=chosen, home_hash=home)
+            path = result_path(run, *asked, seeds=list(seeds), settings=chosen, home_hash=home)
             with locked_result(path):
                 results.append(measure())
                 _save(path, results[-1])
@@ -162,7 +159,7 @@ def _save(path: Path, result: Result) -> None:
     try:
         result.save(path)
     except InputError as error:
-        console.print(f"[yellow]warning:[/] {escape(str(error))}; it is printed only", soft_wrap=True)
+        warnings.warn(f"{error}; it is printed only", stacklevel=2)
 
 
 def evaluate_run(
@@ -173,8 +170,7 @@ def evaluate_run(
     protocols: Sequence[str] = ("knn", "linear"),
     splits: Sequence[str] = ("xsub",),
     stream: str = "joint",
-    seed: int = 0,
-    seeds: Sequence[int] = (),
+    seeds: Sequence[int] = (0,),
     settings: ProtocolSettings | None = None,
     baselines: bool = True,
     others: Sequence[Run] = (),
@@ -197,7 +193,7 @@ def evaluate_run(
     for split in splits:
         for origin in [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]:
             if warning := overlap_warning(origin, store, split, allowed=allow_overlap):
-                console.print(f"[yellow]warning:[/] {warning}")
+                warnings.warn(warning, stacklevel=2)
                 break
     encoders: dict[str, PretrainedEncoder | EncoderGroup] = {}
     if baselines and home is not None:
@@ -210,7 +206,7 @@ def evaluate_run(
         )
         encoders["untrained"] = fresh_weights(encoder)
     encoders[name if home is None else home.path.name] = encoder
-    shared: dict[str, Any] = {"splits": splits, "seed": seed, "seeds": seeds, "settings": settings, "run": home}
+    shared: dict[str, Any] = {"splits": splits, "seeds": seeds, "settings": settings, "run": home}
     rows = [
         evaluate_protocols(name, one, store, protocols=single, **shared) for name, one in encoders.items() if single
     ]

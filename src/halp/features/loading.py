@@ -9,7 +9,7 @@ from halp.clips.store import topology_from_json
 from halp.errors import InputError
 from halp.features.source import AnySource, Source, is_arrays, open_source
 from halp.packages import find_encoder, is_package, shipped_facts
-from halp.progress import console
+from halp.progress import log
 from halp.skeleton import joint_recipes
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | 
         if source is None:
             raise InputError("'auto' chooses an encoder by a source, and there is none; name one (see `halp encoders`)")
         encoder = choose_shipped(source)
-        console.print(f"encoder: {encoder}, chosen by the joints of {source.name}", highlight=False, markup=False)
+        log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
     if isinstance(encoder, (str, os.PathLike)):
         return load_encoder(encoder, stream)
     from halp.encoders.pretrained import PretrainedEncoder

@@ -166,7 +166,7 @@ def _moved_from_origin(frames: Frames, joint: int) -> Frames:
 
 
 def _rehearse(ready: Preparation) -> None:
-    """Find out on one invented frame whether joints and steps fit, before anything is read."""
+    """Find out on one synthetic frame whether joints and steps fit, before anything is read."""
     shape = (1, 1, len(ready.source), ready.source.dimensions)
     frames = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
     ready.window(ready.recording(frames, 1000.0), 1000.0)

@@ -67,6 +67,13 @@ class Source(RowColumns):
         Window and stride in seconds, and the frame rate where recordings do not tell.
     rows : structured array (N,)
         What is known of every clip or window, see `halp.features.content.ROW`.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> source = halp.open_source([np.ones((30, 25, 3))] * 2, topology="kinect-v2", fps=30)
+    >>> source.recordings, [clip.frames.shape for clip in source.clips()]
+    (['clip-000000', 'clip-000001'], [(30, 1, 25, 3), (30, 1, 25, 3)])
     """
 
     def __init__(self, content: Recordings, cutting: Cutting, name: str, tags: Tags = (None, None)) -> None:

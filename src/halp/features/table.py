@@ -83,6 +83,13 @@ class FeatureTable(RowColumns):
         Spans in which nobody is seen; `absent` gives those of one recording.
     folder : path or None
         Where the table is kept.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> table = halp.embed_table("halp-base", [np.ones((30, 25, 3))], topology="kinect-v2", cache=False, progress=False)
+    >>> len(table), table.names, table.labels.tolist()
+    (1, ['clip-000000'], [-1])
     """
 
     vectors: npt.NDArray[np.float32]

@@ -122,9 +122,9 @@ def angle_rows(poses: Poses) -> list[dict[str, Any]]:
             "asymmetry": None,
         }
     for name, row in rows.items():
-        twin = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
-        if twin is not None:
-            row["asymmetry"] = twin["asymmetry"] = asymmetry(row["range"], twin["range"])
+        right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
+        if right is not None:
+            row["asymmetry"] = right["asymmetry"] = asymmetry(row["range"], right["range"])
     return list(rows.values())
 
 

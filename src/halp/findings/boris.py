@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,8 +49,8 @@ def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> 
         if status not in ("START", "STOP"):
             raise problem(path, f"line {line}", f"its status is '{status}'", "export START and STOP rows from BORIS")
         if status != turn:
-            what = f"'{key[2]}' stops without a start" if status == "STOP" else f"'{key[2]}' starts twice"
-            raise problem(path, f"line {line}", what, "correct the unpaired events in BORIS")
+            fault = f"'{key[2]}' stops without a start" if status == "STOP" else f"'{key[2]}' starts twice"
+            raise problem(path, f"line {line}", fault, "correct the unpaired events in BORIS")
         if status == "START":
             begun[key] = time, line
         else:
@@ -94,71 +95,24 @@ def _boris_marks(events: Events) -> Iterator[tuple[float, str, str, str]]:
 
 
 def write_boris(path: Path, events: Events, media: str = "mp4") -> None:
-    """A BORIS project (format 7.0) with an observation for every recording."""
-    behaviours = sorted({event.label for event in events} - {""})
+    """A BORIS project (format 7.0) with an observation for every recording; `boris.json` has what is always the same."""
+    empty = json.loads(Path(__file__).with_name("boris.json").read_text(encoding="utf-8"))
     observations = {}
     for name, part in events.by_recording().items():
-        rows = [[*mark[:3], "", mark[3], "NA"] for mark in _boris_marks(part)]
         film = f"{stem(name)}.{media.lstrip('.')}"
         length = events.lengths.get(name) or max((event.stop for event in part), default=0.0)
-        observations[name] = {
+        facts = {"length": length, "fps": 0.0, "hasVideo": True, "hasAudio": False}
+        observations[name] = empty["observation"] | {
             "file": {"1": [film], **{str(player): [] for player in range(2, 9)}},
-            "type": "MEDIA",
-            "date": "1970-01-01T00:00:00",
-            "description": "",
-            "time offset": 0.0,
-            "events": rows,
-            "observation time interval": [0, 0],
-            "independent_variables": {},
-            "visualize_spectrogram": False,
-            "visualize_waveform": False,
-            "media_creation_date_as_offset": False,
-            "media_scan_sampling_duration": 0,
-            "image_display_duration": 1,
-            "close_behaviors_between_videos": False,
-            "media_info": {
-                "length": {film: length},
-                "fps": {film: 0.0},
-                "hasVideo": {film: True},
-                "hasAudio": {film: False},
-                "offset": {"1": 0.0},
-            },
+            "events": [[*mark[:3], "", mark[3], "NA"] for mark in _boris_marks(part)],
+            "media_info": {key: {film: value} for key, value in facts.items()} | {"offset": {"1": 0.0}},
         }
-    subjects = sorted({event.subject for event in events} - {""})
-    write_json(
-        path,
-        {
-            "time_format": "hh:mm:ss",
-            "project_date": "1970-01-01T00:00:00",
-            "project_name": path.stem,
-            "project_description": "events written by halp",
-            "project_format_version": "7.0",
-            "subjects_conf": {
-                str(number): {"key": "", "name": name, "description": ""} for number, name in enumerate(subjects)
-            },
-            "behaviors_conf": {
-                str(number): {
-                    "type": "State event",
-                    "key": "",
-                    "code": code,
-                    "description": "",
-                    "color": "",
-                    "category": "",
-                    "modifiers": {},
-                    "excluded": "",
-                    "coding map": "",
-                }
-                for number, code in enumerate(behaviours)
-            },
-            "observations": observations,
-            "behavioral_categories": [],
-            "behavioral_categories_config": {},
-            "independent_variables": {},
-            "coding_map": {},
-            "behaviors_coding_map": [],
-            "converters": {},
-        },
-    )
+    subjects = [empty["subject"] | {"name": name} for name in sorted({event.subject for event in events} - {""})]
+    behaviours = [empty["behaviour"] | {"code": code} for code in sorted({event.label for event in events} - {""})]
+    project = empty["project"] | {"project_name": path.stem, "observations": observations}
+    project["subjects_conf"] = {str(number): entry for number, entry in enumerate(subjects)}
+    project["behaviors_conf"] = {str(number): entry for number, entry in enumerate(behaviours)}
+    write_json(path, project)
 
 
 def read_boris(path: Path) -> Rows:

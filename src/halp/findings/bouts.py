@@ -44,9 +44,11 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
         cut = [replace(e, start=max(e.start, start), stop=min(e.stop, end)) for e in rows if overlap(e, start, end) > 0]
         named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
         for subject in sorted(named):
-            own = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
+            bouts = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
             absent = [e for e in cut if e.label == NOBODY and e.subject in ("", subject)]
-            tiers.append(Bouts(recording, subject, sorted(own, key=lambda e: e.start), absent, start, max(end, start)))
+            tiers.append(
+                Bouts(recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start))
+            )
     return tiers
 
 

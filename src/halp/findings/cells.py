@@ -19,8 +19,8 @@ Rows = tuple[list[Event], dict[str, float], list[str]]  # events, lengths of rec
 
 def seconds(text: str, path: Path, where: str) -> float:
     if re.fullmatch(r"\d+:\d+(:\d+)?([.,]\d+)?", text):
-        what = f"'{text}' is a time of day or minutes and seconds"
-        raise problem(path, where, what, "give seconds from the start of the recording")
+        fault = f"'{text}' is a time of day or minutes and seconds"
+        raise problem(path, where, fault, "give seconds from the start of the recording")
     return number(text, path, where)
 
 

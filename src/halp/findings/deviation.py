@@ -78,8 +78,8 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
     person = np.array(reference.windows.persons)
     distance = 1 - _unit(tested.vectors, reference.windows) @ _unit(reference.windows.vectors, reference.windows).T
     # somebody of the reference who is tested is compared with the others only
-    own = np.array(tested.persons)
-    distance[(own[:, None] == person[None]) & (own[:, None] != "")] = np.inf
+    tested_person = np.array(tested.persons)
+    distance[(tested_person[:, None] == person[None]) & (tested_person[:, None] != "")] = np.inf
     scores = _nearest_mean(distance)
     joints = _joint_differences(tested.poses, reference.windows.poses[distance.argmin(1)])
     without = {name: _nearest_mean(np.where(person == name, np.inf, distance)) for name in reference.people}

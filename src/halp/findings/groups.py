@@ -49,10 +49,10 @@ def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -
     values: dict[str, dict[str, float]] = {}
     for label in labels:
         values[label] = {}
-        for person, own in by_person.items():
-            bouts = [e for tier in own for e in tier.bouts if e.label == label]
-            row = measures([e.duration for e in bouts], [0.0], sum(tier.observed for tier in own))
-            firsts = [min(s) - t.begin for t in own if (s := [e.start for e in t.bouts if e.label == label])]
+        for person, parts in by_person.items():
+            bouts = [e for tier in parts for e in tier.bouts if e.label == label]
+            row = measures([e.duration for e in bouts], [0.0], sum(tier.observed for tier in parts))
+            firsts = [min(s) - t.begin for t in parts if (s := [e.start for e in t.bouts if e.label == label])]
             row["latency"] = float(np.mean(firsts)) if firsts else None
             values[label][person] = math.nan if row[measure] is None else float(row[measure])
     return values

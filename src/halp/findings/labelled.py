@@ -41,11 +41,11 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
     for event in matched:
         if event.label not in classes:
             continue
-        own = np.flatnonzero(rows["recording"] == place[event.recording])
-        inside = np.minimum(rows["stop"][own], event.stop) - np.maximum(rows["start"][own], event.start)
-        share = inside / np.maximum(rows["stop"][own] - rows["start"][own], 1e-9)
-        chosen = own[(share > 0.5) & (share > best[own])]
-        best[chosen] = share[np.searchsorted(own, chosen)]
+        windows = np.flatnonzero(rows["recording"] == place[event.recording])
+        inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(rows["start"][windows], event.start)
+        share = inside / np.maximum(rows["stop"][windows] - rows["start"][windows], 1e-9)
+        chosen = windows[(share > 0.5) & (share > best[windows])]
+        best[chosen] = share[np.searchsorted(windows, chosen)]
         labels[chosen] = classes.index(event.label)
         if "" not in people:
             subjects[chosen] = people.index(event.subject)

@@ -90,8 +90,8 @@ def angles_page(people: Sequence[Poses], title: str) -> Report:
             joint, _, side = row["angle"].rpartition("_")
             pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
         report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
-        own = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
-        add_table(report, own, "Degrees and degrees per second.")
+        ranges = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
+        add_table(report, ranges, "Degrees and degrees per second.")
     if len(people) > SHOWN:
         report.section("All recordings")
         add_table(report, everything, "Degrees and degrees per second.")

@@ -204,14 +204,10 @@ def _distances(cuts: list[Floats], reference: int | None) -> tuple[list[float], 
         return [], None
     even = [resampled(cut, _SAMPLES) for cut in cuts]
     rows = range(len(even)) if reference is None else [reference]
-    table = np.array([[_warped(even[row], other) for other in even] for row in rows])
+    costs = [[np.sqrt(((even[row][:, None] - other[None]) ** 2).mean(-1)) for other in even] for row in rows]
+    table = np.array([[align(cost)[1] for cost in row] for row in costs])
     chosen = int(table.sum(1).argmin())
     return table[chosen].tolist(), chosen if reference is None else reference
-
-
-def _warped(one: Floats, other: Floats) -> float:
-    cost = np.sqrt(((one[:, None] - other[None]) ** 2).mean(-1))
-    return align(cost)[1]
 
 
 def resampled(values: Floats, count: int) -> Floats:

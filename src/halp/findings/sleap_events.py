@@ -37,8 +37,8 @@ def read_sleap(path: Path) -> Rows:
             raise problem(path, where, "its film or its type is not in the file", "save it again with SLEAP")
         name, rate = films[film]
         if rate is None:
-            what = f"the frame rate of '{name}' is not in the file, so that frames cannot become seconds"
-            raise problem(path, where, what, "set `labels.videos[…].fps` with sleap-io and save it again")
+            fault = f"the frame rate of '{name}' is not in the file, so that frames cannot become seconds"
+            raise problem(path, where, fault, "set `labels.videos[…].fps` with sleap-io and save it again")
         known = people.get(kind, [])
         score = None if scores is None or scores.shape != columns[0].shape else float(scores[number])  # type: ignore[union-attr]
         events.append(

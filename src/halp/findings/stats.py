@@ -122,9 +122,10 @@ def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
 
 def entropy(totals: npt.ArrayLike) -> float | None:
     """Shannon entropy in bits of how time is shared out: 0 for one label alone, log2(n) for n labels of equal time."""
+    from scipy import stats
+
     values = np.asarray(totals, dtype=np.float64)
-    share = values[values > 0] / max(values.sum(), 1e-300)
-    return float(abs(-(share * np.log2(share)).sum())) if len(share) else None
+    return float(stats.entropy(values, base=2)) if values.any() else None
 
 
 def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str, Any]]:
@@ -138,8 +139,8 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
         stop = min(start + width, tier.end)
         seen = tier.seen(start, stop)
         for label in labels:
-            own = [e for e in tier.bouts if e.label == label]
-            total = sum(overlap(e, start, stop) for e in own)
+            bouts = [e for e in tier.bouts if e.label == label]
+            total = sum(overlap(e, start, stop) for e in bouts)
             rows.append(
                 {
                     "recording": tier.recording,
@@ -147,7 +148,7 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
                     "label": label,
                     "start": start,
                     "stop": stop,
-                    "count": sum(start <= e.start < stop for e in own),
+                    "count": sum(start <= e.start < stop for e in bouts),
                     "total": total,
                     "share": total / seen if seen > 0 else None,
                 }

@@ -93,8 +93,8 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
     for row in rows:
         by_person.setdefault(row["person"], []).append(row)
     curves: dict[str, Any] = {
-        name: (list(range(1, len(own) + 1)), [row["percentile"] for row in own])
-        for name, own in list(by_person.items())[:12]
+        name: (list(range(1, len(visits) + 1)), [row["percentile"] for row in visits])
+        for name, visits in list(by_person.items())[:12]
     }
     report.figure(
         line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),

@@ -64,10 +64,10 @@ def motif_answers(
 
 def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:
     """The windows that are surest of a motif, of different recordings as far as there are."""
-    own = np.flatnonzero(probability.argmax(1) == motif)
-    own = own[np.argsort(-probability[own, motif], kind="stable")]
-    _, first = np.unique(table.recording[own], return_index=True)
-    chosen = [*own[np.sort(first)], *np.delete(own, first)]
+    windows = np.flatnonzero(probability.argmax(1) == motif)
+    windows = windows[np.argsort(-probability[windows, motif], kind="stable")]
+    _, first = np.unique(table.recording[windows], return_index=True)
+    chosen = [*windows[np.sort(first)], *np.delete(windows, first)]
     return [int(row) for row in chosen[:count]]
 
 

@@ -35,9 +35,9 @@ def mining_loss(
     negatives serves all partners of a stream, one over a context both of its streams.
     """
     near = {stream: logits(queries[stream], queues[stream], temperature) for stream in queries}
-    own = {stream: (queries[stream] * keys[stream].detach()).sum(1) / temperature for stream in queries}
+    to_key = {stream: (queries[stream] * keys[stream].detach()).sum(1) / temperature for stream in queries}
     rows = {stream: torch.topk(near[stream].detach(), top, dim=1).indices for stream in queries}
-    against = {stream: torch.logaddexp(own[stream], torch.logsumexp(near[stream], dim=1)) for stream in queries}
+    against = {stream: torch.logaddexp(to_key[stream], torch.logsumexp(near[stream], dim=1)) for stream in queries}
     names = list(queries)
     collected: dict[str, list[Tensor]] = {stream: [] for stream in names}
     for i, first in enumerate(names):
@@ -46,9 +46,9 @@ def mining_loss(
             total = torch.logsumexp(context, dim=1)
             for stream, partner in ((first, second), (second, first)):
                 mined = near[stream].gather(1, rows[partner]) + context.gather(1, rows[partner])
-                positives = own[stream] + mined.sum(1)
+                positives = to_key[stream] + mined.sum(1)
                 loss = torch.logaddexp(against[stream], total) - positives / (1 + 2 * top)
                 collected[stream].append(loss.mean())
     losses = {stream: torch.stack(found).mean() for stream, found in collected.items()}
-    contrast = {stream: (against[stream] - own[stream]).detach().mean() for stream in names}
+    contrast = {stream: (against[stream] - to_key[stream]).detach().mean() for stream in names}
     return Mined(losses, contrast, rows)

@@ -1,12 +1,12 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
 from halp.methods import crossclr, infonce, isc, lift, masked  # noqa: F401  (they register themselves)
-from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, list_methods, register_method
+from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, register_method
 from halp.methods.cmd import CmdSettings
 from halp.methods.crossclr import CrossClrSettings
 from halp.methods.halp import HalpSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
-from halp.methods.term import TERMS, StreamBatch, check_terms, list_terms, register_term
+from halp.methods.term import TERMS, StreamBatch, check_terms, register_term
 from halp.methods.two_views import TwoViewMethod
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "StreamBatch",
     "TwoViewMethod",
     "check_terms",
-    "list_methods",
-    "list_terms",
     "register_method",
     "register_term",
 ]

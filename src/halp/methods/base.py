@@ -151,11 +151,6 @@ def register_method(
     return METHODS.register(name, settings, section=section or name)
 
 
-def list_methods() -> list[str]:
-    """Names of all methods."""
-    return list(METHODS)
-
-
 def uncount_calls(method: nn.Module) -> None:
     """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
     for name, buffer in method.named_buffers():

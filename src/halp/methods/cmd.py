@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from halp.errors import InputError
+from halp.config import CheckedSettings, limited
 from halp.losses.distillation import kl_to_teacher, teacher_targets
 from halp.losses.infonce import logits
 from halp.methods.base import Metrics, StepContext
@@ -17,25 +17,14 @@ from halp.methods.term import StreamBatch, register_term, require_queue, require
 
 
 @dataclass(frozen=True)
-class CmdSettings:
+class CmdSettings(CheckedSettings):
     """Cross-modal mutual distillation. The defaults are those of CMD, where 8192 of 16384 keys are compared."""
 
-    weight: float = 1.0
-    share: float = 0.5  # of the queue that is compared, the nearest to the teacher's key
-    teacher_temperature: float = 0.05
-    student_temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InputError(
-                f"cmd: share = {self.share} would compare more keys than the queue holds, or none; it lies in (0, 1], "
-                "0.5 is CMD's 8192 of 16384"
-            )
-        if self.weight < 0 or min(self.teacher_temperature, self.student_temperature) <= 0:
-            raise InputError(
-                f"cmd: weight = {self.weight} cannot be negative, and teacher_temperature = {self.teacher_temperature} "
-                f"and student_temperature = {self.student_temperature} have to be above 0"
-            )
+    weight: float = limited(1.0, least=0)
+    # of the queue that is compared, the nearest to the teacher's key: 8192 of 16384 in CMD
+    share: float = limited(0.5, above=0, most=1)
+    teacher_temperature: float = limited(0.05, above=0)
+    student_temperature: float = limited(0.1, above=0)
 
     def count(self, queue: int) -> int:
         """How many keys of a queue are compared: at least two, since one alone is always certain."""

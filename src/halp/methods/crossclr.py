@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from halp.errors import InputError
+from halp.config import CheckedSettings, limited
 from halp.losses.mined_positives import Mined, mining_loss
 from halp.methods.base import Metrics, StepContext
 from halp.methods.infonce import LateTerm
@@ -17,17 +17,11 @@ from halp.methods.term import StreamBatch, register_term, require_queue, require
 
 
 @dataclass(frozen=True)
-class CrossClrSettings:
+class CrossClrSettings(CheckedSettings):
     """Cross-stream positive mining. The defaults are those of CrosSCLR."""
 
-    start_epoch: int = 150  # plain InfoNCE before
-    top: int = 1  # positives that a partner proposes
-
-    def __post_init__(self) -> None:
-        if self.start_epoch < 0 or self.top < 1:
-            raise InputError(
-                f"crossclr: start_epoch = {self.start_epoch} cannot be negative and top = {self.top} has to be at least 1"
-            )
+    start_epoch: int = limited(150, least=0)  # plain InfoNCE before
+    top: int = limited(1, least=1)  # positives that a partner proposes
 
 
 def _check_mining(settings: CrossClrSettings, streams: Sequence[str], queue: int) -> None:

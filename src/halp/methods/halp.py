@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.config import CheckedSettings, limited
 from halp.distributed import compute_on_rank_zero
-from halp.errors import InputError, choose
+from halp.errors import InputError
 from halp.hallucinate import HallucinatedPositives
 from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext
@@ -76,11 +77,11 @@ class SharedPositives(HallucinatedPositives):
 
 
 @dataclass(frozen=True)
-class HalpSettings:
+class HalpSettings(CheckedSettings):
     """Everything the paper varies about hallucinated positives. The defaults are those of the paper."""
 
-    weight: float = 1.0  # μ of Eq. 8
-    start_epoch: int = 200  # μ is 0 before
+    weight: float = limited(1.0, least=0)  # μ of Eq. 8
+    start_epoch: int = limited(200, least=0)  # μ is 0 before
     prototypes: int = 20
     count: int = 100  # positives per key
     hardness: float = 0.8  # λ
@@ -93,22 +94,19 @@ class HalpSettings:
     source: str = "queue"
     average_over: str = "positives"
     warm_start: bool = False
-    prototype_source: str = (
-        "self"  # whose clusters make the prototypes: the stream's own, or by turns those of the others
-    )
+    # whose clusters make the prototypes: the stream's own, or by turns those of the others
+    prototype_source: str = limited("self", among=SOURCES)
     negatives: bool = False  # Eq. 8 pulls without; true: each positive also pays the denominator of InfoNCE
-    queries: tuple[str, ...] = (
-        "query",
-    )  # which embeddings of a clip are pulled, with equal weight; others come from terms
+    # which embeddings of a clip are pulled, with equal weight; others come from terms
+    queries: tuple[str, ...] = ("query",)
 
     def __post_init__(self) -> None:
-        if choose("prototype_source", self.prototype_source, SOURCES) == "cross_stream" and self.source != "queue":
+        super().__post_init__()
+        if self.prototype_source == "cross_stream" and self.source != "queue":
             raise InputError(
                 f"halp: prototype_source = 'cross_stream' needs source = 'queue', not '{self.source}': queues are aligned"
             )
         self._check_queries()
-        if self.weight < 0 or self.start_epoch < 0:
-            raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
         self.term(0.07)
 
     def check_batch(self, size: int) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.config import CheckedSettings, limited
 from halp.distributed import gather
 from halp.encoders.lifted import LiftedEncoder, own_frame
 from halp.errors import InputError
@@ -24,17 +25,13 @@ from halp.skeleton import Topology
 
 
 @dataclass(frozen=True)
-class LiftSettings:
+class LiftSettings(CheckedSettings):
     """Weight of the error of motion (between neighbouring frames) beside that of places; how many frames a step lifts."""
 
-    motion: float = 2.0
-    frames: int = 0  # a run of so many frames of the views, at a random place; 0: all
+    motion: float = limited(2.0, least=0)
+    frames: int = limited(0, least=0)  # a run of so many frames of the views, at a random place; 0: all
     speeds: bool = False  # runs of half as many frames up to all of them, resized to `frames`
     mirror: bool = False  # every other step lifts mirrored bodies
-
-    def __post_init__(self) -> None:
-        if self.motion < 0 or self.frames < 0:
-            raise InputError(f"lift: motion = {self.motion} and frames = {self.frames} cannot be negative")
 
 
 @register_method("lift", LiftSettings)

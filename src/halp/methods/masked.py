@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from halp.config import CheckedSettings, limited
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
-from halp.errors import InputError, choose
 from halp.methods.base import BuildContext, register_method
 from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch
 from halp.streams import derive
@@ -22,21 +22,14 @@ TARGETS = ("motion", "coordinates")
 
 
 @dataclass(frozen=True)
-class MaskedSettings:
+class MaskedSettings(CheckedSettings):
     """Masked prediction. Mask and temperature are MAMP's for few tokens; the decoder is sized for a CPU."""
 
-    mask: float = 0.8  # share of the tokens that are hidden
-    temperature: float = 0.8  # of the motion-aware mask; 0 hides at random
-    decoder_layers: int = 1
-    decoder_heads: int = 4
-    target: str = "motion"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mask < 1 or self.temperature < 0:
-            raise InputError(f"masked: mask = {self.mask} has to lie in (0, 1) and temperature not be negative")
-        if min(self.decoder_layers, self.decoder_heads) < 1:
-            raise InputError("masked: decoder_layers and decoder_heads have to be at least 1")
-        choose("target", self.target, TARGETS)
+    mask: float = limited(0.8, above=0, below=1)  # share of the tokens that are hidden
+    temperature: float = limited(0.8, least=0)  # of the motion-aware mask; 0 hides at random
+    decoder_layers: int = limited(1, least=1)
+    decoder_heads: int = limited(4, least=1)
+    target: str = limited("motion", among=TARGETS)
 
 
 @register_method("masked", MaskedSettings)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from halp.augment import Policy
+from halp.config import CheckedSettings, limited
 from halp.distributed import gather
 from halp.encoders import EncoderSettings, encoder_of, require_abilities
-from halp.errors import InputError, choose
 from halp.losses.infonce import info_nce, mixed_key
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
 from halp.methods.momentum import HEADS, EncodeJob, MomentumPair, ProjectedEncoder, encode_all
@@ -41,25 +41,15 @@ VIEWS: dict[str, Policy | None] = {"query": None, "key": None}
 
 
 @dataclass(frozen=True)
-class ContrastSettings:
+class ContrastSettings(CheckedSettings):
     """Momentum contrast. The defaults are those of the paper; queue 0 contrasts within the batch."""
 
-    dimension: int = 128
-    head: str = "mlp"  # between features and embeddings; none: the features themselves are contrasted
-    queue: int = 16384
-    momentum: float = 0.999
-    temperature: float = 0.07
-
-    def __post_init__(self) -> None:
-        if self.dimension < 2 or self.queue < 0:
-            raise InputError(
-                f"contrast: dimension = {self.dimension} has to be at least 2 and queue = {self.queue} not negative"
-            )
-        if not 0 <= self.momentum < 1 or self.temperature <= 0:
-            raise InputError(
-                f"contrast: momentum = {self.momentum} has to lie in [0, 1) and temperature = {self.temperature} above 0"
-            )
-        choose("contrast.head", self.head, HEADS)
+    dimension: int = limited(128, least=2)
+    # between features and embeddings; none: the features themselves are contrasted
+    head: str = limited("mlp", among=HEADS)
+    queue: int = limited(16384, least=0)
+    momentum: float = limited(0.999, least=0, below=1)
+    temperature: float = limited(0.07, above=0)
 
 
 @register_method("moco", ContrastSettings, section="contrast")

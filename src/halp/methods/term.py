@@ -140,16 +140,6 @@ def _joined(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for mapping in mappings for name, value in mapping.items()}
 
 
-def list_terms() -> list[str]:
-    """Names of the loss terms a recipe can combine.
-
-    >>> import halp.methods
-    >>> [name for name in list_terms() if name in ("cmd", "crossclr", "halp", "infonce", "isc")]
-    ['cmd', 'crossclr', 'halp', 'infonce', 'isc']
-    """
-    return list(TERMS)
-
-
 def check_terms(terms: Mapping[str, Any], streams: Sequence[str], queue: int) -> None:
     """Refuse terms, given with their settings, that cannot work with these streams and this size of the queue."""
     for name, settings in terms.items():

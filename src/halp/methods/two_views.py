@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from halp.config import CheckedSettings, limited
 from halp.distributed import gather
-from halp.errors import InputError
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
 from halp.methods.moco import VIEWS
 from halp.methods.predictive import refuse_chunks
@@ -29,21 +29,13 @@ from halp.streams import derive
 
 
 @dataclass(frozen=True)
-class TwoViewSettings:
+class TwoViewSettings(CheckedSettings):
     """The projection head, and the temperature of further terms."""
 
     section: ClassVar[str]
-    width: int = 6144  # of every layer of the head
-    layers: int = 3
-    temperature: float = 0.07  # of further terms; the loss itself has none
-
-    def __post_init__(self) -> None:
-        if self.width < 2 or self.layers < 1:
-            raise InputError(
-                f"{self.section}: width = {self.width} has to be at least 2 and layers = {self.layers} at least 1"
-            )
-        if self.temperature <= 0:
-            raise InputError(f"{self.section}: temperature = {self.temperature} has to be above 0")
+    width: int = limited(6144, least=2)  # of every layer of the head
+    layers: int = limited(3, least=1)
+    temperature: float = limited(0.07, above=0)  # of further terms; the loss itself has none
 
 
 def projection_head(inputs: int, width: int, layers: int) -> nn.Sequential:

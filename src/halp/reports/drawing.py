@@ -191,7 +191,7 @@ def trusted_asset(name: str) -> Markup:
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("halp.reports"),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html"]),
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else without_illegal_characters(value),
         trim_blocks=True,

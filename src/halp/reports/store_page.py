@@ -12,7 +12,8 @@ import numpy.typing as npt
 from halp.clips.inspect import UNKNOWN, Inspection
 from halp.clips.store import Store
 from halp.clips.windows import spans
-from halp.reports.drawing import format_number, tag
+from halp.reports.axes import AxisScale
+from halp.reports.drawing import tag
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
 
@@ -27,26 +28,19 @@ def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") ->
     edges = _edges(numbers)
     counts, _ = np.histogram(numbers, edges)
     highest = max(int(counts.max(initial=0)), 1)
-    y_ticks = _ticks(0, highest, 4, whole=True)
-    x_ticks = _ticks(float(edges[0]), float(edges[-1]), 6, whole=bool((numbers == np.round(numbers)).all()))
-    top = max(float(y_ticks[-1]), float(highest))
-
-    def x(value: float) -> float:
-        return _LEFT + (value - edges[0]) / (edges[-1] - edges[0]) * (_WIDTH - _LEFT - _RIGHT)
-
-    def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
-
+    whole = bool((numbers == np.round(numbers)).all())
+    x = AxisScale.fit(edges, _LEFT, _WIDTH - _RIGHT, whole=whole)
+    y = AxisScale.fit(np.array([0, highest]), _HEIGHT - _BOTTOM, _TOP, rounded=True, whole=True, count=4)
     body = []
-    for tick in y_ticks:
+    for tick, text in zip(y.ticks, y.labels):
         body.append(tag("path", d=f"M{_LEFT:.1f},{y(tick):.1f}H{_WIDTH - _RIGHT:.1f}", class_="grid"))
-        body.append(tag("text", format_number(tick), x=_LEFT - 6, y=y(tick) + 4, text_anchor="end"))
+        body.append(tag("text", text, x=_LEFT - 6, y=y(tick) + 4, text_anchor="end"))
     for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:]):
         tip = tag("title", html.escape(f"{low:g} to {high:g}: {count}"))
         box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1), "y": y(count), "height": y(0) - y(count)}
         body.append(tag("rect", tip, class_="bar", **box))
-    for tick in x_ticks:
-        body.append(tag("text", format_number(tick), x=x(tick), y=_HEIGHT - _BOTTOM + 16, text_anchor="middle"))
+    for tick, text in zip(x.ticks, x.labels):
+        body.append(tag("text", text, x=x(tick), y=_HEIGHT - _BOTTOM + 16, text_anchor="middle"))
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     body.append(tag("path", d=f"M{_LEFT:.1f},{y(0):.1f}H{_WIDTH - _RIGHT:.1f}", class_="axis"))
     body.append(tag("text", html.escape(x_label), x=middle, y=_HEIGHT - 6, text_anchor="middle"))
@@ -73,16 +67,6 @@ def _edges(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         width = max(1.0, float(np.ceil((high - low + 1) / 30)))
         return np.arange(low, high + width + 0.5, width)
     return np.linspace(low, high if high > low else low + 1, 31)
-
-
-def _ticks(low: float, high: float, count: int, *, whole: bool) -> list[float]:
-    """Round numbers between two ends, about `count` of them."""
-    rough = max((high - low) / max(count, 1), 1e-9)
-    power = 10.0 ** np.floor(np.log10(rough))
-    step = float(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough))
-    step = max(1.0, float(np.ceil(step))) if whole else step
-    first = np.ceil(low / step - 1e-9) * step
-    return [float(tick) + 0.0 for tick in np.arange(first, high + step * 1e-6, step)] or [low]
 
 
 def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:

@@ -11,7 +11,6 @@ import io
 import json
 import multiprocessing
 import signal
-import statistics
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -35,7 +34,8 @@ from halp.errors import InputError, Interrupted
 from halp.files import read_json, write_json, write_text
 from halp.locks import locked_folder
 from halp.progress import Bar
-from halp.zoo.graphcl import GraphSet, GraphSettings, GraphTraining, svm_accuracies
+from halp.reproduce.summary import markdown_table, spread
+from halp.zoo.graphcl import GraphSet, GraphSettings, GraphTraining, check_folds, svm_accuracies
 
 Integers = npt.NDArray[np.int64]
 ARRAYS = {"edge_index": 2, "node_labels": 1, "graph_ptr": 1, "labels": 1}  # with their numbers of axes
@@ -149,18 +149,6 @@ def _read_integers(path: Path, columns: int = 1) -> Integers:
 
 
 @dataclass(frozen=True)
-class GraphCell:
-    """Accuracies of one method on one set with one seed, which is that of the training and of the folds."""
-
-    set: str
-    seed: int
-    method: str
-    accuracy: float  # mean over the folds
-    folds: list[float]
-    fingerprint: str  # of the data and of the settings that this method depends on
-
-
-@dataclass(frozen=True)
 class GraphRequest:
     """What the command was asked for: a folder with sets, which of them, how many seeds, and settings as key=value."""
 
@@ -196,7 +184,7 @@ def request_graphs(
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one seed is needed")
     names = tuple(dict.fromkeys(sets)) or SETS
-    command = ["halp reproduce graphs --data FOLDER", f"--seeds {seeds}", "--sets", *names]
+    command = ["halp reproduce graphs --data FOLDER", f"--seeds {seeds}", "--datasets", *names]
     command += [f"--svm {svm}"] * (svm != "plain") + (["--set", *settings] if settings else [])
     chosen = override(replace(GraphSettings(), svm=svm), settings)
     return GraphRequest(Path(data[0]), names, range(seeds), chosen, " ".join(command), out)
@@ -237,12 +225,7 @@ def missing_cells(request: GraphRequest) -> list[tuple[str, int, list[str]]]:
     left = []
     for name in request.sets:
         graphs = read_graphs(request.data, name)
-        counts, folds = torch.bincount(graphs.labels), request.settings.folds
-        if len(counts) < 2 or int(counts.min()) < folds:
-            raise InputError(
-                f"set '{name}': {folds} stratified folds need two classes of at least {folds} graphs, "
-                f"not {counts.tolist()}; lower --set folds"
-            )
+        check_folds(graphs.labels.numpy(), request.settings.folds, f"set '{name}'")
         for seed in request.seeds:
             methods = [method for method, path in request.paths(graphs, seed).items() if not path.exists()]
             left += [(name, seed, methods)] if methods else []
@@ -288,10 +271,10 @@ def _evaluate(request: GraphRequest, graphs: GraphSet, training: GraphTraining, 
         inner_folds=chosen.inner_folds,
         scaled=chosen.svm == "scaled",
     )
-    mean = sum(accuracies) / len(accuracies)
-    cell = GraphCell(graphs.name, training.seed, method, mean, accuracies, fingerprint(graphs, chosen, method))
+    cell = {"set": graphs.name, "seed": training.seed, "method": method}
+    cell |= {"accuracy": sum(accuracies) / len(accuracies), "folds": accuracies}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, asdict(cell))
+    write_json(path, cell | {"fingerprint": fingerprint(graphs, chosen, method)})
 
 
 @dataclass(frozen=True)
@@ -312,6 +295,7 @@ class GraphResult:
         return [*line, str(self.gain_halp), str(self.gain_training)]
 
 
+TITLE = "GraphCL and HaLP on TU graphs"
 HEADS = ("set", "untrained", "GraphCL", "paper", "GraphCL + HaLP", "paper", "HaLP − GraphCL", "GraphCL − untrained")
 
 
@@ -329,18 +313,15 @@ class GraphOutcome:
 
     def as_table(self) -> Table:
         """As it is shown in a terminal."""
-        shown = Table(*HEADS, title="GraphCL and HaLP on TU graphs", caption=self.note)
+        shown = Table(*HEADS, title=TITLE, caption=self.note)
         for result in self.results:
             shown.add_row(*result.cells())
         return shown
 
     def as_markdown(self) -> str:
         """As it is saved, with the command that makes it."""
-        lines = [HEADS, ["---"] * len(HEADS), *(result.cells() for result in self.results)]
-        table = [f"| {' | '.join(line)} |" for line in lines]
-        return "\n".join(
-            ["# GraphCL and HaLP on TU graphs", "", *table, "", self.note, "", f"`{self.about['command']}`", ""]
-        )
+        table = markdown_table(HEADS, [result.cells() for result in self.results])
+        return "\n".join([f"# {TITLE}", "", *table, "", self.note, "", f"`{self.about['command']}`", ""])
 
 
 def reproduce_graphs(request: GraphRequest, *, jobs: int = 1, progress: bool = True) -> GraphOutcome:
@@ -404,10 +385,10 @@ def _summarise(request: GraphRequest) -> GraphOutcome:
     ]
     results = []
     for name in request.sets:
-        by_method = {
-            method: [100 * cell.accuracy for cell in cells if (cell.set, cell.method) == (name, method)]
-            for method in TITLES
-        }
+        by_method: dict[str, list[float]] = {method: [] for method in TITLES}
+        for cell in cells:
+            if cell["set"] == name:
+                by_method[cell["method"]].append(100 * cell["accuracy"])
         gains = [
             paired_difference(by_method[ours], by_method[other])
             for ours, other in (("halp", "graphcl"), ("graphcl", "untrained"))
@@ -425,7 +406,8 @@ def _summarise(request: GraphRequest) -> GraphOutcome:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["set", "method", "seed", "fold", "accuracy"])
     for cell in cells:
-        writer.writerows([cell.set, cell.method, cell.seed, fold, value] for fold, value in enumerate(cell.folds))
+        who = cell["set"], cell["method"], cell["seed"]
+        writer.writerows([*who, fold, value] for fold, value in enumerate(cell["folds"]))
     folder = request.out / "graphs"
     write_text(folder / "graphs.csv", text.getvalue())
     write_text(folder / "graphs.md", outcome.as_markdown())
@@ -433,14 +415,8 @@ def _summarise(request: GraphRequest) -> GraphOutcome:
     return outcome
 
 
-def _read_cell(path: Path) -> GraphCell:
-    try:
-        return GraphCell(**read_json(path))
-    except TypeError:
-        raise InputError(f"'{path}' is not a result of this sweep; remove it, and it will be computed again") from None
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation."""
-    mean = statistics.fmean(values)
-    return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+def _read_cell(path: Path) -> dict[str, Any]:
+    cell = read_json(path)
+    if not isinstance(cell, dict) or not {"set", "seed", "method", "accuracy", "folds"} <= cell.keys():
+        raise InputError(f"'{path}' is not a result of this sweep; remove it, and it will be computed again")
+    return cell

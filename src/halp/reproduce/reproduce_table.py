@@ -18,8 +18,8 @@ from halp.evaluation import list_protocols
 from halp.evaluation.protocol import parse_protocol_settings
 from halp.features.loading import load_encoder
 from halp.locks import locked_folder
-from halp.progress import console
-from halp.reproduce.runner import SweepRunner, list_jobs, measured_step, seconds_per_step
+from halp.progress import log
+from halp.reproduce.runner import SweepRunner, measured_step, seconds_per_step
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
 from halp.reproduce.summary import TableSummary, summarise_rows, summary_page
@@ -37,9 +37,9 @@ class PreparedSweep:
 
     def cost(self) -> dict[str, Any]:
         """Runs, steps and time that are left, and how the time was found."""
-        listed = list_jobs(self.schedule, self.runner)
         jobs = list(self.schedule.jobs.values())
-        left = [job for job, line in zip(jobs, listed) if line["state"] != "done"]
+        states = [self.runner.state(job) for job in jobs]
+        left = [job for job, state in zip(jobs, states) if state != "done"]
         measured = measured_step(jobs, [self.runner.path(job.name) for job in jobs])
         guesses: dict[Any, float] = {}
         seconds = 0.0
@@ -63,7 +63,10 @@ class PreparedSweep:
             "evaluations": sum(columns[cell.column].metric == "accuracy" for cell in self.schedule.cells),
             "seconds left": round(seconds),
             "time from": "runs of this sweep" if measured is not None else "a rough guess for this machine's CPU",
-            "jobs": listed,
+            "jobs": [
+                {"run": job.name, "state": state, "steps": job.steps, "forks from": job.parent}
+                for job, state in zip(jobs, states)
+            ],
         }
 
 
@@ -165,7 +168,7 @@ def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]
     summary.save(folder)
     summary_page(summary, schedule, runs).save(folder / f"{table}.html")
     if progress:
-        console.print(f"written: [bold]{folder / table}.md[/], .csv, .json and .html")
+        log.info(f"written: {folder / table}.md, .csv, .json and .html")
     return summary
 
 

@@ -26,7 +26,7 @@ from halp.evaluation.results import Result
 from halp.features.loading import load_encoder
 from halp.files import read_json, write_json
 from halp.methods.term import term_views
-from halp.progress import console
+from halp.progress import log
 from halp.reproduce.scales import Scale
 from halp.reproduce.scheduler import Cell, Job, Schedule, cell_folder, loaded
 from halp.reproduce.tables import TableColumn
@@ -63,7 +63,7 @@ class SweepRunner:
         pending = [job for job in jobs if self.state(job) != "done"]
         for number, job in enumerate(pending, start=1):
             if self.progress:
-                console.print(f"run {number} of {len(pending)}: {job.name}, {job.steps} steps")
+                log.info(f"run {number} of {len(pending)}: {job.name}, {job.steps} steps")
             self._train(job)
 
     def _train(self, job: Job) -> Run:
@@ -175,14 +175,6 @@ class SweepRunner:
         if get_protocol(column.protocol).fuses_encoders:
             return EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}), run
         return run.encoder(run.recipe.streams[0], trained=trained), run
-
-
-def list_jobs(schedule: Schedule, runner: SweepRunner) -> list[Mapping[str, Any]]:
-    """The jobs of a schedule with their state and what they still cost in steps."""
-    return [
-        {"run": job.name, "state": runner.state(job), "steps": job.steps, "forks from": job.parent}
-        for job in schedule.jobs.values()
-    ]
 
 
 _EPOCHS = 2  # the second is measured, when everything is warm

@@ -1,43 +1,35 @@
-"""Scales: the same sweep as a test of the machinery (tiny), on a CPU (quick, small), or as published (paper)."""
+"""Scales, read from `scales.toml`: the same sweep as a test of the machinery (tiny), on a CPU (quick, small), or as published."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from halp.config import parse_value
 from halp.encoders import EncoderSettings
 from halp.errors import InputError, choose
+from halp.files import read_toml
 from halp.recipe_list import list_recipes
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
-
-# training clips of the published splits, for plans made before anybody has the data
-PUBLISHED_SIZES = {
-    ("ntu60", "xsub"): 40_091,
-    ("ntu60", "xview"): 37_646,
-    ("ntu120", "xsub"): 63_026,
-    ("ntu120", "xset"): 54_468,
-    ("pku2", "xsub"): 5_332,
-}
 
 
 @dataclass(frozen=True)
 class Scale:
     """Which recipe a data set gets, how settings of the paper are carried over, and how long evaluation takes.
 
-    `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least `least`); everything else is taken as
-    it is.
+    `ratios` multiply swept numbers of the paper (whole numbers stay whole, at least 1); everything else is taken as it is.
     """
 
     name: str
-    recipes: Mapping[str, str]  # data set → recipe with the term; "" for any other
-    settings: tuple[str, ...] = ()
+    recipes: Mapping[str, str] = field(default_factory=lambda: {"": "cpu-halp"})  # by data set; "" for any other
+    settings: Sequence[str] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
-    others: tuple[str, ...] = ()  # settings of other systems' recipes, each where the recipe has it
+    others: Sequence[str] = ()  # settings of other systems' recipes, each where the recipe has it
     others_epochs: float = 1.0  # share of their epochs, milestones and start epochs
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of protocols
     draws: int = 5  # of labels, in semi-supervised evaluation
@@ -129,85 +121,14 @@ def shortened(value: Any, share: float) -> Any:
     return max(min(value, 1), round(value * share)) if isinstance(value, int) else value * share
 
 
-PAPER = Scale("paper", {"ntu60": "ntu60-halp", "ntu120": "ntu120-halp", "pku2": "pku2-halp", "": "ntu60-halp"})
-
-
-def _ratios(epochs: int, stgcn: int) -> dict[str, float]:
-    """These epochs stand for the 450 of the paper, a queue of 512 for 16384: the largest number of keys is all of them."""
-    in_epochs = ("epochs", "optimiser.milestones", "halp.start_epoch", "crossclr.start_epoch")
-    return {
-        **dict.fromkeys(in_epochs, epochs / 450),
-        "halp.recent": 512 / 3072,
-        "encoders.stgcn.output": stgcn / 256,
-    }
-
-
-SMALL = Scale(
-    "small",
-    {"": "cpu-halp"},
-    ratios=_ratios(160, stgcn=128),
-    protocols={"finetune": {"epochs": 40, "milestones": (25, 35)}},
-    clips=1440,
-)
-QUICK = replace(
-    SMALL,
-    name="quick",
-    settings=(
-        *("epochs=60", "encoder.hidden=64", "optimiser.milestones=[48]", "halp.start_epoch=24"),
-        *("saving.checkpoint_epochs=30", "saving.log_every=5", "encoder.output=32", "aimclr.mining_epoch=30"),
-    ),
-    ratios=_ratios(60, stgcn=64),
-    protocols={"finetune": {"epochs": 20, "milestones": (12, 17)}},
-    others_epochs=60 / 160,
-    clips=720,
-)
-TINY = Scale(
-    "tiny",
-    {"": "cpu-halp"},
-    settings=(
-        *("epochs=9", "batch_size=16", "views.frames=8", "encoder.hidden=8", "encoder.layers=1"),
-        *("contrast.queue=192", "contrast.dimension=16", "optimiser.milestones=[7]", "saving.checkpoint_epochs=9"),
-        *("saving.log_every=3", "halp.start_epoch=4", "halp.prototypes=4", "halp.recent=16"),
-        *("encoder.output=16", "encoder.stages=1", "aimclr.mining_epoch=5"),
-    ),
-    ratios={**_ratios(9, stgcn=16), "halp.prototypes": 4 / 20, "halp.recent": 16 / 256},
-    protocols={
-        # after a few epochs of SGD every encoder would score alike; the exact solver tells runs apart
-        "linear": {"solver": "exact", "crops": 1},
-        "semi": {"epochs": 4, "crops": 1, "hidden": 16},
-        "finetune": {"epochs": 1},
-    },
-    others=(
-        *(
-            "batch_size=16",
-            "views.frames=8",
-            "encoder.frames=8",
-            "encoder.patch=4",
-            "encoder.hidden=16",
-            "encoder.layers=1",
-        ),
-        *("encoder.output=16", "encoder.width=8", "encoder.heads=2", "contrast.queue=64", "contrast.dimension=16"),
-        *("barlow.width=16", "saving.checkpoint_epochs=9", "saving.log_every=3"),
-    ),
-    others_epochs=0.01,
-    draws=2,
-    clips=192,
-)
-# Ten classes of NTU-60 in tens of core-minutes per seed; a queue of 2048 is to 6,667 clips what 16384 is to 40,091.
-NTU10 = Scale(
-    "ntu10",
-    {"": "cpu-halp"},
-    settings=(
-        *("epochs=16", "encoder.hidden=64", "encoder.layers=1", "views.frames=16", "contrast.queue=2048"),
-        *("optimiser.milestones=[13]", "halp.start_epoch=8", "saving.checkpoint_epochs=8", "saving.log_every=8"),
-        "aimclr.mining_epoch=8",
-    ),
-    ratios={"halp.start_epoch": 16 / 450},
-    protocols={name: {"solver": "exact", "crops": 0, "penalty": 0.0} for name in ("linear", "semi")},
-    draws=3,
-    clips=720,
-)
-SCALES = {scale.name: scale for scale in (TINY, QUICK, SMALL, NTU10, PAPER)}
+_DATA = read_toml(Path(__file__).with_name("scales.toml"))
+PUBLISHED_SIZES = {(data, split): size for data, splits in _DATA["sizes"].items() for split, size in splits.items()}
+SCALES = {
+    name: Scale(
+        name, **{**entry, "ratios": {key: ours / paper for key, (ours, paper) in entry.get("ratios", {}).items()}}
+    )
+    for name, entry in _DATA["scales"].items()
+}
 
 
 def get_scale(name: str) -> Scale:

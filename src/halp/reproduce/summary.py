@@ -17,12 +17,25 @@ from halp.evaluation.results import mean_and_std
 from halp.files import write_json, write_text
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
-from halp.reproduce.scales import PAPER
 from halp.reproduce.scheduler import Schedule
 from halp.reproduce.tables import TableRow, list_rows, list_tables
 from halp.training import Run
 
 Values = Mapping[tuple[str, int, str], Sequence[float]]  # row, column, data set and split → one value per seed
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation, as people read it."""
+    if not values:
+        return "–"
+    mean, std = mean_and_std(values)
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    cells = (["–" if cell is None else str(cell) for cell in row] for row in rows)
+    return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *cells)]
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,7 @@ class CellSummary:
     @property
     def ours(self) -> str:
         """Mean ± standard deviation over the seeds."""
-        if not self.values:
-            return "–"
-        mean, std = mean_and_std(self.values)
-        return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+        return spread(self.values)
 
 
 @dataclass(frozen=True)
@@ -117,9 +127,7 @@ class TableSummary:
     def markdown(self) -> str:
         """The table as Markdown, with the command that makes it."""
         heads, rows = self.table()
-        lines = [f"# {self.title} ({self.source})", "", self.claim, "", self.note(), ""]
-        lines += [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-        lines += [f"| {' | '.join('–' if cell is None else str(cell) for cell in row)} |" for row in rows]
+        lines = [f"# {self.title} ({self.source})", "", self.claim, "", self.note(), "", *markdown_table(heads, rows)]
         return "\n".join([*lines, "", f"`{self.command}`", ""])
 
     def csv(self) -> str:
@@ -179,9 +187,11 @@ def _note(schedule: Schedule, row: TableRow) -> str:
             source.key: schedule.scale.system_recipe(source.key, row.recipe) for _, _, source, _ in schedule.columns
         }
         borrowed = {
-            key: name for key, name in names.items() if name and key in PAPER.recipes and not name.startswith(key)
+            key: name
+            for key, name in names.items()
+            if name and key in schedule.scale.recipes and not name.startswith(key)
         }
-        if schedule.scale is PAPER:
+        if schedule.scale.name == "paper":
             notes += [f"{key} has no recipe of its own: run by {name}" for key, name in borrowed.items()]
     return "; ".join(notes)
 

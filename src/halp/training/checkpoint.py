@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from torch import Tensor, nn
 from halp.errors import InputError
 from halp.files import put_in_place, read_json, save_tensors, sha256, sync_folder, write_json
 from halp.methods.base import Method
-from halp.progress import console
 from halp.training.run_folder import RunFolder
 
 FORMAT = 2
@@ -196,7 +196,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
         try:
             return load_checkpoint(path)
         except InputError as error:
-            console.print(f"[yellow]warning:[/] {error}; trying the one before")
+            warnings.warn(f"{error}; trying the one before", stacklevel=2)
     raise InputError(f"there is no whole checkpoint in '{folder}'; start the run again without --resume")
 
 

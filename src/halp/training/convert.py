@@ -11,6 +11,7 @@ import re
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from halp.training.run import Run, build_method, open_run, start_folder
 
 SUFFIXES = {"joint": "", "motion": "_motion", "bone": "_bone"}
 SIDES = {"query": "q", "key": "k"}
-_GRU = re.compile(r"encoder\.gru\.(weight|bias)_(ih|hh)_l(\d+)(_reverse)?")
 _MOST_TENSORS, _MOST_LAYERS = 10_000, 64
 _HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
 
@@ -94,7 +94,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     epoch = saved["epoch"] if isinstance(saved.get("epoch"), int) and 0 <= saved["epoch"] < 1 << 31 else 0
     model = build_method(recipe, topology, persons)
     wanted = {name: value.shape for name, value in model.state_dict().items()}
-    converted = _rename(tensors, streams, epoch, source)
+    converted = _rename(tensors, wanted) | _queues(tensors, streams, epoch, source)
     for name, size in wanted.items():
         if name not in converted or converted[name].shape != size:
             have = tuple(converted[name].shape) if name in converted else "missing"
@@ -104,10 +104,8 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
     data |= {"normalisation": list(AUTHORS), "topology": asdict(topology)}
     info = {"halp": __version__, "command": sys.argv, "data": data}
     state = {"step": 0, "epoch": epoch, "data": "unknown", "converted": True}
-    momentum = _momentum(saved.get("optimizer"), tensors)
-    renamed = _rename(momentum, streams, epoch, source)
-    names = dict(model.named_parameters())
-    buffers = {f"{name}/momentum_buffer": value for name, value in renamed.items() if name in names}
+    momentum = _rename(_momentum(saved.get("optimizer"), tensors), dict(model.named_parameters()))
+    buffers = {f"{name}/momentum_buffer": value for name, value in momentum.items()}
     try:
         with building(out) as partial:
             run = start_folder(partial, recipe, {**info, "converted": {"from": source.name, "epoch": epoch}})
@@ -130,19 +128,20 @@ def to_authors(run: Run, out: Path) -> Path:
             f"'{encoder.pooling}'; the authors' code computes gru, causal and last only"
         )
     checkpoint = newest_checkpoint(run.checkpoints)
-    state = _rename_back(checkpoint.model, run.recipe.streams)
+    branches = [f"pairs.{stream}.{side}." for stream in run.recipe.streams for side in SIDES]
+    ordered = [name for branch in branches for name in checkpoint.model if name.startswith(branch)]
+    state = {_theirs(name): checkpoint.model[name] for name in ordered}
     for stream in run.recipe.streams:
         suffix = SUFFIXES[stream]
         state[f"queue{suffix}"] = checkpoint.model[f"queue.keys_{stream}"].T.contiguous()
         state[f"queue_ptr{suffix}"] = checkpoint.model["queue.pointer"].view(1)
-    buffers = {name.removesuffix("/momentum_buffer"): value for name, value in checkpoint.optimiser.items()}
-    renamed = _rename_back(buffers, run.recipe.streams)
+    buffers = {_theirs(key.removesuffix("/momentum_buffer")): value for key, value in checkpoint.optimiser.items()}
     parameters = _parameters(state)
     settings = run.recipe.optimiser
     group = {"lr": settings.rate(max(0, checkpoint.state["epoch"] - 1)), "momentum": settings.momentum}
     group |= {"dampening": 0, "weight_decay": settings.weight_decay, "nesterov": False}
     optimiser = {
-        "state": {i: {"momentum_buffer": renamed[name]} for i, name in enumerate(parameters) if name in renamed},
+        "state": {i: {"momentum_buffer": buffers[name]} for i, name in enumerate(parameters) if name in buffers},
         "param_groups": [{**group, "params": list(range(len(parameters)))}],
     }
     try:
@@ -203,60 +202,39 @@ def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
     return Shape(inputs, hidden, layers, dimension, queue, "encoder_q.input_norm.weight" in tensors)
 
 
-def _ours(name: str) -> str | None:
-    """Our name of a tensor inside one branch, or None for what we have no use for."""
-    if match := _GRU.fullmatch(name):
-        kind, part, layer, reverse = match.groups()
-        return f"encoder.layers.{layer}.{1 if reverse else 0}.{kind}_{part}_l0"
-    if name.startswith("input_norm."):
-        return f"encoder.{name}"
-    head, _, leaf = name.rpartition(".")
-    return f"{_HEAD[head]}.{leaf}" if head in _HEAD else None
-
-
 def _theirs(name: str) -> str:
-    if match := re.fullmatch(r"encoder\.layers\.(\d+)\.([01])\.(.+)_l0", name):
-        layer, half, kind = match.groups()
-        return f"encoder.gru.{kind}_l{layer}{'_reverse' if half == '1' else ''}"
-    name = name.removeprefix("encoder.")
+    """The authors' name of one of our tensors; empty for what is not of an encoder or its head."""
+    match = re.fullmatch(r"pairs\.(\w+)\.(query|key)\.(?:encoder\.)?(.+)", name)
+    if match is None:
+        return ""
+    stream, side, rest = match.groups()
+    if layer := re.fullmatch(r"layers\.(\d+)\.([01])\.(.+)_l0", rest):
+        rest = f"encoder.gru.{layer[3]}_l{layer[1]}{'_reverse' if layer[2] == '1' else ''}"
     for theirs, ours in _HEAD.items():
-        name = name.replace(ours, theirs)
-    return name
+        rest = rest.replace(ours, theirs)
+    return f"encoder_{SIDES[side]}{SUFFIXES[stream]}.{rest}"
 
 
-def _rename(tensors: dict[str, Tensor], streams: list[str], epoch: int, source: Path) -> dict[str, Tensor]:
-    """Everything under our names; the queue is turned, and filled if an epoch was finished."""
+def _rename(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """Those of the authors' tensors that have one of our names, under it."""
+    return {ours: tensors[theirs] for ours in names if (theirs := _theirs(ours)) in tensors}
+
+
+def _queues(tensors: Mapping[str, Tensor], streams: Iterable[str], epoch: int, source: Path) -> dict[str, Tensor]:
+    """The queues under our names, turned, and filled if an epoch was finished."""
     state: dict[str, Tensor] = {}
     pointers = set()
     for stream in streams:
-        suffix = SUFFIXES[stream]
-        for side, letter in SIDES.items():
-            prefix = f"encoder_{letter}{suffix}."
-            for name, value in tensors.items():
-                ours = _ours(name.removeprefix(prefix)) if name.startswith(prefix) else None
-                if ours is not None:
-                    state[f"pairs.{stream}.{side}.{ours}"] = value
-        queue = tensors.get(f"queue{suffix}")
+        queue = tensors.get(f"queue{SUFFIXES[stream]}")
         if queue is not None and queue.ndim == 2:
             state[f"queue.keys_{stream}"] = queue.T.contiguous()
-            pointer = tensors.get(f"queue_ptr{suffix}", torch.zeros(1, dtype=torch.long)).reshape(-1)[0]
+            pointer = tensors.get(f"queue_ptr{SUFFIXES[stream]}", torch.zeros(1, dtype=torch.long)).reshape(-1)[0]
             pointers.add(int(pointer) % max(queue.shape[1], 1))
             state["queue.filled"] = torch.tensor(queue.shape[1] if epoch else int(pointer))
     if len(pointers) > 1:
         raise InputError(f"the queues of '{source}' have different pointers {sorted(pointers)}; rows would not match")
     state["queue.pointer"] = torch.tensor(next(iter(pointers), 0))
     return state
-
-
-def _rename_back(tensors: dict[str, Tensor], streams: tuple[str, ...]) -> dict[str, Tensor]:
-    renamed = {}
-    for stream in streams:
-        for side, letter in SIDES.items():
-            prefix = f"pairs.{stream}.{side}."
-            for name, value in tensors.items():
-                if name.startswith(prefix):
-                    renamed[f"encoder_{letter}{SUFFIXES[stream]}.{_theirs(name.removeprefix(prefix))}"] = value
-    return renamed
 
 
 def _parameters(tensors: dict[str, Tensor]) -> list[str]:

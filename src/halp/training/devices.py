@@ -23,10 +23,10 @@ from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.distributed import any_rank
 from halp.errors import InputError, LostProcess, choose
-from halp.progress import console
+from halp.progress import log
 from halp.training.run_folder import RunFolder
 
-_MEETING = "halp/meeting"
+_RENDEZVOUS = "halp/rendezvous"
 _PAUSE = 0.02
 
 
@@ -49,7 +49,7 @@ def join_group(fabric: Fabric, patience: float) -> None:
     rank, timeout = int(os.environ["RANK"]), timedelta(seconds=patience)
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
-        store = meet(distributed.TCPStore(*address, world, False, timeout), rank, world, patience)
+        store = rendezvous(distributed.TCPStore(*address, world, False, timeout), rank, world, patience)
     except RuntimeError as error:
         raise LostProcess(
             f"process {rank} of {world} does not find the others within {patience:.0f} s ({str(error).splitlines()[0]}); "
@@ -59,7 +59,7 @@ def join_group(fabric: Fabric, patience: float) -> None:
     distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
 
 
-def meet(store: distributed.Store, rank: int, world: int, patience: float) -> distributed.Store:
+def rendezvous(store: distributed.Store, rank: int, world: int, patience: float) -> distributed.Store:
     """A part of the store that only the processes of this start look at.
 
     The first process announces a new name and answers whoever greets it there with its own greeting. The others greet under the
@@ -67,17 +67,17 @@ def meet(store: distributed.Store, rank: int, world: int, patience: float) -> di
     """
     token = secrets.token_hex(8)
     if rank == 0:
-        store.set(_MEETING, token)
+        store.set(_RENDEZVOUS, token)
         for other in range(1, world):
             greeting = f"halp/{token}/{other}"
             store.set(f"{greeting}/answer", store.get(greeting).decode())
         return distributed.PrefixStore(f"halp/{token}", store)
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        name = store.get(_MEETING).decode()
+        name = store.get(_RENDEZVOUS).decode()
         greeting = f"halp/{name}/{rank}"
         store.set(greeting, token)
-        while name == store.get(_MEETING).decode() and time.monotonic() < deadline:
+        while name == store.get(_RENDEZVOUS).decode() and time.monotonic() < deadline:
             if store.check([f"{greeting}/answer"]) and store.get(f"{greeting}/answer").decode() == token:
                 return distributed.PrefixStore(f"halp/{name}", store)
             time.sleep(_PAUSE)
@@ -151,7 +151,7 @@ def make_pool(store: Store, fabric: Fabric) -> ClipPool:
         free = 0
     keep = size < free / 2
     if not keep and fabric.is_global_zero and fabric.world_size == 1:
-        console.print(f"the store ({size / 2**30:.1f} GiB) stays on disk, memory-mapped")
+        log.info(f"the store ({size / 2**30:.1f} GiB) stays on disk, memory-mapped")
     return ClipPool.from_store(store, device, keep=keep)
 
 

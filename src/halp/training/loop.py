@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.augment import ViewMaker
-from halp.clips.splits import ALL, training_clips
 from halp.clips.store import Store
 from halp.distributed import (
     any_rank,
@@ -29,33 +28,23 @@ from halp.distributed import (
     synchronise_batch_norm,
     world_size,
 )
-from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.dropout import StepDropout, begin_step, dropouts, replace_dropout
 from halp.errors import Diverged, InputError, Interrupted
 from halp.methods import Method, StepContext, StepOutput
-from halp.progress import Bar, console
-from halp.sampling import epoch_batches, generator, steps_in_epoch
+from halp.progress import Bar
+from halp.sampling import epoch_batches, generator
 from halp.training.checkpoint import (
     Checkpoint,
     list_checkpoints,
     optimiser_tensors,
-    restore,
     save_checkpoint,
     scaler_state,
 )
 from halp.training.devices import launch, make_pool, restarted, reuse_memory
 from halp.training.recipe import Recipe
-from halp.training.records import RunRecords, StepProfile, dump_step, truncate_records, writing
-from halp.training.run import (
-    Run,
-    build_method,
-    check_same,
-    create_run,
-    find_checkpoint,
-    initialise_encoders,
-    locked_run,
-    open_run,
-    peak_memory,
-)
+from halp.training.records import RunRecords, StepProfile, dump_step
+from halp.training.run import Run, locked_run, peak_memory
+from halp.training.start import Begun, Learner, Start, begin, build_learner
 
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
@@ -113,191 +102,121 @@ def pretrain(
     -------
     Run
         The finished run; a loss that is not a number ends it with an error.
+
+    Examples
+    --------
+    >>> import tempfile, halp
+    >>> from halp.clips.synthetic import make_synthetic_store
+    >>> tiny = ["epochs=1", "encoder.hidden=8", "views.frames=8", "contrast.queue=32"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = make_synthetic_store(f"{folder}/store", count=48)
+    ...     run = halp.pretrain(halp.load_recipe("cpu-moco", tiny), store, f"{folder}/run", progress=False)
+    ...     halp.open_run(run.path).encoder().frames
+    8
     """
     reuse_memory()
-    trainer = Trainer(recipe, store, Path(path), launch(**devices), tuple(loggers), progress, on_epoch, profile)
-    with locked_run(Path(path), trainer.first_rank), explain_lost_process():
-        trainer.open(resume or restarted(Path(path), trainer.fabric), Start(fork, init))
-        trainer.set_up(compile)
-        trainer.train(min(recipe.epochs, until or recipe.epochs))
-    return trainer.run
+    fabric, path = launch(**devices), Path(path)
+    learner = build_learner(recipe, store, fabric)
+    first_rank, last_epoch = fabric.is_global_zero, min(recipe.epochs, until or recipe.epochs)
+    with locked_run(path, first_rank), explain_lost_process(), ExitStack() as stack:
+        begun = begin(learner, path, fabric, Start(fork, init), resume=resume or restarted(path, fabric))
+        learner, run = begun.learner, begun.run
+        engine = set_up(learner, fabric, compile)
+        started, total = time.monotonic(), last_epoch * learner.steps
+        stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
+        stopping = stack.enter_context(graceful_shutdown())
+        records = stack.enter_context(open_records(begun, loggers, first_rank))
+        bar = stack.enter_context(Bar(learner.recipe.name, total, done=begun.step, shown=progress and first_rank))
+        trainer = Trainer(learner, run, begun.step, fabric, engine, records, bar, stopping, on_epoch, profile)
+        trainer.train(last_epoch)
+        stack.close()
+        destroy_group_at_exit()
+        if first_rank:
+            facts = {"step": trainer.step, "seconds": round(time.monotonic() - started, 3)}
+            run.add_info(finished={**facts, "peak_memory": peak_memory(), "processes": world_size()})
+    return run
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from scratch."""
+class Engine:
+    """A learner on its device, prepared for one or several processes."""
 
-    fork: str | os.PathLike[str] | None = None
-    init: str | os.PathLike[str] | None = None
+    views: ViewMaker
+    dropouts: list[StepDropout]
+    method: Any  # as Fabric wraps it
+    optimiser: Any
 
-    def __post_init__(self) -> None:
-        if self.fork is not None and self.init is not None:
-            raise InputError("fork takes the whole state of a run and init its encoders alone; give one of the two")
 
-    @classmethod
-    def recorded(cls, info: Mapping[str, Any]) -> Start:
-        """What a run says that it began with."""
-        return cls(*((info.get(entry) or {}).get("from") for entry in ("forked", "initialised")))
+def set_up(learner: Learner, fabric: Fabric, compile: bool) -> Engine:
+    """Move everything to the device and prepare it for several processes."""
+    recipe, method = learner.recipe, learner.method
+    pool = make_pool(learner.store, fabric)
+    views = ViewMaker(recipe.views, method.views, learner.store.topology, pool, recipe.seed)
+    replace_dropout(method)
+    synchronise_batch_norm(method, fabric.device)
+    dropped = list(dropouts(method))
+    if dropped and recipe.optimiser.encode_chunks > 1:
+        raise InputError(
+            "optimiser.encode_chunks computes activations twice, which dropout would make different; set it to 1"
+        )
+    if compile:
+        method.compile()
+    wrapped, optimiser = fabric.setup(method, learner.optimiser)
+    wrapped.train()
+    return Engine(views, dropped, wrapped, optimiser)
+
+
+def open_records(begun: Begun, loggers: Sequence[str], first_rank: bool) -> RunRecords:
+    """The records of a run; a folder that was made for nothing goes."""
+    try:
+        return RunRecords(begun.run, loggers, active=first_rank, step=begun.step)
+    except InputError:
+        if begun.made_folder and first_rank:  # it would block the next try; whatever else lies there stays
+            for file in (begun.run.info_file, begun.run.recipe_file):
+                file.unlink(missing_ok=True)
+            with suppress(OSError):
+                begun.run.path.rmdir()
+        raise
 
 
 @dataclass
 class Trainer:
-    """One training: what it trains, with what, and where it stands."""
+    """A training that is under way: what is trained and with what, and the step that is next."""
 
-    recipe: Recipe
-    store: Store
-    path: Path
+    learner: Learner
+    run: Run
+    step: int
     fabric: Fabric
-    loggers: tuple[str, ...] = ()
-    progress: bool = True
+    engine: Engine
+    records: RunRecords
+    bar: Bar
+    stopping: Callable[[], bool]
     on_epoch: OnEpoch | None = None
     profile: StepProfile | None = None
-    step: int = 0
-    run: Run = field(init=False)
 
-    def __post_init__(self) -> None:
-        clips, remark = training_clips(self.store, self.recipe.split)
-        if remark:
-            # What was learned from is recorded, so that a split made later does not pass for the one trained on.
-            self.recipe = replace(self.recipe, split=ALL)
-        self.clips = torch.from_numpy(clips)
-        self.steps = steps_in_epoch(len(clips), self.recipe.batch_size)
-        if (batch := min(self.recipe.batch_size, len(clips))) < world_size():
-            raise InputError(
-                f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices"
-            )
-        self.method = build_method(self.recipe, self.store.topology, self.store.persons)
-        self.optimiser = self.recipe.optimiser.build(self.method)
-        self.first_rank = self.fabric.is_global_zero
-        if remark and self.first_rank:
-            console.print(f"[yellow]note:[/] {remark}")
+    @property
+    def recipe(self) -> Recipe:
+        return self.learner.recipe
 
-    def open(self, resume: bool, start: Start) -> None:
-        """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
-        self.made_folder = not resume
-        if resume:
-            self.run = open_run(self.path)
-            check_same(self.run, self.recipe, self.store)
-            self.recipe = self.run.recipe
-            if list_checkpoints(self.run.checkpoints):
-                self.step = self._restore(find_checkpoint(self.path), strict=True)
-            else:  # it was killed before it had saved anything
-                self._begin(Start.recorded(self.run.info))
-            if self.first_rank:
-                self._say_threads()
-                with writing(self.run):
-                    truncate_records(self.run.path, self.step)
-            return
-        # before the folder is made: a start that fails must not leave one that blocks the next try
-        begun = self._begin(start)
-        if self.first_rank:
-            self._warn_about_queue()
-            self._warn_about_normalisation()
-            if self.method.tunes and not begun:
-                console.print(
-                    "[yellow]note:[/] an untrained encoder is tuned; start from a trained one with --init RUN"
-                )
-            create_run(self.path, self.recipe, self.store, **begun)
-        self.fabric.barrier()
-        self.run = open_run(self.path)
-
-    def _say_threads(self) -> None:
-        """Sums of several threads are added in another order: equal up to rounding, not to the bit."""
-        before = (self.run.info.get("hardware") or {}).get("threads")
-        if before is not None and before != torch.get_num_threads():
-            console.print(
-                f"[yellow]note:[/] this run began with {before} threads per process and resumes with "
-                f"{torch.get_num_threads()}: results agree up to rounding, not to the bit (set OMP_NUM_THREADS={before})"
-            )
-
-    def _begin(self, start: Start) -> dict[str, Any]:
-        """Load what the run begins with; returns what its folder records about that."""
-        if start.fork is not None:
-            warm = find_checkpoint(start.fork)
-            self.step = self._restore(warm, strict=False)
-            if warm.state.get("converted"):  # the authors count epochs only
-                self.step = int(warm.state["epoch"]) * self.steps
-            return {"forked": {"from": str(start.fork), "step": self.step}}
-        if start.init is not None:
-            origins = initialise_encoders(self.method, self.recipe, self.store, start.init)
-            return {"initialised": {"from": str(start.init), "origin": origins[0]}}
-        return {}
-
-    def _restore(self, checkpoint: Checkpoint, *, strict: bool) -> int:
-        return restore(checkpoint, self.method, self.optimiser, self.fabric.strategy.precision, strict=strict)
-
-    def _warn_about_queue(self) -> None:
-        size = self.method.queue_size
-        if size > len(self.clips):
-            console.print(
-                f"[yellow]warning:[/] the queue ({size}) is larger than the data set ({len(self.clips)} clips): it will hold "
-                "older keys of the same clips as negatives; consider a smaller contrast.queue"
-            )
-
-    def _warn_about_normalisation(self) -> None:
-        expected, steps = list(self.recipe.normalisation), list(self.store.normalisation)
-        if expected and expected != steps:
-            console.print(
-                f"[yellow]warning:[/] recipe '{self.recipe.name}' expects a store normalised by {' '.join(expected)}, and "
-                f"'{self.store.path}' has {' '.join(steps) or 'no steps'}: figures will not be those of the published system; "
-                f"prepare it again with --normalise {' '.join(expected)}",
-                soft_wrap=True,
-            )
-
-    def set_up(self, compile: bool) -> None:
-        """Move everything to the device and prepare it for several processes."""
-        pool = make_pool(self.store, self.fabric)
-        self.views = ViewMaker(self.recipe.views, self.method.views, self.store.topology, pool, self.recipe.seed)
-        replace_dropout(self.method)
-        synchronise_batch_norm(self.method, self.fabric.device)
-        self.dropouts = list(dropouts(self.method))
-        if self.dropouts and self.recipe.optimiser.encode_chunks > 1:
-            raise InputError(
-                "optimiser.encode_chunks computes activations twice, which dropout would make different; set it to 1"
-            )
-        if compile:
-            self.method.compile()
-        self.wrapped, self.fabric_optimiser = self.fabric.setup(self.method, self.optimiser)
-        self.wrapped.train()
+    @property
+    def first_rank(self) -> bool:
+        return self.fabric.is_global_zero
 
     def train(self, last_epoch: int) -> None:
         """Train up to the end of an epoch; a signal saves the state and raises `Interrupted`."""
-        started = time.monotonic()
-        with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
-            self.stopping = stack.enter_context(graceful_shutdown())
-            self.records = stack.enter_context(self._open_records())
-            total = last_epoch * self.steps
-            self.bar = stack.enter_context(
-                Bar(self.recipe.name, total, done=self.step, shown=self.progress and self.first_rank)
-            )
-            for epoch in range(self.step // self.steps, last_epoch):
-                self._train_epoch(epoch)
-                if (epoch + 1) % self.recipe.saving.checkpoint_epochs == 0 or epoch + 1 == last_epoch:
-                    self.save()
-        destroy_group_at_exit()
-        if self.first_rank:
-            facts = {"step": self.step, "seconds": round(time.monotonic() - started, 3), "peak_memory": peak_memory()}
-            self.run.add_info(finished={**facts, "processes": world_size()})
-
-    def _open_records(self) -> RunRecords:
-        try:
-            return RunRecords(self.run, self.loggers, active=self.first_rank, step=self.step)
-        except InputError:
-            if self.made_folder and self.first_rank:  # it would block the next try; whatever else lies there stays
-                for file in (self.run.info_file, self.run.recipe_file):
-                    file.unlink(missing_ok=True)
-                with suppress(OSError):
-                    self.run.path.rmdir()
-            raise
+        for epoch in range(self.step // self.learner.steps, last_epoch):
+            self._train_epoch(epoch)
+            if (epoch + 1) % self.recipe.saving.checkpoint_epochs == 0 or epoch + 1 == last_epoch:
+                self.save()
 
     def _train_epoch(self, epoch: int) -> None:
-        batches = epoch_batches(len(self.clips), self.recipe.batch_size, self.recipe.seed, epoch)
+        clips, steps = self.learner.clips, self.learner.steps
+        batches = epoch_batches(len(clips), self.recipe.batch_size, self.recipe.seed, epoch)
         began, seen = time.monotonic(), 0
-        for index in range(self.step % self.steps, self.steps):
+        for index in range(self.step % steps, steps):
             log_metrics = self.step % self.recipe.saving.log_every == 0
-            rate = self._set_learning_rate(epoch + index / self.steps)
-            output = self._train_step(self.clips[batches[index]], epoch, index, log_metrics)
+            rate = self._set_learning_rate(epoch + index / steps)
+            output = self._train_step(clips[batches[index]], epoch, index, log_metrics)
             self.step, seen = self.step + 1, seen + len(batches[index])
             if log_metrics:
                 line = self.records.step(self.step, epoch, rate, output)
@@ -308,38 +227,38 @@ class Trainer:
                 self.profile.step()
             self._stop_if_asked()
             often = self.recipe.saving.checkpoint_steps
-            if often and self.step % often == 0 and self.step % self.steps:
+            if often and self.step % often == 0 and self.step % steps:
                 self.save()
         self.records.epoch(epoch, began, seen)
         if self.on_epoch is not None and self.first_rank:
-            self.records.online(self.step, epoch + 1, self.on_epoch(self.run, epoch + 1, self.method))
-            self.wrapped.train()
+            self.records.online(self.step, epoch + 1, self.on_epoch(self.run, epoch + 1, self.learner.method))
+            self.engine.method.train()
 
     def _train_step(self, clips: Tensor, epoch: int, index: int, log_metrics: bool) -> StepOutput:
         """Forward and backward pass of one batch, and the optimiser's step."""
         with record_function("halp: views"):
             rows = rank_rows(len(clips))
-            views = self.views.make(clips, epoch, index, rows)
-        begin_step(self.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
+            views = self.engine.views.make(clips, epoch, index, rows)
+        begin_step(self.engine.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
         context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips), clips)
         before = self._seed_global_generator(epoch, index)
-        output: StepOutput = self.wrapped(views, context)
+        output: StepOutput = self.engine.method(views, context)
         self._refuse_global_draws(before)
         if not bool(torch.isfinite(output.loss)):
             self._give_up(clips, epoch, index)
         with record_function("halp: backward"):
-            self.fabric_optimiser.zero_grad(set_to_none=True)
+            self.engine.optimiser.zero_grad(set_to_none=True)
             self.fabric.backward(output.loss)
         if log_metrics or self.recipe.optimiser.clip:
             norm = self._clip_gradient()
             output = output._replace(metrics={**output.metrics, **norm})
         with record_function("halp: optimiser"):
-            self.fabric_optimiser.step()
+            self.engine.optimiser.step()
         return output
 
     def _set_learning_rate(self, time_in_epochs: float) -> float:
         rate = self.recipe.optimiser.rate(time_in_epochs, self.recipe.epochs)
-        for group in self.optimiser.param_groups:
+        for group in self.learner.optimiser.param_groups:
             group["lr"] = rate
         return rate
 
@@ -368,10 +287,10 @@ class Trainer:
         """Write a checkpoint; the records of all its steps reach the disk first."""
         self.records.flush()
         if self.first_rank:
-            state = {"step": self.step, "epoch": self.step // self.steps, "data": self.store.hash}
+            state = {"step": self.step, "epoch": self.step // self.learner.steps, "data": self.learner.store.hash}
             state |= scaler_state(self.fabric.strategy.precision)
-            tensors = optimiser_tensors(self.method, self.optimiser)
-            checkpoint = Checkpoint(self.method.state_dict(), tensors, state)
+            tensors = optimiser_tensors(self.learner.method, self.learner.optimiser)
+            checkpoint = Checkpoint(self.learner.method.state_dict(), tensors, state)
             save_checkpoint(self.run.checkpoints, checkpoint, self.recipe.saving.keep)
         self.fabric.barrier()
 
@@ -384,8 +303,8 @@ class Trainer:
         """
         norm = torch.as_tensor(
             self.fabric.clip_gradients(
-                self.wrapped,
-                self.fabric_optimiser,
+                self.engine.method,
+                self.engine.optimiser,
                 max_norm=self.recipe.optimiser.clip or math.inf,
                 error_if_nonfinite=False,
             )
@@ -395,9 +314,11 @@ class Trainer:
 
     def _give_up(self, clips: Tensor, epoch: int, index: int) -> None:
         """The loss is not finite: say which clips it was and leave what reproduces it."""
-        names = [str(self.store.names[clip]) for clip in clips.tolist()]
+        names = [str(self.learner.store.names[clip]) for clip in clips.tolist()]
         if self.first_rank:
-            dump_step(self.run, self.method, self.views.make(clips, epoch, index), clips, names, epoch, index)
+            dump_step(
+                self.run, self.learner.method, self.engine.views.make(clips, epoch, index), clips, names, epoch, index
+            )
         self.fabric.barrier()
         saved = list_checkpoints(self.run.checkpoints)
         remedy = "the last checkpoint is intact" if saved else "no checkpoint had been written yet"

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from halp.config import build_settings, field_types, plain, unknown_setting
-from halp.errors import InputError, choose
+from halp.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
+from halp.errors import InputError
 
 
 def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: float) -> float:
@@ -24,19 +24,12 @@ def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: fl
 
 
 @dataclass(frozen=True)
-class SGDSettings:
+class SGDSettings(CheckedSettings):
     """SGD with momentum. The defaults are those of the paper for NTU."""
 
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.weight_decay < 0 or not 0 <= self.momentum < 1:
-            raise InputError(
-                f"optimiser: learning_rate = {self.learning_rate} has to be above 0, weight_decay = {self.weight_decay} "
-                f"not negative and momentum = {self.momentum} in [0, 1)"
-            )
+    learning_rate: float = limited(0.01, above=0)
+    momentum: float = limited(0.9, least=0, below=1)
+    weight_decay: float = limited(1e-4, least=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(
@@ -45,21 +38,17 @@ class SGDSettings:
 
 
 @dataclass(frozen=True)
-class AdamSettings:
+class AdamSettings(CheckedSettings):
     """Adam."""
 
-    learning_rate: float = 1e-3
-    betas: tuple[float, ...] = (0.9, 0.999)
-    weight_decay: float = 0.0
+    learning_rate: float = limited(1e-3, above=0)
+    betas: tuple[float, ...] = limited((0.9, 0.999), least=0, below=1)
+    weight_decay: float = limited(0.0, least=0)
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.weight_decay < 0:
-            raise InputError(
-                f"optimiser: learning_rate = {self.learning_rate} has to be above 0 and weight_decay = {self.weight_decay} "
-                "not negative"
-            )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"optimiser: betas = {list(self.betas)} have to be two numbers in [0, 1)")
+        super().__post_init__()
+        if len(self.betas) != 2:
+            raise InputError(f"betas = {list(self.betas)} have to be two numbers in [0, 1)")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
@@ -70,8 +59,8 @@ class AdamSettings:
 class AdamWSettings(AdamSettings):
     """AdamW with the settings of masked prediction."""
 
-    betas: tuple[float, ...] = (0.9, 0.95)
-    weight_decay: float = 0.05
+    betas: tuple[float, ...] = limited((0.9, 0.95), least=0, below=1)
+    weight_decay: float = limited(0.05, least=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])
@@ -90,17 +79,11 @@ class StepsSettings:
 
 
 @dataclass(frozen=True)
-class CosineSettings:
+class CosineSettings(CheckedSettings):
     """Linear warm-up, then half a cosine down to a share of the learning rate, step by step."""
 
-    warmup: float = 0.0  # epochs
-    floor: float = 0.0  # share of the learning rate that is left at the end
-
-    def __post_init__(self) -> None:
-        if self.warmup < 0 or not 0 <= self.floor <= 1:
-            raise InputError(
-                f"optimiser: warmup = {self.warmup} cannot be negative and floor = {self.floor} lies in [0, 1]"
-            )
+    warmup: float = limited(0.0, least=0)  # epochs
+    floor: float = limited(0.0, least=0, most=1)  # share of the learning rate that is left at the end
 
     def factor(self, epoch: float, epochs: int) -> float:
         """Share of the learning rate at a time in epochs.
@@ -133,15 +116,11 @@ class LinearSettings(CosineSettings):
 
 
 @dataclass(frozen=True)
-class ExponentialSettings:
+class ExponentialSettings(CheckedSettings):
     """The learning rate is multiplied by the same number at equal intervals."""
 
-    decay: float = 0.99
-    every: float = 1.0  # epochs between two multiplications
-
-    def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1 or not self.every > 0:
-            raise InputError(f"optimiser: decay = {self.decay} has to lie in (0, 1] and every = {self.every} above 0")
+    decay: float = limited(0.99, above=0, most=1)
+    every: float = limited(1.0, above=0)  # epochs between two multiplications
 
     def factor(self, epoch: float, epochs: int) -> float:
         """Share of the learning rate at a time in epochs.
@@ -159,8 +138,22 @@ SCHEDULES: dict[str, type[Any]] = {
     "linear": LinearSettings,
     "exponential": ExponentialSettings,
 }
-# settings that every optimiser has
-COMMON = ("name", "schedule", "encode_chunks", "clip")
+
+
+@dataclass(frozen=True)
+class CommonSettings(CheckedSettings):
+    """Settings that every optimiser has."""
+
+    name: str = limited("sgd", among=OPTIMISERS)
+    schedule: str = limited("steps", among=SCHEDULES)
+    # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
+    encode_chunks: int = limited(1, least=1)
+    clip: float = limited(
+        0.0, least=0
+    )  # gradients of all parameters together that are longer are scaled to this length
+
+
+COMMON = tuple(field_types(CommonSettings))
 
 
 class OptimiserSettings:
@@ -170,28 +163,15 @@ class OptimiserSettings:
     5.0
     """
 
-    def __init__(
-        self, name: str = "sgd", schedule: str = "steps", encode_chunks: int = 1, clip: float = 0.0, **settings: Any
-    ) -> None:
-        for key, value in (("name", name), ("schedule", schedule)):
-            if not isinstance(value, str):
-                raise InputError(f"optimiser.{key} = {value!r} has to be a text in quotes")
-        kinds = (OPTIMISERS[choose("optimiser", name, OPTIMISERS)], SCHEDULES[choose("schedule", schedule, SCHEDULES)])
+    def __init__(self, **settings: Any) -> None:
+        common = build_settings(CommonSettings, {key: settings[key] for key in COMMON if key in settings}, "optimiser.")
+        kinds = (OPTIMISERS[common.name], SCHEDULES[common.schedule])
         known = [*(entry for kind in kinds for entry in field_types(kind)), *COMMON]
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
-        if isinstance(encode_chunks, bool) or not isinstance(encode_chunks, int) or encode_chunks < 1:
-            raise InputError(
-                f"optimiser: encode_chunks = {encode_chunks} chunks of a batch: a whole number, at least 1"
-            )
-        if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip >= 0:
-            raise InputError(f"optimiser: clip = {clip} is the largest length of a gradient; 0 for none")
-        self.name, self.schedule_name = name, schedule
-        self.clip = float(clip)  # gradients of all parameters together that are longer are scaled to this length
-        self.encode_chunks = (
-            encode_chunks  # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
-        )
+        self.name, self.schedule_name = common.name, common.schedule
+        self.clip, self.encode_chunks = common.clip, common.encode_chunks
         self.optimiser, self.schedule = (
             build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
             for kind in kinds

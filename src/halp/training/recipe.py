@@ -16,7 +16,18 @@ from typing import Any
 import tomlkit
 
 from halp.augment import AUGMENTATIONS, ViewSettings, build_views
-from halp.config import build_settings, checked_value, field_types, flatten, plain, respell, section, unknown_setting
+from halp.config import (
+    CheckedSettings,
+    build_settings,
+    checked_value,
+    field_types,
+    flatten,
+    limited,
+    plain,
+    respell,
+    section,
+    unknown_setting,
+)
 from halp.dropout import DRAWS
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
 from halp.errors import InputError, choose
@@ -30,21 +41,13 @@ from halp.training.recipe_files import migrate, read_layers
 
 
 @dataclass(frozen=True)
-class SavingSettings:
+class SavingSettings(CheckedSettings):
     """What a run writes and how often."""
 
-    checkpoint_epochs: int = 10  # between two checkpoints
-    checkpoint_steps: int = 0  # between two further checkpoints inside long epochs; 0 for none
-    keep: int = 2  # newest checkpoints that stay
-    log_every: int = 10  # steps between two lines of metrics
-
-    def __post_init__(self) -> None:
-        if min(self.checkpoint_epochs, self.keep, self.log_every) < 1:
-            raise InputError("saving: checkpoint_epochs, keep and log_every have to be at least 1")
-        if self.checkpoint_steps < 0:
-            raise InputError(
-                f"saving: checkpoint_steps = {self.checkpoint_steps} cannot be negative; 0 saves at the end of epochs only"
-            )
+    checkpoint_epochs: int = limited(10, least=1)  # between two checkpoints
+    checkpoint_steps: int = limited(0, least=0)  # between two further checkpoints inside long epochs; 0 for none
+    keep: int = limited(2, least=1)  # newest checkpoints that stay
+    log_every: int = limited(10, least=1)  # steps between two lines of metrics
 
 
 @dataclass(frozen=True)

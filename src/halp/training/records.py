@@ -8,9 +8,9 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TextIO
@@ -24,7 +24,7 @@ from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.errors import InputError, choose
 from halp.files import atomic_path, read_json, save_tensors, write_json, write_text
 from halp.methods.base import Method, StepContext, StepOutput, embedding_std
-from halp.progress import console
+from halp.progress import log
 from halp.sampling import generator
 from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
@@ -93,7 +93,7 @@ class RunRecords:
                 file.write(json.dumps(line) + "\n")
             for logger in self._loggers:
                 logger.log_metrics(line, step)
-            console.print(f"epoch {epoch}: " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
+            log.info(f"epoch {epoch}: " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
 
     def epoch(self, epoch: int, began: float, clips: int) -> None:
         """Note how long an epoch took and how much memory the process has held."""
@@ -119,8 +119,8 @@ class RunRecords:
             name, share = next(iter(flat.items()))
             text = f"{name}/embedding_std is {100 * share:.1f} % of that of evenly spread directions at step {step}"
             self.run.add_info(alarm=text)
-            console.print(
-                f"[yellow]warning:[/] the embeddings collapse: {text}; lower the learning rate or raise the batch size"
+            warnings.warn(
+                f"the embeddings collapse: {text}; lower the learning rate or raise the batch size", stacklevel=2
             )
 
 
@@ -190,20 +190,12 @@ class Profiled(Exception):
     """Enough steps were looked at."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """One labelled part of a step."""
-
-    name: str
-    milliseconds: float
-
-
 class StepProfile:
     """Call `step()` after every training step; after `skip + steps` of them it raises `Profiled`."""
 
     def __init__(self, steps: int = 10, skip: int = 3) -> None:
         self.steps, self.skip, self.seen = steps, skip, 0
-        self.parts: list[Part] = []
+        self.parts: dict[str, float] = {}  # milliseconds of every labelled part of a step
         kinds = profiler.supported_activities()
         self._profiler = profiler.profile(activities=list(kinds))
 
@@ -214,21 +206,19 @@ class StepProfile:
             self._profiler.start()
         elif self.seen == self.skip + self.steps:
             self._profiler.stop()
-            self.parts = [
-                Part(
-                    event.key.removeprefix(LABEL), max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
-                )
+            self.parts = {
+                event.key.removeprefix(LABEL): max(event.cpu_time_total, event.device_time_total) / 1e3 / self.steps
                 for event in self._profiler.key_averages()
                 if event.key.startswith(LABEL)
-            ]
+            }
             raise Profiled
 
     def table(self) -> Table:
         """Milliseconds and share of every part, the largest first."""
-        whole = sum(part.milliseconds for part in self.parts)
+        whole = sum(self.parts.values())
         shown = Table("part of a step", "ms", "share", title=f"mean of {self.steps} steps: {whole:.1f} ms")
-        for part in sorted(self.parts, key=lambda part: -part.milliseconds):
-            shown.add_row(part.name, f"{part.milliseconds:.2f}", f"{100 * part.milliseconds / max(whole, 1e-9):.1f} %")
+        for name, spent in sorted(self.parts.items(), key=lambda part: -part[1]):
+            shown.add_row(name, f"{spent:.2f}", f"{100 * spent / max(whole, 1e-9):.1f} %")
         return shown
 
 

@@ -180,6 +180,14 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     ------
     InputError
         Where it is not a run folder, or needs a plugin that is not loaded.
+
+    Examples
+    --------
+    >>> import halp
+    >>> halp.open_run("nowhere")
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: 'nowhere' is not a run folder (it has no run.json); make one with `halp pretrain`
     """
     folder = RunFolder(Path(path))
     if not folder.holds_run():

@@ -14,13 +14,6 @@ Reject = float | str | None  # a rate, "auto" for that of the model, "none" or N
 REJECTION_RATE = 0.05  # share of the labelled clips, each against other people, that may be called unlike everything
 
 
-def softmax(logits: Floats, temperature: float = 1.0) -> Floats:
-    """Probabilities `(N, C)`."""
-    from scipy.special import softmax as exponential_share
-
-    return exponential_share(logits / temperature, axis=1)
-
-
 def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
     """The temperature at which held-out logits `(N, C)` have the smallest cross entropy.
 

@@ -17,7 +17,6 @@ from halp.use.calibration import (
     fit_temperature,
     nearest_similarities,
     rejection_threshold,
-    softmax,
 )
 from halp.use.heads import Candidate, Head, Labels, Vectors, candidates, fit_head, standardised_in_their_span
 
@@ -68,6 +67,8 @@ class Classifier:
 
     def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
         """Classes of vectors `(N, F)`; `reject` is a rate, "auto" for that of the fit, "none" for never."""
+        from scipy.special import softmax
+
         threshold = self.threshold(reject)
         logits, similarities = [np.zeros((0, len(self.classes)))], [np.zeros(0)]
         for first in range(0, len(vectors), _BLOCK):
@@ -75,7 +76,8 @@ class Classifier:
             logits.append(self.head.logits(block))
             similarities.append((self.head.directions(block) @ self.head.bank.T).max(1).astype(np.float64))
         similarity = np.concatenate(similarities)
-        return Prediction(softmax(np.concatenate(logits), self.temperature), similarity, similarity < threshold)
+        probabilities = softmax(np.concatenate(logits) / self.temperature, axis=1)
+        return Prediction(probabilities, similarity, similarity < threshold)
 
 
 def fit_classifier(
@@ -173,10 +175,12 @@ def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Sugges
 
     Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its distance.
     """
+    from scipy.stats import entropy
+
     if count < 1:
         raise InputError(f"{count} suggestions cannot be made; ask for at least 1")
     prediction = classifier.predict(vectors, reject="none")
-    uncertainty = entropy(prediction.probabilities)
+    uncertainty = entropy(prediction.probabilities, axis=1) / max(np.log(len(classifier.classes)), 1e-9)
     directions = classifier.head.directions(vectors)
     nearest = prediction.similarity.copy()
     chosen: list[Suggestion] = []
@@ -188,11 +192,3 @@ def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Sugges
         open_rows[row] = False
         nearest = np.maximum(nearest, directions @ directions[row])
     return chosen
-
-
-def entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Entropy of every row as a share of the largest that is possible; 0 with one class."""
-    classes = probabilities.shape[1]
-    if classes < 2:
-        return np.zeros(len(probabilities))
-    return -(probabilities * np.log(probabilities + 1e-300)).sum(1) / np.log(classes)

@@ -96,6 +96,16 @@ def fit(
     -------
     Model
         What `classify_predict` takes and `save_model` keeps.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> model.labelled
+    {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
     given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
@@ -183,6 +193,16 @@ def predict(
     -------
     list of Answer
         Best class, its probability and whether it is rejected, for every clip or window.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> [answer.best for answer in halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)]
+    ['sit']
     """
     model = model if isinstance(model, Model) else load_model(model)
     cutting = cutting_for(model, window, stride, fps)
@@ -207,7 +227,7 @@ def notes(model: Model, cutting: Cutting, reject: Reject = "auto") -> list[str]:
     if reject == "auto" and rate is None:
         sentences.append(
             "rejection is off, since the labelled clips are not of several known persons and do not tell how unlike them "
-            "another person may be; name people with a column subject in --labels or {subject} in --path, or force it "
+            "another person may be; name people with a column subject in --labels or {subject} in --pattern, or force it "
             "with --reject 0.05"
         )
     elif rate and not np.isfinite(classifier.threshold(reject)):

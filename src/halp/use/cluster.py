@@ -64,6 +64,15 @@ def cluster(
         What the rows are.
     clusters : Clusters
         The group of every row, and a typical row of every group.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> table, clusters = halp.cluster("halp-base", clips, groups=2, topology="kinect-v2", cache=False, progress=False)
+    >>> len(table), int(clusters.sizes.sum())
+    (4, 4)
     """
     table = embed_table(encoder, source, compact=True, **options)
     if len(table) < 2:

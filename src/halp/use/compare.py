@@ -91,7 +91,7 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True)
-class Stretch:
+class DifferingSegment:
     """A part where the two differ: its times in both, the mean difference (in mean bone lengths) and the joints that do most."""
 
     start: float
@@ -122,7 +122,7 @@ class Comparison:
     topology: Topology
 
     @cached_property
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[DifferingSegment]:
         """Where the two differ most, largest first."""
         return find_stretches(self)
 
@@ -185,6 +185,13 @@ def compare(
     -------
     Comparison
         The alignment, the distance of every joint along it, and the stretches that differ most.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(40, 25, 3))
+    >>> halp.compare("halp-base", clip, clip, topology="kinect-v2", progress=False).pairs[-1].tolist()
+    [39, 39]
     """
     opened = None if source is None else open_source(source, **options)
     encoder = as_encoder(encoder, opened or (open_source(first, **options) if encoder == "auto" else None))
@@ -282,7 +289,7 @@ def bone_length(person: npt.NDArray[np.float64], topology: Topology) -> float:
     return size if size > 1e-9 else 1.0
 
 
-def find_stretches(comparison: Comparison) -> list[Stretch]:
+def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
     """Runs of the alignment that stand out above its median by their mean joint distance, largest first."""
     level = mean_over_time(comparison.joints.T)
     known = level[np.isfinite(level)]
@@ -300,7 +307,7 @@ def find_stretches(comparison: Comparison) -> list[Stretch]:
         means = mean_over_time(comparison.joints[start:end])
         worst = np.argsort(-np.nan_to_num(means), kind="stable")[:3]
         stretches.append(
-            Stretch(
+            DifferingSegment(
                 float(times[start]),
                 float(times[end - 1]),
                 float(other[start]),

@@ -48,8 +48,16 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         By which an encoder is trained, and what overrides it, as `halp pretrain --set` takes it.
     batch_size : int
         Clips encoded together.
-    seed : int
+    random_state : int
         Of the training.
+    seed : int, optional
+        Former name of `random_state`.
+
+    Examples
+    --------
+    >>> clips = [np.random.default_rng(seed).normal(size=(40, 25, 3)) for seed in range(2)]
+    >>> SkeletonEncoder("halp-base", topology="kinect-v2").fit_transform(clips).shape
+    (2, 4176)
     """
 
     def __init__(
@@ -61,7 +69,8 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         recipe: str = "small",
         settings: Sequence[str] = (),
         batch_size: int = 256,
-        seed: int = 0,
+        random_state: int = 0,
+        seed: int | None = None,
     ) -> None:
         self.encoder = encoder
         self.topology = topology
@@ -69,6 +78,7 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         self.recipe = recipe
         self.settings = settings
         self.batch_size = batch_size
+        self.random_state = random_state
         self.seed = seed
 
     def fit(self, X: Clips, y: Any = None) -> SkeletonEncoder:
@@ -78,11 +88,15 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def _train(self, clips: Clips) -> PretrainedEncoder:
+        seed = self.random_state
+        if self.seed is not None:
+            warnings.warn("`seed` is called `random_state` now", FutureWarning, stacklevel=3)
+            seed = self.seed
         if self.topology is None:
             raise InputError(
                 "SkeletonEncoder without an encoder trains one, and needs to know the topology of the clips"
             )
-        recipe = load_recipe(self.recipe, ("split=all", f"seed={self.seed}", *self.settings))
+        recipe = load_recipe(self.recipe, ("split=all", f"seed={seed}", *self.settings))
         with tempfile.TemporaryDirectory() as folder:
             store = store_from_arrays(
                 Path(folder) / "store", list(clips), topology=self.topology, normalisation=self.normalisation

@@ -27,6 +27,7 @@ from halp.features.embed import embed, prepare_for
 from halp.features.loading import AnyEncoder, as_encoder
 from halp.files import building, read_json, write_json
 from halp.packages import CARD, COMPACT, CONFIG, WEIGHTS
+from halp.reports.drawing import render
 
 ONNX = "model.onnx"
 BATCHES = (1, 2, 5)  # batch sizes that an ONNX file is checked with
@@ -63,6 +64,13 @@ def export(
     ------
     InputError
         Where the folder exists already, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, halp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sorted(file.name for file in halp.export("halp-base", f"{folder}/mine").iterdir())
+    ['README.md', 'compact.safetensors', 'config.json', 'model.safetensors']
     """
     loaded = as_encoder(encoder, stream=stream)
     out = Path(out)
@@ -178,59 +186,8 @@ def _quietly() -> Iterator[None]:
 
 def model_card(encoder: PretrainedEncoder, name: str, onnx: bool = False) -> str:
     """A README in the layout of model hubs: what the encoder reads, where it comes from, how it is used."""
-    facts = describe(encoder)
-    topology = encoder.topology
-    provenance = "\n".join(f"- {key}: {value}" for key, value in facts["provenance"].items())
-    settings = ", ".join(f"{key} = {value}" for key, value in encoder.architecture.items())
-    steps = ", ".join(encoder.normalisation) or "none"
-    onnx_part = (
-        f"\n## ONNX\n\n`{ONNX}` takes `clips`, float32 (batch, {encoder.frames}, {encoder.persons}, {len(topology)}, "
-        f"{topology.dimensions}), derives the stream '{encoder.stream}' itself and gives `features` "
-        f"(batch, {encoder.output_size}). `halp.prepare_for` makes recordings ready for it:\n\n"
-        f"```python\nclips = halp.prepare_for({name!r}, [recording], topology='kinect-v2')  # any layout by name\n"
-        "features = onnxruntime.InferenceSession('model.onnx').run(None, {'clips': clips})[0]\n```\n\n"
-        f"It maps the joints by name onto those above, applies the normalisation steps in their order, takes the central 95 % "
-        f"of the frames (from frame int(0.025 n) on, as many left out at the end) and resizes them linearly to "
-        f"{encoder.frames}: frame i lies at (i + 0.5) n / {encoder.frames} − 0.5 of what is left, within its ends. An absent "
-        "person is all zeros.\n"
-        if onnx
-        else ""
-    )
-    return f"""---
-library_name: halp
-tags:
-- skeleton
-- action-recognition
-- self-supervised-learning
----
-# {name}
-
-An encoder of skeleton sequences, trained without labels. It turns a clip into a vector of {encoder.output_size} numbers.
-
-```python
-import halp
-
-encoder = halp.load_encoder("{name}")  # this folder
-vectors = halp.embed(encoder, "recordings")  # files of any format, a store, or arrays (frames, joints, coordinates)
-```
-
-| what | value |
-| --- | --- |
-| architecture | {settings} |
-| topology | {topology.name}, {len(topology)} joints, {topology.dimensions} coordinates |
-| stream | {encoder.stream} |
-| persons | up to {encoder.persons} |
-| frames | clips are resized to {encoder.frames} |
-| normalisation | {steps} |
-
-Joints in order: {", ".join(topology.joints)}.
-{onnx_part}
-## Provenance
-
-{provenance}
-
-The SHA-256 of the weights stands in `config.json` and is checked when the package is loaded. Nothing here is pickled.
-"""
+    facts = {"topology": encoder.topology, "provenance": describe(encoder)["provenance"], "onnx": ONNX if onnx else ""}
+    return render("model_card.md", name=name, encoder=encoder, **facts)
 
 
 FILES = [CONFIG, WEIGHTS, COMPACT, CARD, ONNX]

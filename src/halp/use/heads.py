@@ -84,7 +84,11 @@ class Head:
         rows = self.directions(vectors)
         if self.candidate.kind == "prototypes":
             return (_SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
-        return _votes(rows @ self.bank.T, self.labels, self.classes, int(self.candidate.setting))
+        from halp.evaluation.protocols.knn import knn_votes
+
+        k = min(int(self.candidate.setting), len(self.bank))
+        votes = knn_votes(self.bank, self.labels, rows, k, classes=self.classes, temperature=1 / _SHARPNESS)
+        return np.log(votes / votes.sum(1, keepdims=True) + _FAINT)
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
@@ -153,13 +157,3 @@ def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> t
     sign = np.array([[-0.5], [0.5]]) if len(there) == 2 else 1.0
     weight[there], bias[there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
     return weight, bias
-
-
-def _votes(similarity: Vectors, labels: Labels, classes: int, k: int) -> Logits:
-    """Logarithms of the votes of the k nearest, weighted by exp(sharpness × similarity), `(N, C)`."""
-    k = min(k, similarity.shape[1])
-    nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
-    weight = np.exp(_SHARPNESS * np.take_along_axis(similarity, nearest, 1).astype(np.float64))
-    votes = np.zeros((len(similarity), classes))
-    np.add.at(votes, (np.arange(len(similarity))[:, None], labels[nearest]), weight)
-    return np.log(votes / votes.sum(1, keepdims=True) + _FAINT)

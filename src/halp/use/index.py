@@ -8,9 +8,10 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,14 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
-from halp.files import read_json, sha256
-from halp.progress import console
+from halp.files import atomic_path, read_json, sha256, write_json
+from halp.progress import Bar
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 
 EXACT = 1_000_000  # up to so many vectors are searched exactly
 INDEX, FACTS = "index.usearch", "index.json"
+WANTED = 0.95  # recall@10
+_SAMPLE = 100  # queries that recall is measured with
+_BLOCK = 16_384
 _REMEDY = "install it with `pip install 'halp[search]'`, or search exactly with --exact"
 
 
@@ -61,7 +65,7 @@ class ApproximateIndex:
 
     def __init__(self, folder: Path, facts: IndexFacts) -> None:
         self.facts = facts
-        command = [sys.executable, "-m", "halp.use.index_process", "serve", str(folder / INDEX), str(facts.expansion)]
+        command = [sys.executable, "-m", "halp.use.index", "serve", str(folder / INDEX), str(facts.expansion)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603
         weakref.finalize(self, self._process.kill)
@@ -135,7 +139,7 @@ def build_index(folder: Path, *, seed: int = 0, progress: bool = True) -> Approx
     """
     check_usearch()
     (folder / FACTS).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "halp.use.index_process", "build", str(folder), str(seed), str(int(progress))]
+    command = [sys.executable, "-m", "halp.use.index", "build", str(folder), str(seed), str(int(progress))]
     answer = subprocess.run(command, stdout=subprocess.PIPE, check=False)  # noqa: S603
     if answer.returncode:
         raise IndexDied(f"building it ended with code {answer.returncode}")
@@ -164,8 +168,58 @@ def check_usearch() -> None:
         )
 
 
-def say_index(facts: IndexFacts) -> None:
-    """Tell on standard error that the answer is approximate, and how good it was measured to be."""
-    console.print(
-        f"approximate search over {facts.vectors} vectors: recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
-    )
+def _search(index: Any, queries: Vectors, k: int, *, exact: bool = False) -> tuple[Rows, Vectors]:
+    """Rows and cosine similarities `(Q, k)`, nearest first."""
+    matches = index.search(queries, k, exact=exact)
+    rows = np.asarray(matches.keys, dtype=np.int64).reshape(len(queries), -1)
+    return rows, (1 - np.asarray(matches.distances, dtype=np.float32)).reshape(len(queries), -1)
+
+
+def _build(folder: Path, seed: int, progress: bool) -> None:
+    """Write the index of `vectors.npy` with what is known about it; the facts are written last."""
+    from usearch.index import Index
+
+    began, vectors = time.monotonic(), np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    index: Any = Index(ndim=vectors.shape[1], metric="cos", dtype="f16", connectivity=16, expansion_add=96)
+    with Bar("indexing", len(vectors), shown=progress) as bar:
+        for first in range(0, len(vectors), _BLOCK):
+            block = np.ascontiguousarray(vectors[first : first + _BLOCK], dtype=np.float32)
+            index.add(np.arange(first, first + len(block), dtype=np.uint64), block)
+            bar.advance(len(block))
+    rows = np.random.default_rng(seed).choice(len(vectors), min(_SAMPLE, len(vectors)), replace=False)
+    queries = np.array(vectors[np.sort(rows)], dtype=np.float32)
+    exact, _ = _search(index, queries, 10, exact=True)
+    for expansion in (64, 128, 256, 512, 1024):
+        index.expansion_search = expansion
+        recall = recall_of(_search(index, queries, 10)[0], exact)
+        if recall >= WANTED:
+            break
+    with atomic_path(folder / INDEX) as partial:
+        index.save(str(partial))
+    seconds = time.monotonic() - began
+    size, width = vectors.shape
+    facts = IndexFacts(size, width, expansion, recall, len(queries), seconds, sha256(folder / INDEX))
+    write_json(folder / FACTS, asdict(facts))
+
+
+def _serve(path: Path, expansion: int) -> None:
+    """Answer queries `(Q, F)` and k from standard input with rows and similarities, until it ends."""
+    from usearch.index import Index
+
+    index: Any = Index.restore(str(path), view=True)
+    if index is None:
+        raise ValueError(f"'{path}' is not an index")
+    index.expansion_search = expansion
+    source: Any = sys.stdin.buffer
+    while source.peek(1):
+        queries, k = read_array(source), read_array(source)
+        for array in _search(index, queries, int(k[0])):
+            write_array(sys.stdout.buffer, array)
+
+
+# the process that holds an index: `build FOLDER SEED PROGRESS`, or `serve INDEX EXPANSION` over pipes
+if __name__ == "__main__":
+    if sys.argv[1] == "build":
+        _build(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
+    else:
+        _serve(Path(sys.argv[2]), int(sys.argv[3]))

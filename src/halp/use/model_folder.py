@@ -22,6 +22,7 @@ from halp.encoders.pretrained import PretrainedEncoder, load_package, write_pack
 from halp.errors import InputError
 from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
 from halp.packages import CARD, CONFIG, WEIGHTS, find_package
+from halp.reports.drawing import render
 from halp.use.calibration import REJECTION_RATE, check_rejection
 from halp.use.classifier import Classifier
 from halp.use.export import model_card
@@ -72,6 +73,17 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     -------
     Path
         The folder.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     halp.load_model(halp.save_model(model, f"{folder}/model")).labelled
+    {'sit': 2, 'wave': 2}
     """
     path = Path(path)
     check_free(path)
@@ -82,9 +94,10 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
             (partial / "encoder").mkdir()
             write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
             save_arrays(tensors, partial / WEIGHTS)
-            facts = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
-            write_json(partial / CONFIG, {**facts, "sha256": fingerprint(facts)})
-            write_text(partial / CARD, _card(model, path.name))
+            config = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
+            write_json(partial / CONFIG, {**config, "sha256": fingerprint(config)})
+            facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
+            write_text(partial / CARD, render("classifier_card.md", name=path.name, **facts))
     except (OSError, SafetensorError) as error:
         raise InputError(f"the model '{path}' cannot be written ({error}); choose another folder") from error
     return path
@@ -131,6 +144,14 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     ------
     InputError
         Where a field, a hash or a shape is not what the folder says.
+
+    Examples
+    --------
+    >>> import halp
+    >>> halp.load_model("nowhere")
+    Traceback (most recent call last):
+    ...
+    halp.errors.InputError: 'nowhere' is not a model folder; make a model with `halp classify fit ENCODER LABELLED MODEL`
     """
     path = Path(path)
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else None
@@ -152,7 +173,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
             raise InputError("assessment or labelled is not what it should be")
-        rate = config["rejection_rate"] if config["version"] == VERSION else _old_rate(facts[0])
+        old_rate = REJECTION_RATE if facts[0].get("grouped_by") == "person" else None
+        rate = config["rejection_rate"] if config["version"] == VERSION else old_rate
         classifier = Classifier(
             head,
             tuple(str(name) for name in config["classes"]),
@@ -171,10 +193,6 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 def fingerprint(facts: dict[str, Any]) -> str:
     """A hash of everything else in config.json, however it is laid out."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _old_rate(assessment: dict[str, Any]) -> float | None:
-    return REJECTION_RATE if assessment.get("grouped_by") == "person" else None
 
 
 def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
@@ -197,24 +215,3 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
         raise InputError(f"temperature {config['temperature']} is not possible")
     parts = {name: tensors[name].astype(np.float32) for name in shapes if name != "labels"}
     return Head(Candidate(str(config["kind"]), float(config["setting"])), classes, labels=labels, **parts)
-
-
-def _card(model: Model, name: str) -> str:
-    counts = "\n".join(f"| {label} | {count} |" for label, count in model.labelled.items())
-    score = model.assessment.get("encoder")
-    accuracy = (
-        f"Accuracy {score['accuracy']:.1%} (95 % interval {score['low']:.1%} to {score['high']:.1%}, "
-        f"{score['recordings']} held-out recordings)."
-        if score
-        else "Its accuracy is not known: a class has one recording only, so that none could be held out."
-    )
-    return f"""# {name}
-
-A classifier of movements, {model.classifier.head.candidate}. {accuracy}
-
-    halp classify predict {name} RECORDINGS
-
-| class | labelled |
-| --- | ---: |
-{counts}
-"""

@@ -15,8 +15,8 @@ from halp.reports.page import Report
 from halp.reports.player import PlayerClip, TimelinePart, player, timeline
 from halp.skeleton import Topology
 from halp.use.cluster import Clusters
-from halp.use.compare import Comparison, Stretch, bone_length, mean_over_time
-from halp.use.search import Found, frames_of
+from halp.use.compare import Comparison, DifferingSegment, bone_length, mean_over_time
+from halp.use.search import SearchResults, frames_of
 from halp.use.segment import Timeline
 from halp.use.segments import NOBODY, Answer
 
@@ -38,7 +38,7 @@ def thinned(clip: Clip) -> np.ndarray:
     return frames[:: -(-len(frames) // TALLEST)]
 
 
-def search_page(encoder: PretrainedEncoder, results: Found, clips: Sequence[Clip], title: str) -> Report:
+def search_page(encoder: PretrainedEncoder, results: SearchResults, clips: Sequence[Clip], title: str) -> Report:
     """The query beside its hits, and a table of them."""
     report = Report("Most similar movements", title)
     query = results.query[0]
@@ -62,7 +62,7 @@ def search_page(encoder: PretrainedEncoder, results: Found, clips: Sequence[Clip
     return report
 
 
-def _how(results: Found) -> str:
+def _how(results: SearchResults) -> str:
     times = "Times in seconds (in frames where the frame rate is not known)."
     if results.facts is None:
         return f"Exact search over {len(results.table)} vectors. {times}"
@@ -241,7 +241,7 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
     return report
 
 
-def _start(stretch: Stretch) -> float:
+def _start(stretch: DifferingSegment) -> float:
     return stretch.start
 
 

@@ -39,7 +39,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found(Sequence[Hit]):
+class SearchResults(Sequence[Hit]):
     """A sequence of hits, nearest first, and what a page about them needs.
 
     The rows of `table` they are, and the source of that table; what was asked for, as the encoder reads it; and the facts of
@@ -70,7 +70,7 @@ def search(
     cache: bool = True,
     progress: bool = True,
     **options: Any,
-) -> Found:
+) -> SearchResults:
     """The clips or windows of a source that are most like a query, nearest first.
 
     Parameters
@@ -95,8 +95,17 @@ def search(
 
     Returns
     -------
-    Found
+    SearchResults
         A sequence of hits with name, similarity, start and end.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> hits = halp.search("halp-base", clips[1], clips, k=2, topology="kinect-v2", cache=False, progress=False)
+    >>> len(hits), hits[0].name
+    (2, 'clip-000001')
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
@@ -124,7 +133,7 @@ def search(
         Hit(table.name(row), float(value), float(table.starts[row]), float(table.stops[row]))
         for row, value in zip(rows, similarity)
     ]
-    return Found(hits, rows, table, source, shown, facts)
+    return SearchResults(hits, rows, table, source, shown, facts)
 
 
 def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable) -> npt.NDArray[np.int64]:

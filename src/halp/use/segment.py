@@ -77,20 +77,28 @@ def segment(
     -------
     Timeline
         A sequence of answers with start, end, label, best class and its probability.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(160, 25, 3))
+    >>> timeline = halp.segment("halp-base", clip, groups=1, fps=20, topology="kinect-v2", cache=False, progress=False)
+    >>> [(segment.start, segment.end, segment.label) for segment in timeline]
+    [(0.0, 8.0, 'group 1')]
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     cutting = timeline_cutting(loaded, window, stride, fps)
     rejected = None
     if loaded is not None:
         table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
-        labels, beliefs, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     else:
         if encoder is None:
             raise ValueError("an encoder or a model is needed")
         table = embed_table(encoder, source, **asdict(cutting), **options)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        beliefs = np.eye(len(labels))[grouped.group]
+        label_scores = np.eye(len(labels))[grouped.group]
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
@@ -101,7 +109,7 @@ def segment(
             name,
             table.starts[rows],
             table.stops[rows],
-            beliefs[rows],
+            label_scores[rows],
             labels,
             rejected=None if rejected is None else rejected[rows],
             absent=absent,

@@ -70,8 +70,8 @@ def merge_windows(
     edges = moments if len(moments) > 1 else moments[0] + np.array([0, 1e-6])
     lengths, middles = np.diff(edges), (edges[:-1] + edges[1:]) / 2
     strange = np.zeros(len(starts)) if rejected is None else rejected.astype(float)
-    belief = _mean_over_windows(middles, starts, ends, np.column_stack([probabilities, strange]))
-    classes, share = belief[:, :-1], belief[:, -1:]
+    means_here = _mean_over_windows(middles, starts, ends, np.column_stack([probabilities, strange]))
+    classes, share = means_here[:, :-1], means_here[:, -1:]
     evidence = np.concatenate([classes * (1 - share), share], axis=1)
     # a piece is of a class, rejected (the number of classes) or empty (one more)
     kind = np.where(share[:, 0] > 0.5, len(labels), classes.argmax(1) if len(labels) else 0)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from halp.extend import (
+    CheckedSettings,
     InputError,
     KeyQueue,
     LateTerm,
@@ -28,6 +29,7 @@ from halp.extend import (
     Views,
     build_policy,
     choose,
+    limited,
     register_term,
     require_queue,
     sum_over_processes,
@@ -38,10 +40,10 @@ from halp.losses import log_partition
 @torch.no_grad()
 def expected_key(query: Tensor, key: Tensor, negatives: Tensor, temperature: float = 0.07) -> Tensor:
     """Mean of [key, negatives] weighted by softmax(query·[key, negatives] / T), for every query `(B, D)`; no gradient."""
-    own = (query * key).sum(1, keepdim=True) / temperature
+    to_key = (query * key).sum(1, keepdim=True) / temperature
     similarity = (query / temperature) @ negatives.T
-    largest = torch.maximum(own, similarity.amax(1, keepdim=True))
-    weights, share = similarity.sub_(largest).exp_(), (own - largest).exp()
+    largest = torch.maximum(to_key, similarity.amax(1, keepdim=True))
+    weights, share = similarity.sub_(largest).exp_(), (to_key - largest).exp()
     return (share * key + weights @ negatives) / (share + weights.sum(1, keepdim=True))
 
 
@@ -163,27 +165,18 @@ AUGMENTATIONS: dict[str, Policy] = {
 
 
 @dataclass(frozen=True)
-class NeighbourSettings:
+class NeighbourSettings(CheckedSettings):
     """What AimCLR and HiCLR share: matching of distributions, and nearest neighbours as positives."""
 
     section: ClassVar[str] = "aimclr"
-    weight: float = 1.0  # of D3M; 0 leaves it out
-    augmentations: str = "published"  # of the strong view, unless the recipe describes it itself
-    mining_epoch: int = 150  # nearest neighbours are positives from then on: 150 is the 151st epoch
+    weight: float = limited(1.0, least=0)  # of D3M; 0 leaves it out
+    # of the strong view, unless the recipe describes it itself
+    augmentations: str = limited("published", among=AUGMENTATIONS)
+    mining_epoch: int = limited(150, least=0)  # nearest neighbours are positives from then on: 150 is the 151st epoch
     mining: bool = True
-    top: int = 1  # neighbours of each query
-    reading: str = (
-        "mean"  # of several positives: mean of their log-probabilities (public code), or log of their sum (paper)
-    )
-
-    def __post_init__(self) -> None:
-        choose(f"augmentations of {self.section}", self.augmentations, AUGMENTATIONS)
-        choose(f"reading of {self.section}", self.reading, READINGS)
-        if self.weight < 0 or self.mining_epoch < 0 or self.top < 1:
-            raise InputError(
-                f"{self.section}: weight = {self.weight} and mining_epoch = {self.mining_epoch} cannot be negative and "
-                f"top = {self.top} has to be at least 1"
-            )
+    top: int = limited(1, least=1)  # neighbours of each query
+    # of several positives: mean of their log-probabilities (public code), or log of their sum (paper)
+    reading: str = limited("mean", among=READINGS)
 
 
 @dataclass(frozen=True)
@@ -191,14 +184,11 @@ class AimClrSettings(NeighbourSettings):
     """AimCLR. The defaults are those of the public code, which the published figures come from."""
 
     extreme: bool = True  # false: there is no extreme view, and no D3M
-    threshold: float = 0.7  # of EADM: joints and cells whose attention reaches it are dropped
+    # of EADM: joints and cells whose attention, above 0.5, reaches it are dropped
+    threshold: float = limited(0.7, above=0.5, most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.5 < self.threshold <= 1:
-            raise InputError(
-                f"aimclr: threshold = {self.threshold} has to lie in (0.5, 1]: the attention of a cell is above 0.5"
-            )
         if self.weight > 0 and not self.extreme:
             raise InputError(
                 "aimclr: extreme = false leaves nothing to match distributions with; set aimclr.weight = 0"

@@ -10,26 +10,20 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from halp.extend import InputError, Topology, choose, joints_by_frame, register_encoder
+from halp.extend import CheckedSettings, Topology, joints_by_frame, limited, register_encoder
 
 DIRECTIONS = {"forward": 1, "bidirectional": 2}  # how many LSTMs a layer has
 POOLINGS = ("mean", "last")
 
 
 @dataclass(frozen=True)
-class LSTMSettings:
+class LSTMSettings(CheckedSettings):
     """Layers of one LSTM each, or of two with `bidirectional`. The defaults are those of AS-CAL."""
 
-    hidden: int = 256
-    layers: int = 1
-    direction: str = "forward"
-    pooling: str = "mean"
-
-    def __post_init__(self) -> None:
-        if min(self.hidden, self.layers) < 1:
-            raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
-        choose("direction", self.direction, DIRECTIONS)
-        choose("pooling", self.pooling, POOLINGS)
+    hidden: int = limited(256, least=1)
+    layers: int = limited(1, least=1)
+    direction: str = limited("forward", among=DIRECTIONS)
+    pooling: str = limited("mean", among=POOLINGS)
 
 
 class LSTMEncoder(nn.Module):

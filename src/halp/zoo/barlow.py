@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from halp.extend import InputError, TwoViewMethod, TwoViewSettings, register_method
+from halp.extend import TwoViewMethod, TwoViewSettings, limited, register_method
 
 EPSILON = 1e-5  # that of BatchNorm
 
@@ -45,12 +45,7 @@ class BarlowSettings(TwoViewSettings):
     """The projection head and the loss. The defaults are those of SkeletonBT."""
 
     section: ClassVar[str] = "barlow"
-    off_diagonal: float = 2e-4  # weight of the correlations between different columns
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.off_diagonal < 0:
-            raise InputError(f"barlow: off_diagonal = {self.off_diagonal} cannot be negative")
+    off_diagonal: float = limited(2e-4, least=0)  # weight of the correlations between different columns
 
 
 @register_method("barlow", BarlowSettings)

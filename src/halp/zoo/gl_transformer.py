@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     InputError,
     Predicted,
     PredictiveMethod,
@@ -25,7 +26,7 @@ from halp.extend import (
     attend,
     centre_joint,
     check_joints,
-    choose,
+    limited,
     persons_present,
     register_encoder,
     register_method,
@@ -73,27 +74,22 @@ def weighted_cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor) -> T
 
 
 @dataclass(frozen=True)
-class GlobalLocalSettings:
+class GlobalLocalSettings(CheckedSettings):
     """Sizes for a CPU by default; GL-Transformer has width 48, 4 layers, 8 heads and 300 frames, padded."""
 
-    width: int = 8  # per joint; a frame has as many times that as there are joints of all persons
-    layers: int = 2
-    heads: int = 4
-    frames: int = 32  # the most frames a clip has
-    expansion: int = 2  # of the feed-forward layers
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    path_dropout: float = 0.1  # of the last block; grows from 0 in the first
+    width: int = limited(8, least=1)  # per joint; a frame has as many times that as there are joints of all persons
+    layers: int = limited(2, least=1)
+    heads: int = limited(4, least=1)
+    frames: int = limited(32, least=1)  # the most frames a clip has
+    expansion: int = limited(2, least=1)  # of the feed-forward layers
+    dropout: float = limited(0.1, least=0, below=1)
+    attention_dropout: float = limited(0.1, least=0, below=1)
+    path_dropout: float = limited(0.1, least=0, below=1)  # of the last block; grows from 0 in the first
 
     def __post_init__(self) -> None:
-        sizes = (self.width, self.layers, self.heads, self.frames, self.expansion)
-        if min(sizes) < 1 or self.width % self.heads:
-            raise InputError(
-                f"encoder: width, layers, heads, frames and expansion have to be at least 1 and width = {self.width} a "
-                f"multiple of heads = {self.heads}"
-            )
-        if not all(0 <= share < 1 for share in (self.dropout, self.attention_dropout, self.path_dropout)):
-            raise InputError("encoder: dropout, attention_dropout and path_dropout have to lie in [0, 1)")
+        super().__post_init__()
+        if self.width % self.heads:
+            raise InputError(f"encoder: width = {self.width} has to be a multiple of heads = {self.heads}")
 
 
 class Attention(nn.Module):
@@ -202,26 +198,23 @@ CENTRES = ("all", "first")
 
 
 @dataclass(frozen=True)
-class DisplacementSettings:
+class DisplacementSettings(CheckedSettings):
     """The defaults are those of the public code of GL-Transformer, in metres and frames."""
 
-    intervals: tuple[int, ...] = (1, 5, 10)
-    bin: float = 0.01  # width of a class of magnitudes, in the store's unit
-    bins: int = 14
-    magnitude_weight: float = 1.0
-    centre_weight: float = 0.05  # of the centre joint beside the others
-    centre_intervals: str = "all"  # in which intervals it is weighted so; "first" as the public code does
+    intervals: tuple[int, ...] = limited((1, 5, 10), least=1)
+    bin: float = limited(0.01, above=0)  # width of a class of magnitudes, in the store's unit
+    bins: int = limited(14, least=1)
+    magnitude_weight: float = limited(1.0, least=0)
+    centre_weight: float = limited(0.05, least=0)  # of the centre joint beside the others
+    # in which intervals it is weighted so; "first" as the public code does
+    centre_intervals: str = limited("all", among=CENTRES)
 
     def __post_init__(self) -> None:
-        if not self.intervals or min(self.intervals) < 1 or len(set(self.intervals)) != len(self.intervals):
+        super().__post_init__()
+        if not self.intervals or len(set(self.intervals)) != len(self.intervals):
             raise InputError(
                 f"displacement: intervals = {list(self.intervals)} have to be numbers of frames, each once"
             )
-        if not self.bin > 0 or self.bins < 1:
-            raise InputError(f"displacement: bin = {self.bin} has to be above 0 and bins = {self.bins} at least 1")
-        if min(self.magnitude_weight, self.centre_weight) < 0:
-            raise InputError("displacement: magnitude_weight and centre_weight cannot be negative")
-        choose("centre_intervals", self.centre_intervals, CENTRES)
 
     @property
     def weights(self) -> dict[str, float]:

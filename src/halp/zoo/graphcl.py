@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.extend import InputError, choose, generator
+from halp.extend import CheckedSettings, InputError, generator, limited
 from halp.hallucinate import HallucinatedPositives
 from halp.sphere import unit
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 C_GRID = tuple(10.0**power for power in range(-3, 4))
 SVMS = ("plain", "scaled")
@@ -308,21 +307,20 @@ def nt_xent_without_positive(query: Tensor, key: Tensor, temperature: float = 0.
 
 
 @dataclass(frozen=True)
-class HalpGraphSettings:
+class HalpGraphSettings(CheckedSettings):
     """Hallucinated positives: the clean view is pulled, the augmented one is the key. The settings are ours."""
 
-    weight: float = 1.0  # μ; 0 is GraphCL
-    start_epoch: int = 8  # of 20, as 200 of 450 in the paper; μ is 0 before
-    source: str = "batch"  # prototypes: cluster the batch's keys, or take the `keys` themselves
+    weight: float = limited(1.0, least=0)  # μ; 0 is GraphCL
+    start_epoch: int = limited(8, least=0)  # of 20, as 200 of 450 in the paper; μ is 0 before
+    # prototypes: cluster the batch's keys, or take the `keys` themselves
+    source: str = limited("batch", among=("batch", "keys"))
     prototypes: int = 10
     count: int = 100  # positives per key
     hardness: float = 0.8  # λ
     temperature: float = 0.2
 
     def __post_init__(self) -> None:
-        choose("source", self.source, ("batch", "keys"))
-        if self.weight < 0 or self.start_epoch < 0:
-            raise InputError(f"halp: weight = {self.weight} and start_epoch = {self.start_epoch} cannot be negative")
+        super().__post_init__()
         self.term()
 
     def term(self) -> HallucinatedPositives:
@@ -335,28 +333,19 @@ class HalpGraphSettings:
 
 
 @dataclass(frozen=True)
-class GraphSettings:
+class GraphSettings(CheckedSettings):
     """GraphCL's unsupervised training and evaluation on TU sets."""
 
-    width: int = 32
-    layers: int = 3
-    epochs: int = 20
-    batch_size: int = 128
-    learning_rate: float = 0.01
-    temperature: float = 0.2
-    svm: str = "plain"  # `scaled` standardises features, which the published protocol does not
-    folds: int = 10
-    inner_folds: int = 5
+    width: int = limited(32, least=1)
+    layers: int = limited(3, least=1)
+    epochs: int = limited(20, least=1)
+    batch_size: int = limited(128, least=2)
+    learning_rate: float = limited(0.01, above=0)
+    temperature: float = limited(0.2, above=0)
+    svm: str = limited("plain", among=SVMS)  # `scaled` standardises features, which the published protocol does not
+    folds: int = limited(10, least=2)
+    inner_folds: int = limited(5, least=2)
     halp: HalpGraphSettings = field(default_factory=HalpGraphSettings)
-
-    def __post_init__(self) -> None:
-        choose("svm", self.svm, SVMS)
-        for name in ("width", "layers", "epochs", "learning_rate", "temperature"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} = {getattr(self, name)} has to be positive")
-        for name in ("batch_size", "folds", "inner_folds"):
-            if getattr(self, name) < 2:
-                raise InputError(f"{name} = {getattr(self, name)} has to be at least 2")
 
 
 class GraphTraining:
@@ -422,6 +411,16 @@ class GraphTraining:
         return torch.cat(parts).numpy()
 
 
+def check_folds(labels: Labels, folds: int, where: str = "the graphs") -> None:
+    """Refuse graphs that stratified folds cannot be made of."""
+    counts = np.bincount(labels)
+    if len(np.unique(labels)) < 2 or counts.min() < folds:
+        raise InputError(
+            f"{where}: {folds} stratified folds need two classes of at least {folds} graphs, not {counts.tolist()}; "
+            "lower --set folds"
+        )
+
+
 def svm_accuracies(
     features: npt.NDArray[np.float32],
     labels: Labels,
@@ -433,56 +432,18 @@ def svm_accuracies(
 ) -> list[float]:
     """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles the folds.
 
-    `scaled` standardises features by each training part. It is scikit-learn's `GridSearchCV(SVC())`, but all
-    values of C of an inner fold share one kernel matrix.
+    `scaled` standardises features by each training part.
     """
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
 
-    rarest = int(np.bincount(labels).min()) if len(labels) else 0
-    if len(np.unique(labels)) < 2 or rarest < folds:
-        raise InputError(
-            f"{folds} stratified folds need two classes of at least {folds} graphs; the rarest has {rarest}"
-        )
+    check_folds(labels, folds)
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
         raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")
-    accuracies = []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, labels):
-        c = choose_c(x[train], labels[train], inner_folds, scaled)
-        predicted = _predict(x[train], labels[train], x[test], (c,), scaled)[0]
-        accuracies.append(float((predicted == labels[test]).mean()))
-    return accuracies
-
-
-def choose_c(x: Floats, labels: Labels, folds: int, scaled: bool) -> float:
-    """The C with the highest mean accuracy in inner folds, the smallest among equals."""
-    from sklearn.model_selection import StratifiedKFold
-
-    scores = np.empty((len(C_GRID), folds))
-    for number, (train, test) in enumerate(StratifiedKFold(folds).split(x, labels)):
-        predicted = _predict(x[train], labels[train], x[test], C_GRID, scaled)
-        scores[:, number] = [(classes == labels[test]).mean() for classes in predicted]
-    return C_GRID[int(scores.mean(1).argmax())]
-
-
-def _predict(train: Floats, labels: Labels, test: Floats, grid: tuple[float, ...], scaled: bool) -> list[Labels]:
-    """Predicted classes of the test rows for every C."""
-    from sklearn.svm import SVC
-
-    if scaled:
-        mean, deviation = train.mean(0), train.std(0)
-        deviation[deviation == 0] = 1
-        train, test = (train - mean) / deviation, (test - mean) / deviation
-    variance = float(train.var())
-    gamma = 1 / (train.shape[1] * variance) if variance else 1.0  # gamma = "scale"
-    between, towards = rbf_kernel(train, train, gamma), rbf_kernel(test, train, gamma)
-    return [SVC(C=c, kernel="precomputed").fit(between, labels).predict(towards) for c in grid]
-
-
-def rbf_kernel(x: Floats, y: Floats, gamma: float) -> Floats:
-    """exp(−gamma · |x_i − y_j|²), `(n, m)`, in one array."""
-    kernel: Floats = x @ y.T
-    kernel *= 2 * gamma
-    kernel -= gamma * np.einsum("ij,ij->i", x, x)[:, None]
-    kernel -= gamma * np.einsum("ij,ij->i", y, y)
-    return np.exp(np.minimum(kernel, 0, out=kernel), out=kernel)
+    model = make_pipeline(*([StandardScaler()] if scaled else []), SVC())
+    search = GridSearchCV(model, {"svc__C": C_GRID}, cv=inner_folds)
+    outer = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    return [float(accuracy) for accuracy in cross_val_score(search, x, labels, cv=outer)]

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     InputError,
     Predicted,
     PredictiveMethod,
@@ -23,8 +24,8 @@ from halp.extend import (
     WholeBatch,
     attend,
     check_joints,
-    choose,
     derive,
+    limited,
     register_encoder,
     register_method,
 )
@@ -35,24 +36,23 @@ SPLITS = 8  # a part has an eighth of the width: four pairs of trunk and limb ma
 
 
 @dataclass(frozen=True)
-class HierarchicalSettings:
+class HierarchicalSettings(CheckedSettings):
     """Sizes for a CPU by default; H-Transformer has width 2048, 4 or 8 layers and 150 frames."""
 
-    width: int = 64
-    layers: int = 4
-    feed: int = 128  # units of the feed-forward layers
-    frames: int = 32  # the most frames a clip has
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    width: int = limited(64, least=1)
+    layers: int = limited(4, least=1)
+    feed: int = limited(128, least=1)  # units of the feed-forward layers
+    frames: int = limited(32, least=1)  # the most frames a clip has
+    dropout: float = limited(0.1, least=0, below=1)
+    attention_dropout: float = limited(0.1, least=0, below=1)
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.width % SPLITS or self.layers < 1 or self.layers % len(HEADS):
+        super().__post_init__()
+        if self.width % SPLITS or self.layers % len(HEADS):
             raise InputError(
                 f"encoder: width = {self.width} has to be a multiple of {SPLITS} and layers = {self.layers} one of "
                 f"{len(HEADS)}, for as many stages"
             )
-        if min(self.feed, self.frames) < 1 or not all(0 <= p < 1 for p in (self.dropout, self.attention_dropout)):
-            raise InputError("encoder: feed and frames have to be at least 1, dropout and attention_dropout in [0, 1)")
 
 
 class PostNormBlock(nn.Module):
@@ -171,17 +171,12 @@ HIDE = ("zero", "none")
 
 
 @dataclass(frozen=True)
-class MotionDirectionSettings:
+class MotionDirectionSettings(CheckedSettings):
     """The defaults are H-Transformer's; `hide = "none"` is what its public code does."""
 
-    share: float = 0.15  # of the frames that are asked for
-    hide: str = "zero"
-    units: int = 16  # per joint, of the head
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1 or self.units < 1:
-            raise InputError(f"motion-direction: share = {self.share} has to lie in (0, 1] and units be at least 1")
-        choose("hide", self.hide, HIDE)
+    share: float = limited(0.15, above=0, most=1)  # of the frames that are asked for
+    hide: str = limited("zero", among=HIDE)
+    units: int = limited(16, least=1)  # per joint, of the head
 
 
 @register_method("motion-direction", MotionDirectionSettings)

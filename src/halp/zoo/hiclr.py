@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from halp.extend import StreamBatch, Views, build_policy, check_share, register_term
+from halp.extend import StreamBatch, Views, build_policy, limited, register_term
 from halp.zoo.aimclr import AUGMENTATIONS, AimClrTerm, NeighbourSettings, check_neighbours, distribution_match
 
 STRONG, MASKED = "strong", "masked"
@@ -26,11 +26,8 @@ class HiClrSettings(NeighbourSettings):
     """HiCLR. The defaults are those of the public code for NTU-60."""
 
     section: ClassVar[str] = "hiclr"
-    masked: float = 0.1  # share of the joints that are hidden in every frame of the strongest view
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("hiclr: masked", self.masked)
+    # share of the joints that are hidden in every frame of the strongest view
+    masked: float = limited(0.1, least=0, most=1)
 
 
 def _views(settings: HiClrSettings) -> Views:

@@ -20,13 +20,13 @@ from torch.nn import functional as F
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     GRUStack,
-    InputError,
     Predicted,
     PredictiveMethod,
     WholeBatch,
-    choose,
     initialise,
+    limited,
     register_method,
 )
 from halp.losses import squared_error
@@ -56,25 +56,16 @@ ENCODED = ("whole", "masked")
 
 
 @dataclass(frozen=True)
-class LongTGANSettings:
+class LongTGANSettings(CheckedSettings):
     """None of these numbers is public: they are ours."""
 
-    mask: float = 0.5  # share of the frames that are hidden from the decoder
-    encoded: str = "whole"  # what the encoder reads: the whole clip, or only what the decoder sees, too
-    width: int = 256  # units of the decoder
-    layers: int = 1
-    discriminator: int = 128  # units of the discriminator
-    adversarial: float = 0.01  # weight of fooling the discriminator beside the squared error
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mask < 1:
-            raise InputError(f"longt-gan: mask = {self.mask} has to lie in (0, 1)")
-        if min(self.width, self.layers, self.discriminator) < 1 or self.adversarial < 0:
-            raise InputError(
-                f"longt-gan: width, layers and discriminator have to be at least 1 and adversarial = {self.adversarial} "
-                "not negative"
-            )
-        choose("encoded", self.encoded, ENCODED)
+    mask: float = limited(0.5, above=0, below=1)  # share of the frames that are hidden from the decoder
+    # what the encoder reads: the whole clip, or only what the decoder sees, too
+    encoded: str = limited("whole", among=ENCODED)
+    width: int = limited(256, least=1)  # units of the decoder
+    layers: int = limited(1, least=1)
+    discriminator: int = limited(128, least=1)  # units of the discriminator
+    adversarial: float = limited(0.01, least=0)  # weight of fooling the discriminator beside the squared error
 
     @property
     def weights(self) -> dict[str, float]:

@@ -12,7 +12,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from halp.extend import InputError, KeyQueue, LateTerm, Metrics, StepContext, StreamBatch, register_term, require_queue
+from halp.extend import (
+    CheckedSettings,
+    KeyQueue,
+    LateTerm,
+    Metrics,
+    StepContext,
+    StreamBatch,
+    limited,
+    register_term,
+    require_queue,
+)
 from halp.losses import contrast_accuracy, info_nce, log_partition
 from halp.sphere import unit
 
@@ -74,23 +84,14 @@ def info_nce_with_mixes(
 
 
 @dataclass(frozen=True)
-class MochiSettings:
+class MochiSettings(CheckedSettings):
     """Hard negative mixing. The defaults are those of MoCHi for a queue of 16384: a sixteenth, a sixteenth, a 128th of it."""
 
-    hardest: int = 1024  # N: the negatives nearest to a query, which are mixed
-    pairs: int = 1024  # s: mixes of two of them
-    with_query: int = 128  # s': mixes of one of them and the query
-    query_share: float = 0.5  # the largest share of the query in such a mix
-    start_epoch: int = 10  # plain InfoNCE before
-
-    def __post_init__(self) -> None:
-        if self.hardest < 1 or min(self.pairs, self.with_query, self.start_epoch) < 0:
-            raise InputError(
-                f"mochi: hardest = {self.hardest} has to be at least 1; pairs = {self.pairs}, with_query = {self.with_query} "
-                f"and start_epoch = {self.start_epoch} cannot be negative"
-            )
-        if not 0 < self.query_share < 1:
-            raise InputError(f"mochi: query_share = {self.query_share} has to lie between 0 and 1")
+    hardest: int = limited(1024, least=1)  # N: the negatives nearest to a query, which are mixed
+    pairs: int = limited(1024, least=0)  # s: mixes of two of them
+    with_query: int = limited(128, least=0)  # s': mixes of one of them and the query
+    query_share: float = limited(0.5, above=0, below=1)  # the largest share of the query in such a mix
+    start_epoch: int = limited(10, least=0)  # plain InfoNCE before
 
 
 def _check_mochi(settings: MochiSettings, streams: Sequence[str], queue: int) -> None:

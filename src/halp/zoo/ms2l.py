@@ -15,14 +15,15 @@ from torch.nn import functional as F
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     GRUStack,
     InputError,
     Predicted,
     PredictiveMethod,
     WholeBatch,
     at_frames,
-    choose,
     initialise,
+    limited,
     register_method,
 )
 from halp.losses import nt_xent_of_pairs, squared_error
@@ -33,30 +34,19 @@ MOST_SEGMENTS = 5
 
 
 @dataclass(frozen=True)
-class MS2LSettings:
+class MS2LSettings(CheckedSettings):
     """The defaults are those of the public code."""
 
-    mask: float = 0.3  # share of the frames, at the end, that are set to zero
-    segments: int = 3
-    temperature: float = 0.9
-    own_similarity: str = "minus-one"
-    head: int = 2048  # hidden units of both heads
-    projection: int = 1024
-    decoder_layers: int = 2
-    motion_weight: float = 1.0
-    jigsaw_weight: float = 1.0
-    contrast_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mask < 1 or not self.temperature > 0:
-            raise InputError(f"ms2l: mask = {self.mask} has to lie in (0, 1) and temperature above 0")
-        if not 2 <= self.segments <= MOST_SEGMENTS:
-            raise InputError(f"ms2l: segments = {self.segments} has to be 2 to {MOST_SEGMENTS}")
-        if min(self.head, self.projection, self.decoder_layers) < 1:
-            raise InputError("ms2l: head, projection and decoder_layers have to be at least 1")
-        if min(self.weights.values()) < 0:
-            raise InputError("ms2l: motion_weight, jigsaw_weight and contrast_weight cannot be negative")
-        choose("own_similarity", self.own_similarity, OWN_SIMILARITY)
+    mask: float = limited(0.3, above=0, below=1)  # share of the frames, at the end, that are set to zero
+    segments: int = limited(3, least=2, most=MOST_SEGMENTS)
+    temperature: float = limited(0.9, above=0)
+    own_similarity: str = limited("minus-one", among=OWN_SIMILARITY)
+    head: int = limited(2048, least=1)  # hidden units of both heads
+    projection: int = limited(1024, least=1)
+    decoder_layers: int = limited(2, least=1)
+    motion_weight: float = limited(1.0, least=0)
+    jigsaw_weight: float = limited(1.0, least=0)
+    contrast_weight: float = limited(1.0, least=0)
 
     @property
     def weights(self) -> dict[str, float]:

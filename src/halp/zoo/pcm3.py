@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.extend import (
+    CheckedSettings,
     ContrastTerm,
     InputError,
     KeyQueue,
@@ -23,7 +24,7 @@ from halp.extend import (
     StepContext,
     StreamBatch,
     Topology,
-    choose,
+    limited,
     register_term,
     require_queue,
 )
@@ -129,23 +130,21 @@ MIXED = "mixed"
 
 
 @dataclass(frozen=True)
-class MixSettings:
+class MixSettings(CheckedSettings):
     """Mixes of two clips. The defaults are those of PCM3, whose public code squeezes by the nearest frame."""
 
-    weight: float = 1.0
-    paste: float = 0.5  # probability of body parts of the other clip for a while
-    squeeze: float = 0.25  # probability of the same at twice the pace; else whole clips are blended
+    weight: float = limited(1.0, least=0)
+    paste: float = limited(0.5, least=0)  # probability of body parts of the other clip for a while
+    squeeze: float = limited(0.25, least=0)  # probability of the same at twice the pace; else whole clips are blended
     parts: tuple[int, ...] = (2, 3)  # fewest and most of five body parts
     run: tuple[int, ...] = (7, 11)  # fewest and most of 16 blocks of time
-    interpolation: str = "linear"  # of the frames of a squeezed clip; nearest: as in the public code
+    # of the frames of a squeezed clip; nearest: as in the public code
+    interpolation: str = limited("linear", among=INTERPOLATIONS)
 
     def __post_init__(self) -> None:
-        choose("interpolation", self.interpolation, INTERPOLATIONS)
-        if self.weight < 0 or min(self.paste, self.squeeze) < 0 or self.paste + self.squeeze > 1:
-            raise InputError(
-                f"mix: weight = {self.weight}, paste = {self.paste} and squeeze = {self.squeeze} cannot be negative, and the two "
-                "probabilities together not be above 1"
-            )
+        super().__post_init__()
+        if self.paste + self.squeeze > 1:
+            raise InputError(f"mix: paste = {self.paste} and squeeze = {self.squeeze} are together above 1")
         for name, ends, most in (("parts", self.parts, PARTS), ("run", self.run, BLOCKS)):
             if len(ends) != 2 or not 1 <= ends[0] <= ends[1] <= most:
                 raise InputError(
@@ -212,19 +211,12 @@ def self_distillation(
 
 
 @dataclass(frozen=True)
-class SelfDistillationSettings:
+class SelfDistillationSettings(CheckedSettings):
     """Distillation from keys to queries over the whole queue. The defaults are those of PCM3."""
 
-    weight: float = 1.0
-    teacher_temperature: float = 0.05
-    student_temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.weight < 0 or min(self.teacher_temperature, self.student_temperature) <= 0:
-            raise InputError(
-                f"self-distillation: weight = {self.weight} cannot be negative, and teacher_temperature = "
-                f"{self.teacher_temperature} and student_temperature = {self.student_temperature} have to be above 0"
-            )
+    weight: float = limited(1.0, least=0)
+    teacher_temperature: float = limited(0.05, above=0)
+    student_temperature: float = limited(0.1, above=0)
 
 
 def _check_distillation(settings: SelfDistillationSettings, streams: Sequence[str], queue: int) -> None:

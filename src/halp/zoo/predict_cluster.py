@@ -15,7 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.extend import BuildContext, Predicted, PredictiveMethod, WholeBatch, choose, initialise, register_method
+from halp.extend import (
+    BuildContext,
+    CheckedSettings,
+    Predicted,
+    PredictiveMethod,
+    WholeBatch,
+    initialise,
+    limited,
+    register_method,
+)
 
 
 def frame_distance(found: Tensor, target: Tensor) -> Tensor:
@@ -32,17 +41,12 @@ TARGETS = ("same", "next")
 
 
 @dataclass(frozen=True)
-class PredictClusterSettings:
+class PredictClusterSettings(CheckedSettings):
     """`free` trains all of the decoder, which is what the public code does where it means to fix the weights."""
 
-    decoder: str = "fixed-state"
-    target: str = (
-        "same"  # what frame t of the decoder is compared with: frame t, or the next as in the authors' NTU code
-    )
-
-    def __post_init__(self) -> None:
-        choose("decoder", self.decoder, DECODERS)
-        choose("target", self.target, TARGETS)
+    decoder: str = limited("fixed-state", among=DECODERS)
+    # what frame t of the decoder is compared with: frame t, or the next as in the authors' NTU code
+    target: str = limited("same", among=TARGETS)
 
 
 @register_method("predict-cluster", PredictClusterSettings)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     InputError,
     Predicted,
     PredictiveMethod,
@@ -28,6 +29,7 @@ from halp.extend import (
     centre_joint,
     check_joints,
     initialise,
+    limited,
     persons_present,
     register_encoder,
     register_method,
@@ -36,17 +38,16 @@ from halp.extend import (
 
 
 @dataclass(frozen=True)
-class SeBiReNetSettings:
+class SeBiReNetSettings(CheckedSettings):
     """The defaults are those of the public code; `parts` is ours."""
 
-    units: int = 32  # of every cell; the codes have half as many per joint
-    parts: int = 3  # pieces of the clip whose mean codes stand side by side
+    units: int = limited(32, least=2)  # of every cell; the codes have half as many per joint
+    parts: int = limited(3, least=1)  # pieces of the clip whose mean codes stand side by side
 
     def __post_init__(self) -> None:
-        if self.units < 2 or self.units % 2 or self.parts < 1:
-            raise InputError(
-                f"encoder: units = {self.units} has to be even, at least 2, and parts = {self.parts} at least 1"
-            )
+        super().__post_init__()
+        if self.units % 2:
+            raise InputError(f"encoder: units = {self.units} has to be even")
 
 
 class JointTree(nn.Module):
@@ -168,20 +169,14 @@ def orthogonality(matrices: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class DisentanglementSettings:
+class DisentanglementSettings(CheckedSettings):
     """The defaults are those of the public code of SeBiReNet; `frames` is ours."""
 
-    frames: int = 8  # poses of every clip that a step trains on
-    removed: int = 5  # 1 to so many joints are removed from a pose
-    crossed_weight: float = 0.01  # of poses decoded with the other's view
-    invariance_weight: float = 1.0
-    orthogonality_weight: float = 5.0
-
-    def __post_init__(self) -> None:
-        if min(self.frames, self.removed) < 1:
-            raise InputError("disentanglement: frames and removed have to be at least 1")
-        if min(self.weights.values()) < 0:
-            raise InputError("disentanglement: crossed, invariance and orthogonality weights cannot be negative")
+    frames: int = limited(8, least=1)  # poses of every clip that a step trains on
+    removed: int = limited(5, least=1)  # 1 to so many joints are removed from a pose
+    crossed_weight: float = limited(0.01, least=0)  # of poses decoded with the other's view
+    invariance_weight: float = limited(1.0, least=0)
+    orthogonality_weight: float = limited(5.0, least=0)
 
     @property
     def weights(self) -> dict[str, float]:

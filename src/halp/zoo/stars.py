@@ -19,6 +19,7 @@ from torch.profiler import record_function
 
 from halp.extend import (
     BuildContext,
+    CheckedSettings,
     InputError,
     KeyQueue,
     Method,
@@ -28,9 +29,9 @@ from halp.extend import (
     StepOutput,
     ViewSettings,
     check_frames,
-    choose,
     derive,
     gather,
+    limited,
     refuse_chunks,
     register_method,
     uncount_calls,
@@ -49,8 +50,8 @@ def positives_in_batch(prediction: Tensor, positives: Tensor, kept: Tensor, temp
     0.5514
     """
     similarity = torch.einsum("bgd,cd->bgc", positives.detach(), prediction) / temperature
-    own = similarity.diagonal(dim1=0, dim2=2).T
-    loss = similarity.logsumexp(2) - own
+    at_clip = similarity.diagonal(dim1=0, dim2=2).T
+    loss = similarity.logsumexp(2) - at_clip
     return (loss * kept).sum() / kept.sum().clamp_min(1)
 
 
@@ -59,12 +60,12 @@ UNKNOWN = -1  # the clip of a projection, where training does not say which it i
 
 
 @dataclass(frozen=True)
-class TuneSettings:
+class TuneSettings(CheckedSettings):
     """What is tuned towards. Predictor, memory and temperature are those of STARS, the rest those of HaLP."""
 
-    positives: str = "neighbour"
-    width: int = 4096  # of the predictor between its two layers
-    memory: int = 32768  # past projections
+    positives: str = limited("neighbour", among=KINDS)
+    width: int = limited(4096, least=1)  # of the predictor between its two layers
+    memory: int = limited(32768, least=1)  # past projections
     temperature: float = 0.07
     prototypes: int = 20  # this and the following: of hallucinated positives
     count: int = 100
@@ -73,9 +74,7 @@ class TuneSettings:
     recent: int = 256
 
     def __post_init__(self) -> None:
-        choose("tune.positives", self.positives, KINDS)
-        if self.width < 1 or self.memory < 1:
-            raise InputError(f"tune: width = {self.width} and memory = {self.memory} have to be at least 1")
+        super().__post_init__()
         if "hallucinated" in self.kinds and self.recent > self.memory:
             raise InputError(
                 f"tune: recent = {self.recent} projections are clustered, and memory = {self.memory} holds fewer; lower recent "
@@ -121,8 +120,8 @@ class ClipMemory(KeyQueue):
         if number == 0:
             return projections
         past, owners = self.keys("clip")[:number], self.owners[:number]
-        own = (owners == clips[:, None]) & (owners != UNKNOWN)
-        similarity, row = (projections @ past.T).masked_fill(own, -torch.inf).max(1)
+        same_clip = (owners == clips[:, None]) & (owners != UNKNOWN)
+        similarity, row = (projections @ past.T).masked_fill(same_clip, -torch.inf).max(1)
         return torch.where(similarity.isfinite()[:, None], past[row], projections)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.extend import InputError, TwoViewMethod, TwoViewSettings, register_method
+from halp.extend import TwoViewMethod, TwoViewSettings, limited, register_method
 
 EPSILON = 1e-4  # below the root of the variance
 
@@ -58,17 +58,9 @@ class VicregSettings(TwoViewSettings):
 
     section: ClassVar[str] = "vicreg"
     width: int = 4096
-    invariance: float = 5.0
-    variance: float = 5.0
-    covariance: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.invariance, self.variance, self.covariance) < 0:
-            raise InputError(
-                f"vicreg: invariance = {self.invariance}, variance = {self.variance} and covariance = {self.covariance} "
-                "cannot be negative"
-            )
+    invariance: float = limited(5.0, least=0)
+    variance: float = limited(5.0, least=0)
+    covariance: float = limited(1.0, least=0)
 
 
 @register_method("vicreg", VicregSettings)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError, choose
 from halp.evaluation.protocol import EncoderGroup, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
@@ -68,12 +69,12 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
 
 
 @dataclass(frozen=True)
-class EnsembleSettings:
+class EnsembleSettings(CheckedSettings):
     """`base` scores each stream (logits of a linear classifier, or similarity to the nearest clip of each class)."""
 
-    base: str = "linear"
+    base: str = limited("linear", among=BASES)
     weights: tuple[float, ...] = ()  # one per member, in their order; all equal where none is given
-    fusion: str = "sum"
+    fusion: str = limited("sum", among=FUSIONS)
     solver: str = "sgd"  # of the linear base, as are the following
     head: str = "linear"
     hidden: int = 512
@@ -83,10 +84,6 @@ class EnsembleSettings:
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2
-
-    def __post_init__(self) -> None:
-        choose("base", self.base, BASES)
-        choose("fusion", self.fusion, FUSIONS)
 
 
 @register_protocol("ensemble", EnsembleSettings, fuses_encoders=True)

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from halp.augment import ClipPool
+from halp.config import CheckedSettings, limited
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError, choose
+from halp.errors import InputError
 from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol, training_crops
 from halp.evaluation.protocols.linear import HEADS, build_head, linear_scores, stepped_rate
 from halp.features.embed import encode_centres
@@ -24,22 +25,17 @@ from halp.sampling import generator
 
 
 @dataclass(frozen=True)
-class FinetuneSettings:
+class FinetuneSettings(CheckedSettings):
     """The defaults are those of CMD, which the paper follows; crops are drawn anew in every epoch."""
 
-    head: str = "linear"
-    hidden: int = 512  # of an MLP head
-    epochs: int = 80
-    batch_size: int = 64
-    learning_rate: float = 0.01
+    head: str = limited("linear", among=HEADS)
+    hidden: int = limited(512, least=1)  # of an MLP head
+    epochs: int = limited(80, least=1)
+    batch_size: int = limited(64, least=1)
+    learning_rate: float = limited(0.01, above=0)
     momentum: float = 0.9
     weight_decay: float = 0.0
     milestones: tuple[int, ...] = (50, 70)
-
-    def __post_init__(self) -> None:
-        choose("head", self.head, HEADS)
-        if min(self.epochs, self.batch_size, self.hidden) < 1 or self.learning_rate <= 0:
-            raise InputError("finetune: epochs, batch_size and hidden have to be at least 1, learning_rate above 0")
 
 
 class Finetuned(nn.Module):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.errors import InputError, choose
+from halp.config import CheckedSettings, limited
+from halp.errors import InputError
 from halp.evaluation.protocol import Features, Labels, Predictions, ProtocolContext, register_protocol
 from halp.sampling import generator
 
@@ -107,17 +108,12 @@ def class_similarities(
 
 
 @dataclass(frozen=True)
-class KnnSettings:
+class KnnSettings(CheckedSettings):
     """k = 1 by cosine similarity is the paper's; a temperature weights votes by exp(similarity / temperature)."""
 
     k: int = 1
-    temperature: float | None = None
-    similarity: str = "cosine"
-
-    def __post_init__(self) -> None:
-        choose("similarity", self.similarity, ("cosine",))
-        if self.temperature is not None and not self.temperature > 0:
-            raise InputError(f"knn: temperature = {self.temperature} has to be above 0")
+    temperature: float | None = limited(None, above=0)
+    similarity: str = limited("cosine", among=("cosine",))
 
 
 @register_protocol("knn", KnnSettings)
@@ -134,20 +130,19 @@ DECAY, DECAY_STEPS = 0.95, 50  # the rate falls by this factor after so many ste
 
 
 @dataclass(frozen=True)
-class AutoencoderKnnSettings:
+class AutoencoderKnnSettings(CheckedSettings):
     """The defaults are those of the public code of P&C, which then keeps the best epoch of pre-training on the test set."""
 
-    widths: tuple[int, ...] = (1024, 512, 125)  # the last is the code
-    epochs: int = 400
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    k: int = 1
+    widths: tuple[int, ...] = limited((1024, 512, 125), least=1)  # the last is the code
+    epochs: int = limited(400, least=1)
+    batch_size: int = limited(64, least=1)
+    learning_rate: float = limited(1e-3, above=0)
+    k: int = limited(1, least=1)
 
     def __post_init__(self) -> None:
-        if not self.widths or min(*self.widths, self.epochs, self.batch_size, self.k) < 1 or self.learning_rate <= 0:
-            raise InputError(
-                "autoencoder-knn: widths, epochs, batch_size and k have to be at least 1, the rate above 0"
-            )
+        super().__post_init__()
+        if not self.widths:
+            raise InputError("autoencoder-knn: widths = [] leaves no code; name at least one")
 
 
 class Autoencoder(nn.Module):

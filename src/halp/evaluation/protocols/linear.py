@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError, choose
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.progress import Bar
@@ -40,7 +41,7 @@ Crops = Sequence[Features] | Callable[[int], Features]
 
 
 @dataclass(frozen=True)
-class LinearSettings:
+class LinearSettings(CheckedSettings):
     """The defaults are CMD's schedule, which the paper follows, on features of `crops` random training crops, encoded once.
 
     `fresh` encodes new crops in every epoch instead, as the authors do. `exact` minimises the regularised cross entropy
@@ -48,24 +49,21 @@ class LinearSettings:
     head of the paper's text, a linear layer that of its authors' code (docs/fidelity.md).
     """
 
-    solver: str = "sgd"
-    head: str = "linear"
-    hidden: int = 512  # of an MLP head
-    crops: int = 4
+    solver: str = limited("sgd", among=SOLVERS)
+    head: str = limited("linear", among=HEADS)
+    hidden: int = limited(512, least=1)  # of an MLP head
+    crops: int = limited(4, least=0)
     fresh: bool = False
-    epochs: int = 80
-    batch_size: int = 64
+    epochs: int = limited(80, least=1)
+    batch_size: int = limited(64, least=1)
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2  # of the exact solver; 0: chosen on a held-out part of the training clips
 
     def __post_init__(self) -> None:
-        choose("solver", self.solver, SOLVERS)
-        choose("head", self.head, HEADS)
+        super().__post_init__()
         if self.solver == "exact" and (self.head != "linear" or self.fresh):
             raise InputError("the exact solver is for a linear head on cached crops; choose solver = sgd")
-        if self.crops < 0 or min(self.epochs, self.batch_size, self.hidden) < 1:
-            raise InputError("linear: crops cannot be negative; epochs, batch_size and hidden have to be at least 1")
 
 
 def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hidden: int = 512) -> nn.Module:
@@ -202,11 +200,6 @@ def linear_scores(classifier: nn.Module, features: Features) -> npt.NDArray[np.f
     """Logits `(N, C)` of every row."""
     with torch.inference_mode():
         return classifier(torch.from_numpy(np.array(features, dtype=np.float32))).numpy()
-
-
-def predict_linear(classifier: nn.Module, features: Features) -> npt.NDArray[np.int64]:
-    """Most likely class of every row."""
-    return linear_scores(classifier, features).argmax(1)
 
 
 @register_protocol("linear", LinearSettings, baseline_settings=BASELINE_SETTINGS)

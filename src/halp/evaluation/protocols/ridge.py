@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 from halp.evaluation.protocol import Features, Labels, Predictions, ProtocolContext, register_protocol
 
@@ -24,23 +25,22 @@ DEFAULT_PENALTY = 1.0
 
 
 @dataclass(frozen=True)
-class RidgeSettings:
+class RidgeSettings(CheckedSettings):
     """A positive `penalty` is taken as it is; 0 chooses one of `penalties` on the training clips.
 
     `validation` names a split of the store to choose by, of which only training clips of the test split are used; empty:
     `folds` folds over subjects or cameras.
     """
 
-    penalty: float = 0.0
-    penalties: tuple[float, ...] = PENALTIES
-    folds: int = 5
+    penalty: float = limited(0.0, least=0)
+    penalties: tuple[float, ...] = limited(PENALTIES, above=0)
+    folds: int = limited(5, least=2)
     validation: str = ""
 
     def __post_init__(self) -> None:
-        if self.penalty < 0 or not self.penalties or min(self.penalties) <= 0:
-            raise InputError("ridge: penalty cannot be negative, and penalties have to be above 0")
-        if self.folds < 2:
-            raise InputError(f"ridge: folds = {self.folds} leave nothing to choose on; at least 2")
+        super().__post_init__()
+        if not self.penalties:
+            raise InputError("ridge: penalties = [] leaves nothing to choose from; name at least one")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from halp.clips.splits import FewLabels
-from halp.errors import InputError, choose
+from halp.config import CheckedSettings, limited
+from halp.errors import InputError
 from halp.evaluation.protocol import Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.finetune import FinetuneSettings, evaluate_finetune
 from halp.evaluation.protocols.linear import BASELINE_SETTINGS, LinearSettings, evaluate_linear
@@ -17,14 +18,14 @@ VARIANTS = ("head", "network")
 
 
 @dataclass(frozen=True)
-class SemiSettings:
+class SemiSettings(CheckedSettings):
     """A share of the labels, drawn by the seed; the `head` alone is trained on them, or the whole `network`.
 
     The draw is from all training clips at once as in CMD and HaLP, or from every class where it is `stratified`.
     """
 
     share: float = 0.1
-    variant: str = "head"
+    variant: str = limited("head", among=VARIANTS)
     stratified: bool = False
     head: str = "linear"
     hidden: int = 512
@@ -37,7 +38,7 @@ class SemiSettings:
     milestones: tuple[int, ...] = (50, 70)
 
     def __post_init__(self) -> None:
-        choose("variant", self.variant, VARIANTS)
+        super().__post_init__()
         self.inner()
 
     def inner(self) -> LinearSettings | FinetuneSettings:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from halp.analysis.query_gap import query_gap, share_of_epochs_with_keys_nearer
+from benchmarks.query_gap import query_gap, share_of_epochs_with_keys_nearer
 from halp.hallucinate import hallucinate
 from halp.sphere import unit
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from halp.analysis.prototypes import false_share, prototype_purity, prototype_quality
+from benchmarks.prototype_quality import false_share, prototype_purity, prototype_quality
 from halp.sphere import unit
 
 

@@ -1,0 +1,162 @@
+"""What a training starts with: a method with its optimiser and clips, and a run folder that is new, forked or resumed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from halp.clips.splits import ALL, training_clips
+from halp.clips.store import Store
+from halp.distributed import world_size
+from halp.errors import InputError
+from halp.methods import Method
+from halp.sampling import steps_in_epoch
+from halp.training.checkpoint import Checkpoint, list_checkpoints, restore
+from halp.training.recipe import Recipe
+from halp.training.records import truncate_records, writing
+from halp.training.run import Run, build_method, check_same, create_run, find_checkpoint, initialise_encoders, open_run
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a new run begins with: another run's whole state, or the weights of its encoders; neither is from scratch."""
+
+    fork: str | os.PathLike[str] | None = None
+    init: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fork is not None and self.init is not None:
+            raise InputError("fork takes the whole state of a run and init its encoders alone; give one of the two")
+
+    @classmethod
+    def recorded(cls, info: Mapping[str, Any]) -> Start:
+        """What a run says that it began with."""
+        return cls(*((info.get(entry) or {}).get("from") for entry in ("forked", "initialised")))
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What is trained: a method with its optimiser, on these clips `(N,)` of a store."""
+
+    recipe: Recipe
+    store: Store
+    clips: Tensor
+    method: Method
+    optimiser: torch.optim.Optimizer
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return steps_in_epoch(len(self.clips), self.recipe.batch_size)
+
+
+def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
+    """The method of a recipe as its seed gives it, and the clips it learns from."""
+    clips, remark = training_clips(store, recipe.split)
+    if remark:
+        # What was learned from is recorded, so that a split made later does not pass for the one trained on.
+        recipe = replace(recipe, split=ALL)
+    if (batch := min(recipe.batch_size, len(clips))) < world_size():
+        raise InputError(f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices")
+    method = build_method(recipe, store.topology, store.persons)
+    if remark and fabric.is_global_zero:
+        _warn([remark])
+    return Learner(recipe, store, torch.from_numpy(clips), method, recipe.optimiser.build(method))
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where a training stands before its first step: what it trains, its run, the step that is next, who made the folder."""
+
+    learner: Learner
+    run: Run
+    step: int
+    made_folder: bool
+
+
+def begin(learner: Learner, path: Path, fabric: Fabric, start: Start, *, resume: bool) -> Begun:
+    """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
+    if resume:
+        return _resume(learner, path, fabric)
+    # before the folder is made: a start that fails must not leave one that blocks the next try
+    step, facts = _load(learner, fabric, start)
+    if fabric.is_global_zero:
+        _warn(_doubts(learner))
+        if learner.method.tunes and not facts:
+            _warn(["an untrained encoder is tuned; start from a trained one with --init RUN"])
+        create_run(path, learner.recipe, learner.store, **facts)
+    fabric.barrier()
+    return Begun(learner, open_run(path), step, made_folder=True)
+
+
+def _resume(learner: Learner, path: Path, fabric: Fabric) -> Begun:
+    run = open_run(path)
+    check_same(run, learner.recipe, learner.store)
+    learner = replace(learner, recipe=run.recipe)
+    if list_checkpoints(run.checkpoints):
+        step = _restore(learner, fabric, find_checkpoint(path), strict=True)
+    else:  # it was killed before it had saved anything
+        step, _ = _load(learner, fabric, Start.recorded(run.info))
+    if fabric.is_global_zero:
+        _warn(_other_threads(run))
+        with writing(run):
+            truncate_records(run.path, step)
+    return Begun(learner, run, step, made_folder=False)
+
+
+def _load(learner: Learner, fabric: Fabric, start: Start) -> tuple[int, dict[str, Any]]:
+    """Load what the run begins with; returns the step it stands at, and what its folder records about that."""
+    if start.fork is not None:
+        warm = find_checkpoint(start.fork)
+        step = _restore(learner, fabric, warm, strict=False)
+        if warm.state.get("converted"):  # the authors count epochs only
+            step = int(warm.state["epoch"]) * learner.steps
+        return step, {"forked": {"from": str(start.fork), "step": step}}
+    if start.init is not None:
+        origins = initialise_encoders(learner.method, learner.recipe, learner.store, start.init)
+        return 0, {"initialised": {"from": str(start.init), "origin": origins[0]}}
+    return 0, {}
+
+
+def _restore(learner: Learner, fabric: Fabric, checkpoint: Checkpoint, *, strict: bool) -> int:
+    return restore(checkpoint, learner.method, learner.optimiser, fabric.strategy.precision, strict=strict)
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        warnings.warn(sentence, stacklevel=4)
+
+
+def _other_threads(run: Run) -> Iterator[str]:
+    """Sums of several threads are added in another order: equal up to rounding, not to the bit."""
+    before, now = (run.info.get("hardware") or {}).get("threads"), torch.get_num_threads()
+    if before not in (None, now):
+        yield (
+            f"this run began with {before} threads per process and resumes with {now}: results agree up to rounding, not to "
+            f"the bit (set OMP_NUM_THREADS={before})"
+        )
+
+
+def _doubts(learner: Learner) -> Iterator[str]:
+    """What speaks against the recipe on this store."""
+    queue, clips = learner.method.queue_size, len(learner.clips)
+    if queue > clips:
+        yield (
+            f"the queue ({queue}) is larger than the data set ({clips} clips): it will hold older keys of the same clips as "
+            "negatives; consider a smaller contrast.queue"
+        )
+    expected, steps = list(learner.recipe.normalisation), list(learner.store.normalisation)
+    if expected and expected != steps:
+        yield (
+            f"recipe '{learner.recipe.name}' expects a store normalised by {' '.join(expected)}, and '{learner.store.path}' has "
+            f"{' '.join(steps) or 'no steps'}: figures will not be those of the published system; prepare it again with "
+            f"--normalise {' '.join(expected)}"
+        )
