@@ -205,7 +205,7 @@ def read_hdf5(path: Path, patterns: Sequence[str]) -> Content:
             f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install 'halp[formats]'`, or export CSV"
         )
     if path.is_file() and not is_hdf5(path):
-        raise problem(path, "", "it does not begin like an HDF5 file", "check that the file is whole")
+        raise problem(path, "", "it does not begin like an HDF5 file")
     if path.is_file() and path.stat().st_size > _LARGEST_FILE:
         raise problem(path, "", f"it has more than {_LARGEST_FILE} bytes", "split it")
     answer = load_hdf5(path, list(patterns))

@@ -6,19 +6,23 @@ import json
 import os
 import stat
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
 
+T = TypeVar("T")
 MIB = 2**20
 TEXT_LIMIT = 256 * MIB
+#: Endings of files with one JSON value per line.
+JSON_LINES = (".jsonl", ".ndjson")
 
 
 # Files that lie among the recordings and are none, such as a table of labels.
@@ -143,26 +147,60 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
-    """The content of a JSON file; NaN, as Python writes it, is null, and infinities are refused."""
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or the values of all lines of a JSON Lines file as a list.
+
+    NaN, as Python writes it, is null, and infinities are refused.
+    """
 
     def refuse(constant: str) -> Any:
         if constant == "NaN":
             return None
-        raise InputError(f"'{path}': {constant} is no JSON; write null for what is missing")
+        raise InputError(f"'{path}': {constant} is not JSON; write null for what is missing")
 
+    by_line = path.suffix.lower() in JSON_LINES
+    text = read_text(path)
+    values, before = [], 0
     try:
-        return json.loads(read_text(path, limit), parse_constant=refuse)
+        for before, part in enumerate(text.split("\n") if by_line else [text]):  # noqa: B007  read in the error below
+            if part.strip() or not by_line:
+                values.append(json.loads(part, parse_constant=refuse))
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"'{path}', line {error.lineno}, column {error.colno}: no JSON ({error.msg}); check that the file is whole"
-        ) from None
+        place = f"line {before + error.lineno}, column {error.colno}"
+        raise InputError(f"'{path}', {place}: not JSON ({error.msg}); check that the file is whole") from None
     except RecursionError:
         raise InputError(f"'{path}' is nested too deeply to be a pose file; check the format") from None
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
+    if not values:
+        raise InputError(f"'{path}': there is no line in it; check that the file is whole")
+    return values if by_line else values[0]
+
+
+def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A function of files that keeps its last answers, and asks again where a file changed; none for `largest` bytes or more."""
+
+    def add(load: Callable[..., T]) -> Callable[..., T]:
+        cached = lru_cache(most)(lambda states, *arguments: load(*arguments))
+
+        @wraps(load)
+        def current(*arguments: Any) -> T:
+            try:
+                states = [os.stat(argument) for argument in arguments if isinstance(argument, Path)]
+            except OSError as error:
+                raise InputError(
+                    f"'{error.filename}' cannot be read ({error.strerror}); check that it exists and its permissions"
+                ) from None
+            if sum(state.st_size for state in states) >= largest:
+                return load(*arguments)
+            return cached(tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments)
+
+        vars(current)["cache_clear"] = cached.cache_clear
+        return current
+
+    return add
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:

@@ -51,8 +51,7 @@ class AmassReader(PoseFileReader):
             raise problem(path, "", "it is not a whole .npz file", "fetch it again")
         joints = arrays[name]
         if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
-            fault = f"its shape is {joints.shape}"
-            raise problem(path, f"array '{name}'", fault, "expected (frames, 22 or more, 3)")
+            raise problem(path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)")
         if joints.dtype.kind not in "fiu":
             raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
         rate = next((arrays[key] for key in _RATES if key in arrays), None)

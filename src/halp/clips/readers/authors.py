@@ -106,8 +106,7 @@ def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
     if not 0 < length <= part.shape[2]:
-        fault = f"a true length of {length} in {part.shape[2]} frames"
-        raise problem(path, where, fault, "leave this clip out")
+        raise problem(path, where, f"a true length of {length} in {part.shape[2]} frames", "leave this clip out")
     frames = coordinates(part.joints(row)[:, :length].transpose(1, 3, 2, 0), path, where)
     label = whole_number(part.labels[row], path, where)
     sample = parse_name(name)

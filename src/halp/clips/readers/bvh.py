@@ -213,10 +213,9 @@ class Recording:
         """Channel values `(T, channels)`, the frame time and its line."""
         head = _HEAD.match(self.motion)
         if head is None:
-            fault = "there is no 'Frames:' with a number and 'Frame Time:' after it"
-            raise problem(self.path, "MOTION", fault, "check that the file is whole")
+            raise problem(self.path, "MOTION", "there is no 'Frames:' with a number and 'Frame Time:' after it")
         if not self.motion[head.end() :].strip():
-            raise problem(self.path, "MOTION", "there are no frames", "check that the file is whole")
+            raise problem(self.path, "MOTION", "there are no frames")
         first, second, before = (
             self.line + self.motion.count("\n", 0, at) for at in (head.start(1), head.start(2), head.end())
         )
@@ -227,7 +226,7 @@ class Recording:
         )
         if len(values) != declared:
             fault = f"{declared} frames with {channels} channels are declared, {len(values)} lines of numbers are there"
-            raise problem(self.path, f"line {first}", fault, "check that the file is whole")
+            raise problem(self.path, f"line {first}", fault)
         coordinates(values, self.path, "MOTION")
         try:
             time = float(head[2])
@@ -288,8 +287,8 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
         elif word == "MOTION" and bones and not open_bones:
             return bones, index + 1
         else:
-            raise problem(path, where, f"{shown(line.strip())} is not expected here", "check that the file is whole")
-    raise problem(path, "", "there is no MOTION part after the hierarchy", "check that the file is whole")
+            raise problem(path, where, f"{shown(line.strip())} is not expected here")
+    raise problem(path, "", "there is no MOTION part after the hierarchy")
 
 
 def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:

@@ -86,16 +86,14 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
         if visible is not None:
             parts.append(json_numbers(visible, (None,), path, f"{where}, 'visible'"))
         if len({len(part) for part in parts}) != 1:
-            raise problem(path, where, "x, y and visible differ in length", "check that the file is whole")
+            raise problem(path, where, "x, y and visible differ in length")
         table = np.stack(parts, axis=1)
     elif isinstance(value, list) and value and isinstance(value[0], list):
         table = json_numbers(value, (None, None), path, where)
     else:
         flat = json_numbers(value, (None,), path, where)
         if len(flat) % 3:
-            raise problem(
-                path, where, f"{len(flat)} numbers are not triples x, y, score", "check that the file is whole"
-            )
+            raise problem(path, where, f"{len(flat)} numbers are not triples x, y, score")
         table = flat.reshape(-1, 3)
     if len(table) not in _SIZES or table.shape[1] not in (2, 3):
         fault = f"{len(table)} keypoints of {table.shape[1]} numbers"

@@ -60,7 +60,7 @@ def _from_csv(path: Path) -> tuple[list[str], Columns, Floats]:
             (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)
         ]
     except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})", "check that the file is whole") from None
+        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
     top = [row for _, row in rows[:4] if row[0].lower() in _HEADERS]
     names = [row[0].lower() for row in top]
     if "bodyparts" not in names or "coords" not in names or len(set(names)) != len(names):
@@ -68,19 +68,19 @@ def _from_csv(path: Path) -> tuple[list[str], Columns, Floats]:
         raise problem(path, "line 1", fault, "check that DeepLabCut wrote this file")
     body = rows[len(top) :]
     if not body:
-        raise problem(path, "", "there is no frame below the header", "check that the file is whole")
+        raise problem(path, "", "there is no frame below the header")
     # Labelled frames have two or three columns of file names before the coordinates; tracking results have the frame number.
     first = next((place for place, cell in enumerate(top[-1]) if place and cell), 1)
     width = len(top[0])
     values = np.full((len(body), width - first), np.nan)
     for at, (line, row) in enumerate(body):
         if len(row) != width:
-            raise problem(path, f"line {line}", f"{len(row)} cells instead of {width}", "check that the file is whole")
+            raise problem(path, f"line {line}", f"{len(row)} cells instead of {width}")
         for place, cell in enumerate(row[first:]):
             if cell and cell.lower() != "nan":
                 values[at, place] = number(cell, path, f"line {line}, column {place + first + 1}")
     if any(len(row) != width for row in top):
-        raise problem(path, "line 1", "the header lines differ in length", "check that the file is whole")
+        raise problem(path, "line 1", "the header lines differ in length")
     return names, list(zip(*(row[first:] for row in top))), values
 
 

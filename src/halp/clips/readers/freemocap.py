@@ -73,8 +73,7 @@ class FreeMoCapReader(PoseFileReader):
         else:
             stored = load_npy(path)
             if stored.ndim != 3 or stored.shape[1] < len(_BODY) or stored.shape[2] != 3 or not len(stored):
-                fault = f"its shape is {stored.shape}"
-                raise problem(path, "", fault, "expected (frames, at least 33 points, 3)")
+                raise problem(path, "", f"its shape is {stored.shape}", "expected (frames, at least 33 points, 3)")
             if stored.dtype.kind not in "fiu":
                 raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
             values = as_floats(stored[:, : len(_BODY)])

@@ -198,8 +198,7 @@ class MsrAction3DReader(NamedFileReader):
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         table = number_table(path, read_text(path), 4, "x y z confidence")
         if len(table) % 20:
-            fault = f"{len(table)} lines are not whole frames of 20 joints"
-            raise problem(path, "", fault, "check that the file is whole")
+            raise problem(path, "", f"{len(table)} lines are not whole frames of 20 joints")
         values = table.reshape(-1, 20, 4)[:, _MSR_ORDER]
         frames = coordinates(values[..., :3], path)
         if self.min_score < 0:

@@ -155,7 +155,7 @@ def _load_once(path: Path, state: tuple[int, int]) -> Annotations:
     ]
     shapes = [shape for shape in shapes if len(shape) == 4 and 0 not in shape]
     if not shapes:
-        raise problem(path, "key 'annotations'", "none has keypoints of four axes", "check that the file is whole")
+        raise problem(path, "key 'annotations'", "none has keypoints of four axes")
     joints, dimensions = shapes[0][2:]
     persons = min(max(shape[0] for shape in shapes), _MOST_PERSONS)
     return Annotations(path, clips, _parts(split), _topology(path, joints, dimensions), persons)

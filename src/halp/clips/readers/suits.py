@@ -12,8 +12,7 @@ import numpy as np
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_JOINTS, MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.shared import read_json_lines
-from halp.clips.source_files import head, read_bytes, read_json
+from halp.clips.source_files import JSON_LINES, head, read_bytes, read_json
 from halp.clips.text_files import MOST_CELLS, json_numbers, number, problem
 from halp.errors import InputError
 
@@ -61,9 +60,7 @@ class _Document:
             parser.Parse(data, True)
         except expat.ExpatError as error:
             reason = expat.errors.messages.get(error.code, "damaged")
-            raise problem(
-                self.path, f"line {error.lineno}", f"not XML ({reason})", "check that the file is whole"
-            ) from None
+            raise problem(self.path, f"line {error.lineno}", f"not XML ({reason})") from None
         except (LookupError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -82,9 +79,7 @@ class _Document:
         elif name == "segment":
             self.segments.append(attributes.get("label", ""))
             if len(self.segments) > MOST_JOINTS:
-                raise problem(
-                    self.path, self.where, f"more than {MOST_JOINTS} segments", "check that the file is whole"
-                )
+                raise problem(self.path, self.where, f"more than {MOST_JOINTS} segments")
         elif name == "frame":
             self.moving = attributes.get("type", "normal") == "normal"
         elif name == "position" and self.moving:
@@ -102,8 +97,7 @@ class _Document:
             return
         words, self.text = "".join(self.text).split(), None
         if len(words) != 3 * len(self.segments):
-            fault = f"{len(words)} numbers instead of {3 * len(self.segments)}"
-            raise problem(self.path, self.where, fault, "check that the file is whole")
+            raise problem(self.path, self.where, f"{len(words)} numbers instead of {3 * len(self.segments)}")
         self.rows.append([number(word, self.path, self.where) for word in words])
         if len(self.rows) * len(words) > MOST_CELLS:
             raise problem(self.path, self.where, "too many frames", "split the recording")
@@ -122,14 +116,14 @@ class RokokoReader(PoseFileReader):
     """A list of frames, frames under `frames`, or a frame per line; persons go by the names of the actors."""
 
     persons: int = 2
-    suffixes: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
+    suffixes: ClassVar[tuple[str, ...]] = (".json", *JSON_LINES)
 
     def looks_right(self, path: Path) -> bool:
         start = head(path, 65536)
         return _SIGN.search(start) is not None and b'"position"' in start
 
     def load(self, path: Path) -> Poses:
-        data = read_json_lines(path) if path.suffix.lower() != ".json" else read_json(path)
+        data = read_json(path)
         facts = data if isinstance(data, dict) else {}
         frames = next((facts[key] for key in _LISTS if isinstance(facts.get(key), list)), data)
         scenes = [
