@@ -77,22 +77,17 @@ def class_count(labels: Iterable[object], clips: int) -> int:
 
 def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
     """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed over."""
-    rows: list[list[float]] = []
-    for line_number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words:
-            continue
-        where = f"line {line_number}"
-        if len(words) != columns:
-            raise problem(path, where, f"{len(words)} numbers instead of {columns} ({meaning})")
-        try:
-            rows.append([float(word) for word in words])
-        except ValueError:
-            for word in words:
-                number(word, path, where)
+    lines = text.split("\n")
+    rows = [(at, words) for at, words in enumerate(map(str.split, lines), start=1) if words]
     if not rows:
         raise problem(path, "", "there is not one line of numbers in it", "fetch it again or leave it out")
-    return np.array(rows, dtype=np.float64)
+    for at, words in rows:
+        if len(words) != columns:
+            raise problem(path, f"line {at}", f"{len(words)} numbers instead of {columns} ({meaning})")
+    try:
+        return np.loadtxt(lines, comments=None, dtype=np.float64, ndmin=2)
+    except ValueError:  # the slow way knows the line
+        return np.array([[number(word, path, f"line {at}") for word in words] for at, words in rows])
 
 
 def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str) -> Floats:

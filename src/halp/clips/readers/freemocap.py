@@ -52,8 +52,7 @@ class FreeMoCapReader(PoseFileReader):
         return sorted(chosen.values())
 
     def items(self, path: Path) -> Iterable[Item]:
-        files = self.files(path)
-        for file in files:
+        for file in self.files(path):
             folder = _recording(file)
             inside = folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
             name = inside if inside not in ("", ".") else folder.resolve().name

@@ -45,7 +45,7 @@ class TrcReader(PoseFileReader):
         declared = whole_number(settings.get("numframes", str(len(frames))), path, "line 3, NumFrames")
         if declared != len(frames):
             raise problem(path, "line 3, NumFrames", f"{declared} frames are declared, {len(frames)} are there")
-        return Poses(joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0)
+        return Poses(joints, frames[:, None], fps=fps)
 
 
 def _settings(lines: list[str], path: Path) -> dict[str, str]:
