@@ -125,7 +125,8 @@ def _parameters(data: bytes, place: int, order: str, path: Path) -> Parameters:
     groups: dict[int, str] = {}
     values: list[tuple[int, str, npt.NDArray[Any]]] = []
     while at + 2 <= end:
-        length, number = abs(_signed(data[at])), _signed(data[at + 1])
+        length, number = (int.from_bytes(data[place : place + 1], "little", signed=True) for place in (at, at + 1))
+        length = abs(length)
         if length == 0 or number == 0:
             break
         name = data[at + 2 : at + 2 + length].decode("latin-1").strip().upper()
@@ -147,7 +148,7 @@ def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArra
     """One parameter: its type, its axes (first one fastest) and its values."""
     if at + 2 > end:
         raise problem(path, f"byte {at}", "a parameter is cut off")
-    kind, axes = _signed(data[at]), data[at + 1]
+    kind, axes = int.from_bytes(data[at : at + 1], "little", signed=True), data[at + 1]
     shape = tuple(data[at + 2 : at + 2 + axes])
     if kind not in _TYPES or axes > 7 or len(shape) != axes:
         raise problem(path, f"byte {at}", f"a parameter is of unknown type {kind}")
@@ -182,11 +183,11 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
         kept = list(range(min(count, MOST_JOINTS)))
         labels = [f"point_{number + 1}" for number in range(count)]
     missing = (values[:, kept, 3] < 0) | ~np.isfinite(values[:, kept, :3]).all(axis=2)
-    factor = _unit(parameters) * (scale if scale > 0 else 1.0)
-    frames_ = np.where(missing[..., None], np.nan, values[:, kept, :3] * factor)
-    return Poses(
-        [labels[number] for number in kept], _upright(frames_, parameters)[:, None], fps=_rate(data, parameters, order)
-    )
+    factor = UNITS.get(_text(parameters, "UNITS").lower(), 1.0) * (scale if scale > 0 else 1.0)
+    places = np.where(missing[..., None], np.nan, values[:, kept, :3] * factor)
+    places = turned(places, Z_UP) if _text(parameters, "Y_SCREEN").upper() == "+Z" else places
+    rate = _number(parameters, ("POINT", "RATE"), _header_float(data, 20, order))
+    return Poses([labels[number] for number in kept], places[:, None], fps=rate)
 
 
 def _frame_count(parameters: Parameters, first: int, last: int) -> int:
@@ -228,33 +229,13 @@ def _number(parameters: Parameters, key: tuple[str, str], default: float) -> flo
     return first + 65536 if key[1] in ("USED", "DATA_START") and first < 0 else first
 
 
-def _unit(parameters: Parameters) -> float:
-    value = parameters.get(("POINT", "UNITS"))
-    text = (
-        value.tobytes().decode("latin-1").strip(" \0").lower() if value is not None and value.dtype.kind == "S" else ""
-    )
-    return UNITS.get(text, 1.0)
-
-
-def _rate(data: bytes, parameters: Parameters, order: str) -> float:
-    rate = _number(parameters, ("POINT", "RATE"), _header_float(data, 20, order))
-    return rate if np.isfinite(rate) and 0 < rate <= 10_000 else -1.0
-
-
-def _upright(frames: Floats, parameters: Parameters) -> Floats:
-    value = parameters.get(("POINT", "Y_SCREEN"))
-    axis = (
-        value.tobytes().decode("latin-1").strip(" \0").upper() if value is not None and value.dtype.kind == "S" else ""
-    )
-    return turned(frames, Z_UP) if axis == "+Z" else frames
+def _text(parameters: Parameters, name: str) -> str:
+    value = parameters.get(("POINT", name))
+    return value.tobytes().decode("latin-1").strip(" \0") if value is not None and value.dtype.kind == "S" else ""
 
 
 def _header_float(data: bytes, at: int, order: str) -> float:
     return float(np.frombuffer(data, np.dtype(order + "f4"), 1, at)[0])
-
-
-def _signed(byte: int) -> int:
-    return byte - 256 if byte > 127 else byte
 
 
 register_reader(C3dReader("c3d", "C3D motion capture (.c3d): labelled 3D points"))

@@ -86,16 +86,19 @@ def attempt(name: str, make: Callable[[], Clip]) -> Clip | Dropped:
         return Dropped(name[:200], str(error))
 
 
-def run_items(groups: Runs, named: Callable[[Path, str], str], topology: Topology) -> Iterator[Item]:
-    """One item a run of one-frame files; `named` gives its name from its folder and the beginning of its files.
+def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
+    """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
 
-    A folder per run is the recording itself and not a class; where folders hold several, the recordings lie in them.
+    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder alone. A folder per
+    run is the recording itself and not a class; where folders hold several, the recordings lie in them.
     """
     several = len({folder for folder, _ in groups}) < len(groups)
     for (folder, prefix), files in groups.items():
         place = folder if several else folder.parent
-        names = tuple(file.name for file in files)
-        yield Item(folder, Entry(named(folder, prefix), topology, names, place=place))
+        name = clip_name(folder / f"{prefix or folder.name}{files[0].suffix}", root)
+        if by_folder and not prefix:
+            name = "clip" if folder == root.parent else folder.relative_to(root.parent).as_posix()
+        yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
 
 
 def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
