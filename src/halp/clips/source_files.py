@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +24,11 @@ from halp.errors import InputError
 T = TypeVar("T")
 MIB = 2**20
 TEXT_LIMIT = 256 * MIB
+#: What zip files and headers of arrays raise when they are broken.
+BROKEN = (
+    zipfile.BadZipFile, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError, TypeError, LookupError,
+    RuntimeError, zlib.error, struct.error, AttributeError, tokenize.TokenError,
+)  # fmt: skip
 #: Endings of files with one JSON value per line.
 JSON_LINES = (".jsonl", ".ndjson")
 
@@ -209,13 +217,14 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
-    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, tokenize.TokenError) as error:
+    except BROKEN as error:
         raise InputError(
             f"'{path}' is not a whole NumPy array ({short_reason(error)}); fetch or write it again"
         ) from error
 
 
-def short_reason(error: Exception) -> str:
+def short_reason(error: BaseException) -> str:
     """The reason in a few words: some libraries quote the bytes they stumbled over."""
-    reason = " ".join(str(error).split()) or type(error).__name__
+    # NumPy goes on with advice that nobody should follow here
+    reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

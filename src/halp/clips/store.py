@@ -359,20 +359,12 @@ class StoreWriter:
         self._total += length
         if clip.absent:
             self._absent[str(len(self._columns["name"]))] = clip.absent
-        row = {
-            "name": clip.name,
-            "length": length,
-            "label": clip.label,
-            "subject": clip.subject,
-            "camera": clip.camera,
-        }
-        for column in clip.extra.keys() - self._columns.keys():
-            self._columns[column] = [unknown(clip.extra[column])] * len(self._columns["name"])
+        row = {name: getattr(clip, name) for name in ("name", *_COLUMNS)} | {"length": length}
+        for column, value in clip.extra.items():
+            self._columns.setdefault(column, [unknown(value)] * len(self._columns["name"]))
+        row = {**clip.extra, **row}
         for column, values in self._columns.items():
-            if column in row:
-                values.append(row[column])
-            else:
-                values.append(clip.extra[column] if column in clip.extra else unknown(values[0] if values else -1))
+            values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
         """Forget the names of classes that none of the clips added so far has, and number the others anew."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import MIB, short_reason
+from halp.clips.source_files import BROKEN, MIB, short_reason
 from halp.clips.text_files import problem
 from halp.errors import InputError
 
@@ -30,11 +27,6 @@ _ALLOWANCE = 64 * MIB
 _RATIO = 100
 _LARGEST = 4096 * MIB
 _BLOCK = 16 * MIB
-#: What zip files and headers of arrays raise when they are broken.
-BROKEN = (
-    zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
-    RuntimeError, zlib.error, struct.error, IndexError, AttributeError, tokenize.TokenError,
-)  # fmt: skip
 # The environment carries the limit to the processes that read clips.
 _VARIABLE = "HALP_MAX_MEMORY"
 

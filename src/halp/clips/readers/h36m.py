@@ -18,10 +18,10 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import BROKEN, expansion_limit, load_pickle_in_npy, member_names
+from halp.clips.readers.archives import expansion_limit, load_pickle_in_npy, member_names
 from halp.clips.readers.pose_files import Z_UP, turned
 from halp.clips.readers.shared import attempt
-from halp.clips.source_files import find_files, first_file, remembered, short_reason
+from halp.clips.source_files import BROKEN, find_files, first_file, remembered, short_reason
 from halp.clips.splits import Split
 from halp.clips.text_files import as_floats, coordinates, problem, safe_name
 from halp.errors import InputError
