@@ -139,7 +139,7 @@ def _filtered(frames: Frames, function: Any) -> Frames:
     """A filter over time, with gaps bridged by straight lines while it works."""
     seen = seen_joints(frames)
     lines, _ = _lines(frames.astype(np.float64), seen)
-    bridged = np.where(seen.any(axis=0)[..., None], lines, 0.0)
+    bridged = np.where(np.asarray(seen.any(axis=0))[..., None], lines, 0.0)
     result = function(bridged.reshape(len(frames), -1)).reshape(frames.shape)
     return np.where(seen[..., None], result, 0.0).astype(np.float32)
 

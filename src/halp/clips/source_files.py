@@ -155,7 +155,7 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
     """The content of a JSON file, or the values of all lines of a JSON Lines file as a list.
 
     NaN, as Python writes it, is null, and infinities are refused.
@@ -167,7 +167,7 @@ def read_json(path: Path) -> Any:
         raise InputError(f"'{path}': {constant} is not JSON; write null for what is missing")
 
     by_line = path.suffix.lower() in JSON_LINES
-    text = read_text(path)
+    text = read_text(path, limit)
     values, before = [], 0
     try:
         for before, part in enumerate(text.split("\n") if by_line else [text]):  # noqa: B007  read in the error below

@@ -228,7 +228,7 @@ def split_sizes(rules: Iterable[Rule], columns: Columns) -> dict[str, dict[str, 
 
 _KINDS: dict[str, type[Rule]] = {kind.kind: kind for kind in (Split, Fold, FewLabels, Within)}
 # What the fields of a rule may hold, by their types as they are written.
-_TYPES = {
+_TYPES: dict[str, set[type]] = {
     "str": {str},
     "int": {int},
     "float": {int, float},

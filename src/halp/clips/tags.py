@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
@@ -309,7 +310,7 @@ class Tagger:
                 extra[column] = kind(cells[column]) if column in cells else unknown(kind())
             elif column != "label" and kind is not int:
                 extra[f"{column}_name"] = cells.get(column, "")
-        numbers = {
+        numbers: dict[str, Any] = {
             column: int(cells[column]) if self._kinds[column] is int else self.columns[column].index(cells[column])
             for column in ("subject", "camera")
             if column in cells

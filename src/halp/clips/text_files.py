@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,11 +182,9 @@ def unless_empty(clip: Clip) -> Clip | Dropped:
 
 def refuse_twins(names: Iterable[str], path: Path) -> None:
     """Raise where two clips of one source have the same name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise problem(path, "", f"two clips are called '{name}'", "give every clip a name of its own")
-        seen.add(name)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise problem(path, "", f"two clips are called '{twice}'", "give every clip a name of its own")
 
 
 @dataclass

@@ -100,7 +100,7 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
 def _one_frame(path: Path) -> bool:
     """Whether a file holds a single picture: a list of persons that name no picture they belong to."""
     data = read_json(path)
-    people = data.get("instance_info") if isinstance(data, dict) else data
+    people: Any = data.get("instance_info") if isinstance(data, dict) else data
     return _are_people(people) and not any("image_id" in person for person in people)
 
 

@@ -98,9 +98,8 @@ def _from_hdf5(path: Path) -> tuple[Columns, Floats]:
     if values.ndim != 2 or values.shape[1] != len(headers) or not len(values):
         fault = f"its table of shape {values.shape} does not fit {len(headers)} columns"
         raise problem(path, "", fault, "write it again")
-    return [("", *map(str, header[-2:])) if len(header) == 3 else tuple(map(str, header[1:])) for header in headers], (
-        as_floats(values)
-    )
+    people = [str(header[-3]) if len(header) == 4 else "" for header in headers]
+    return [(person, str(header[-2]), str(header[-1])) for person, header in zip(people, headers)], as_floats(values)
 
 
 def _pickled(content: Content, group: str, path: Path) -> Any:
@@ -142,11 +141,11 @@ def _poses(columns: Columns, values: Floats, path: Path) -> Poses:
     for place, (person, joint, name) in enumerate(columns):
         if person not in people:
             continue
-        at = (slice(None), people.index(person), joints.index(joint))
-        if name.lower() in axes:
-            frames[(*at, axes.index(name.lower()))] = values[:, place]
-        elif name.lower() in _SCORES:
-            scores[at] = values[:, place]
+        at, axis = (people.index(person), joints.index(joint)), name.lower()
+        if axis in axes:
+            frames[:, at[0], at[1], axes.index(axis)] = values[:, place]
+        elif axis in _SCORES:
+            scores[:, at[0], at[1]] = values[:, place]
     if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
         raise problem(path, "", "a coordinate is not a place", "correct it or leave this file out")
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)

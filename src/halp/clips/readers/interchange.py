@@ -88,7 +88,7 @@ class InterchangeReader:
                 raise InputError(f"there is no class {label}, only {classes} classes")
             frames = coordinates(arrays["joints"][start:end][:, :, order], item.path, f"clip '{name}'")
             numbers = {key: int(column[row]) for key, column in extra.items()}
-            facts = {"absent": absent.get(row, ()), **_clock(arrays, row)}
+            facts: dict[str, Any] = {"absent": absent.get(row, ()), **_clock(arrays, row)}
             return Clip(frames, name, label, subject, camera, numbers, **facts)
 
         return [attempt(name, partial(clip, row, name)) for row, name in enumerate(names)]

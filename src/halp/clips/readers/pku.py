@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS
@@ -81,12 +82,16 @@ class PkuReader:
         if item.key is None:
             raise problem(item.path, "", "it has no label file", "fetch the label file of the same name")
         recording = read_recording(item.path)
-        facts = {"subject": int(match[2]), "camera": _CAMERAS[match[3].upper()], "extra": {"sequence": int(match[1])}}
+        facts: dict[str, Any] = {
+            "subject": int(match[2]),
+            "camera": _CAMERAS[match[3].upper()],
+            "extra": {"sequence": int(match[1])},
+        }
 
         def segment(clip: str, number: int, line: str) -> Clip:
             label, start, end, repairs = _segment(line, len(recording), item.key, f"line {number}")
-            frames, times = recording[start:end], {"fps": _FPS, "recording": name, "start": start / _FPS}
-            return Clip(frames, clip, label, repairs=repairs, **facts, **times)
+            times: dict[str, Any] = {"fps": _FPS, "recording": name, "start": start / _FPS}
+            return Clip(recording[start:end], clip, label, repairs=repairs, **facts, **times)
 
         lines = enumerate(read_text(item.key).split("\n"), start=1)
         names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
