@@ -93,7 +93,7 @@ def test_a_low_pass_filter_keeps_slow_and_removes_fast_waves() -> None:
         ("lowpass=30", 50.0, "half the frame rate"),
         ("smooth=4", 30.0, "odd number of frames"),
         ("smooth=-3", 30.0, "not a number above 0"),
-        ("smooth=0", 30.0, "has to be above 0"),
+        ("smooth=0", 30.0, "not a number above 0"),
         ("centre=3", 30.0, "takes no number"),
         ("interpolate-gap=3", 30.0, "did you mean 'interpolate-gaps'"),
     ],

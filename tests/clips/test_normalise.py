@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halp.clips.normalise import STEPS, keep_most_moving, motion_energy, normalise, rotation_between
+from halp.clips.normalise import NUMBERED, STEPS, keep_most_moving, motion_energy, normalise, rotation_between
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology
 
@@ -138,7 +138,7 @@ def test_persons_are_ordered_by_their_motion_energy() -> None:
 def test_one_frame_nobody_and_an_absent_first_person_pass_through_every_step() -> None:
     alone = clip(4)
     alone[:, 0] = 0
-    for step in STEPS:
+    for step in (*STEPS, *NUMBERED):
         for frames in (clip(1), alone, np.zeros((2, 1, 25, 3), dtype=np.float32)):
             if step.startswith("picture") or (step == "drop-empty" and not frames.any()):
                 continue  # for pictures, and for somebody

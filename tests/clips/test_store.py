@@ -39,6 +39,15 @@ def test_the_fingerprint_follows_frames_and_index(tmp_path: Path) -> None:
     assert one.hash == same.hash != other.hash
 
 
+def test_further_columns_keep_the_order_of_the_clips_so_that_the_fingerprint_is_the_same_everywhere(
+    tmp_path: Path,
+) -> None:
+    names = [f"column-{number}" for number in (3, 1, 2, 0, 4)]
+    with StoreWriter(tmp_path / "store", KINECT_V1, persons=1) as writer:
+        writer.add(Clip(np.ones((2, 1, 20, 3)), "one", extra=dict.fromkeys(names, 1)))
+    assert list(open_store(tmp_path / "store").columns)[5:] == names
+
+
 def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     frames = np.ones((2, 1, 20, 3), dtype=np.float32)
     with (

@@ -7,7 +7,6 @@ also after this process was ended.
 
 from __future__ import annotations
 
-import functools
 import mmap
 import resource
 import struct
@@ -19,12 +18,7 @@ from typing import Any
 def caches() -> list[Any]:
     """Caches of the readers, which know files by their path: every file here has the same."""
     modules = [module for name, module in sys.modules.items() if name.startswith("halp.clips.readers")]
-    return [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, functools._lru_cache_wrapper)
-    ]
+    return [value for module in modules for value in vars(module).values() if hasattr(value, "cache_clear")]
 
 
 def main() -> None:

@@ -40,27 +40,26 @@ def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
     gaps = inside & ~seen & seen.any(axis=0)
     if not gaps.any():
         return frames
-    before, after = _neighbours(seen)
-    time = np.arange(len(frames))[:, None, None]
-    # At the ends there is one neighbour only; the gap is then as long as the way to it.
-    length = np.where(before < 0, after, np.where(after >= len(frames), len(frames) - 1 - before, after - before - 1))
-    gaps &= length <= limit
-    before, after = np.where(before < 0, after, before), np.where(after >= len(frames), before, after)
-    share = (time - before) / np.maximum(after - before, 1)
-    persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
-    # A joint that is never seen has no neighbours; its index is clipped and the result not used.
-    low = frames[np.clip(before, 0, len(frames) - 1), persons, joints]
-    high = frames[np.clip(after, 0, len(frames) - 1), persons, joints]
-    filled = low + share[..., None].astype(np.float32) * (high - low)
-    return np.where(gaps[..., None], filled, frames).astype(np.float32)
+    lines, lengths = _lines(frames, seen)
+    return np.where((gaps & (lengths <= limit))[..., None], lines, frames).astype(np.float32)
 
 
-def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For every joint and frame the last frame it was seen in and the next; -1 and T where there is none."""
-    time = np.arange(len(seen))[:, None, None]
+def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Every joint on the straight line between where it was seen last and is seen next, and the frames between the two.
+
+    At the ends there is one neighbour only: the joint stays there, and the gap is as long as the way to it. What comes of a
+    joint that is never seen has no meaning.
+    """
+    count = len(frames)
+    time = np.arange(count)[:, None, None]
     before = np.maximum.accumulate(np.where(seen, time, -1), axis=0)
-    after = np.minimum.accumulate(np.where(seen, time, len(seen))[::-1], axis=0)[::-1]
-    return before, after
+    after = np.minimum.accumulate(np.where(seen, time, count)[::-1], axis=0)[::-1]
+    lengths = np.where(before < 0, after, np.where(after >= count, count - 1 - before, after - before - 1))
+    before, after = np.where(before < 0, after, before), np.where(after >= count, before, after)
+    share = ((time - before) / np.maximum(after - before, 1)).astype(frames.dtype)[..., None]
+    persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
+    low, high = (frames[np.clip(place, 0, count - 1), persons, joints] for place in (before, after))
+    return low + share * (high - low), lengths
 
 
 def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
@@ -70,8 +69,6 @@ def find_spikes(frames: Frames, factor: float = 10.0) -> Mask:
     """
     seen = seen_joints(frames)
     spikes = np.zeros_like(seen)
-    if len(frames) < 3:
-        return spikes
     limit = factor * _usual_step(frames, seen)
     for width in range(1, LONGEST_SPIKE + 1):
         if len(frames) < width + 2:
@@ -127,9 +124,7 @@ def smooth(frames: Frames, window: float = 7.0) -> Frames:
 def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
     """Butterworth filter of fourth order, forwards and backwards, that keeps movements below `hertz`."""
     if fps <= 0:
-        raise InputError(
-            f"step 'lowpass={hertz:g}' needs the frame rate, which the recording does not tell; give --fps"
-        )
+        raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which no recording tells; give --fps")
     if hertz >= fps / 2:
         raise InputError(f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose a lower number")
     from scipy.signal import butter, sosfiltfilt
@@ -143,31 +138,21 @@ def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
 def _filtered(frames: Frames, function: Any) -> Frames:
     """A filter over time, with gaps bridged by straight lines while it works."""
     seen = seen_joints(frames)
-    before, after = _neighbours(seen)
-    known: Mask = np.asarray(seen.any(axis=0))
-    before, after = np.where(before < 0, after, before), np.where(after >= len(frames), before, after)
-    share = (np.arange(len(frames))[:, None, None] - before) / np.maximum(after - before, 1)
-    persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
-    low, high = (
-        frames[np.clip(place, 0, len(frames) - 1), persons, joints].astype(np.float64) for place in (before, after)
-    )
-    bridged = np.where(known[None, ..., None], low + share[..., None] * (high - low), 0.0)
+    lines, _ = _lines(frames.astype(np.float64), seen)
+    bridged = np.where(np.asarray(seen.any(axis=0))[..., None], lines, 0.0)
     result = function(bridged.reshape(len(frames), -1)).reshape(frames.shape)
     return np.where(seen[..., None], result, 0.0).astype(np.float32)
 
 
-def track_persons(frames: Frames) -> Frames:
-    """Give every person one place for the whole recording: bodies of neighbouring frames are matched by distance."""
+def track_persons(frames: Frames, topology: Topology) -> Frames:
+    """Give every person one place for the whole recording, whatever order a detector gave them in."""
     if frames.shape[1] < 2:
         return frames
     from halp.clips.tracking import Detection, follow
 
     there = present(frames)
-    people = [
-        [Detection(frames[time, person]) for person in np.flatnonzero(there[time])] for time in range(len(frames))
-    ]
-    tracked, _ = follow(people, frames.shape[1], frames.shape[2], frames.shape[3])
-    return tracked
+    people = [[Detection(body) for body in bodies[seen]] for bodies, seen in zip(frames, there)]
+    return follow(people, *frames.shape[1:])[0]
 
 
 def exchanged_persons(frames: Frames) -> int:
@@ -252,13 +237,8 @@ def handedness(frames: Frames, topology: Topology) -> float | None:
 def _forward(body: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64] | None:
     """Which way a person faces `(T, 3)`: where the feet, else the nose, else the knees point."""
     sides = ("left", "right")
-    for start, end in (
-        ("heel", "foot_index"),
-        ("heel", "toe_big"),
-        ("ankle", "toe_big"),
-        ("ankle", "foot_index"),
-        ("ankle", "foot"),
-    ):
+    feet = ("heel foot_index", "heel toe_big", "ankle toe_big", "ankle foot_index", "ankle foot")
+    for start, end in map(str.split, feet):
         if {f"{joint}_{side}" for joint in (start, end) for side in sides} <= body.keys():
             return body[f"{end}_left"] - body[f"{start}_left"] + body[f"{end}_right"] - body[f"{start}_right"]
     if {"nose", "ear_left", "ear_right"} <= body.keys():

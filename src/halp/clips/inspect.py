@@ -54,10 +54,8 @@ def _missing(store: Store, missing: dict[str, float]) -> Pairs:
     often = [joint for joint, share in missing.items() if _MANY_MISSING < share <= 0.999]
     some = {joint: share for joint, share in missing.items() if 0.001 < share <= _MANY_MISSING}
     if never:
-        yield (
-            f"{_names(never)} never seen",
-            "halp prepare … --topology with a layout without it (a name or a TOML file)",
-        )
+        remedy = "halp prepare … --topology with a layout without it (a name or a TOML file)"
+        yield f"{_names(never)} never seen", remedy
     if often:
         problem = f"{_names(often)} missing in more than half of the bodies"
         yield problem, "halp prepare … --topology with a layout without it"
@@ -221,9 +219,8 @@ class Inspection:
         if self.splits:
             splits = Table("split", "train", "test", "fingerprint")
             for name, sizes in self.splits.items():
-                splits.add_row(
-                    name, *("–" if sizes[key] is None else str(sizes[key]) for key in ("train", "test", "hash"))
-                )
+                cells = (sizes[key] for key in ("train", "test", "hash"))
+                splits.add_row(name, *("–" if cell is None else str(cell) for cell in cells))
             parts.append(splits)
         if self.findings:
             wrong = Table("what to look at", "remedy")

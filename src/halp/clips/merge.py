@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from halp.clips.clip import Clip
 from halp.clips.splits import Rule, Split, Within
@@ -84,7 +84,8 @@ def merge(
                     )
                 )
                 bar.advance()
-        writer.manifest = _manifest(opened, names)
+        manifests = {name: store.manifest() for name, store in zip(names, opened)}
+        writer.manifest = {"format": "merge", "stores": manifests}
     return open_store(path)
 
 
@@ -124,12 +125,8 @@ def _unique(names: Sequence[str]) -> list[str]:
     """The names, numbered where one occurs twice."""
     result: list[str] = []
     for name in names:
-        number = 2
-        candidate = name
-        while candidate in result:
-            candidate = f"{name}-{number}"
-            number += 1
-        result.append(candidate)
+        candidates = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        result.append(next(candidate for candidate in candidates if candidate not in result))
     return result
 
 
@@ -139,15 +136,8 @@ def _splits(stores: Sequence[Store], names: Sequence[str]) -> list[Rule]:
         others = tuple(number for number in range(len(stores)) if number != source)
         rules.append(Split(f"source-{name}", "source", others, (source,)))
         for rule in store.splits.values():
-            if not (isinstance(rule, Split) and rule.column == "name"):
-                rules.append(Within(f"{name}/{rule.name}", rule, "source", source))
-            else:
-                full = [tuple(f"{name}/{clip}" for clip in part) for part in (rule.train, rule.test)]
-                moved = Split(rule.name, "name", full[0], full[1])
-                rules.append(Within(f"{name}/{rule.name}", moved, "source", source))
+            if isinstance(rule, Split) and rule.column == "name":
+                train, test = (tuple(f"{name}/{clip}" for clip in part) for part in (rule.train, rule.test))
+                rule = Split(rule.name, "name", train, test)
+            rules.append(Within(f"{name}/{rule.name}", rule, "source", source))
     return rules
-
-
-def _manifest(stores: Sequence[Store], names: Sequence[str]) -> dict[str, Any]:
-    """What was dropped and repaired in the merged stores, under their names."""
-    return {"format": "merge", "stores": {name: store.manifest() for name, store in zip(names, stores)}}

@@ -17,24 +17,34 @@ from halp.errors import InputError, choose
 from halp.skeleton import Topology
 
 Step = Callable[[Frames, Topology], Frames]
-STEPS: dict[str, Step] = {}
+STEPS: dict[str, Step] = {
+    "track-persons": cleaning.track_persons,
+    "upright": cleaning.upright,
+    "metres": cleaning.metres,
+}
 Vector = npt.NDArray[np.float64]
 
-#: Steps that may carry a number: its default and what it means.
-SETTINGS: dict[str, tuple[float, str]] = {
-    "interpolate-gaps": (math.inf, "it is the longest gap to fill, in frames"),
-    "remove-outliers": (10.0, "it says how many times its usual step a joint has to jump"),
-    "smooth": (7.0, "it is an odd number of frames, at least 5"),
-    "lowpass": (6.0, "it is a frequency in hertz"),
-}
-_CLEANING: dict[str, Callable[[Frames, float, float], Frames]] = {
-    "interpolate-gaps": lambda frames, limit, fps: cleaning.interpolate_gaps(frames, limit),
-    "remove-outliers": lambda frames, factor, fps: cleaning.remove_outliers(frames, factor),
-    "smooth": lambda frames, window, fps: cleaning.smooth(frames, window),
-    "lowpass": lambda frames, hertz, fps: cleaning.lowpass(frames, hertz, fps),
+#: Steps that may carry a number: what they do with it and the frame rate, its default and what it means.
+NUMBERED: dict[str, tuple[Callable[[Frames, float, float], Frames], float, str]] = {
+    "interpolate-gaps": (
+        lambda frames, limit, fps: interpolate_gaps(frames, limit),
+        math.inf,
+        "it is the longest gap to fill, in frames",
+    ),
+    "remove-outliers": (
+        lambda frames, factor, fps: cleaning.remove_outliers(frames, factor),
+        10.0,
+        "it says how many times its usual step a joint has to jump",
+    ),
+    "smooth": (
+        lambda frames, window, fps: cleaning.smooth(frames, window),
+        7.0,
+        "it is an odd number of frames, at least 5",
+    ),
+    "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
-CLEANING = frozenset({*SETTINGS, "track-persons", "upright", "metres", "picture-up"})
+CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"})
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -56,13 +66,11 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
     """
     for given in steps:
         name, equals, value = given.partition("=")
-        choose("normalisation step", name, STEPS)
-        if equals and name not in SETTINGS:
+        choose("normalisation step", name, [*STEPS, *NUMBERED])
+        if equals and name not in NUMBERED:
             raise InputError(f"normalisation step '{name}' takes no number; write it without '={value}'")
-        if equals and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
-            raise InputError(f"normalisation step '{given}': '{value}' is not a number above 0; {SETTINGS[name][1]}")
-        if equals and float(value) <= 0:
-            raise InputError(f"normalisation step '{given}': the number has to be above 0; {SETTINGS[name][1]}")
+        if equals and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and float(value) > 0):
+            raise InputError(f"normalisation step '{given}': '{value}' is not a number above 0; {NUMBERED[name][2]}")
     return tuple(steps)
 
 
@@ -73,9 +81,9 @@ def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: flo
     """
     for given in check_steps(steps):
         name, _, value = given.partition("=")
-        if name in SETTINGS:
-            number = float(value) if value else SETTINGS[name][0]
-            frames = _CLEANING[name](frames, number, fps)
+        if name in NUMBERED:
+            function, default, _ = NUMBERED[name]
+            frames = function(frames, float(value) if value else default, fps)
         else:
             frames = STEPS[name](frames, topology)
     return frames
@@ -247,19 +255,6 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
     medians = [float(np.median(lengths[known[:, bone], bone])) for bone in np.flatnonzero(known.any(axis=0))]
     size = sum(medians) / len(medians) if medians else 0.0
     return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
-
-
-@step("track-persons")
-def track_persons(frames: Frames, topology: Topology) -> Frames:
-    """Give every person one place for the whole recording, whatever order a detector gave them in."""
-    return cleaning.track_persons(frames)
-
-
-STEPS["upright"] = cleaning.upright
-STEPS["metres"] = cleaning.metres
-for _name in SETTINGS:
-    # Called with their numbers by `normalise`; here with the default, as every step can be.
-    STEPS[_name] = lambda frames, topology, name=_name: _CLEANING[name](frames, SETTINGS[name][0], -1.0)  # type: ignore[misc]
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:

@@ -49,12 +49,6 @@ def load_matrix(path: Path, name: str) -> Any:
     return _ask("matlab", path, "a MATLAB 5 file (`save -v6` or `-v7`) with such a matrix", name=name)
 
 
-def load_hdf5(path: Path, patterns: list[str]) -> dict[str, Any]:
-    """`arrays` by name, texts as lists, and `attributes` of each object of an HDF5 file."""
-    answer: dict[str, Any] = _ask("hdf5", path, "a whole HDF5 file", patterns=patterns)
-    return answer
-
-
 def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **settings: Any) -> Any:
     global _running
     try:
@@ -64,16 +58,12 @@ def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **sett
         raise InputError(
             f"'{path}' cannot be read ({error.strerror}); check that it exists and its permissions"
         ) from error
-    request = {
-        "task": task,
-        "path": str(path.resolve()) if data is None else None,
-        "size": len(data or b""),
-        **settings,
-    }
+    request = {"task": task, "path": str(path.resolve()) if data is None else None, "size": len(data or b"")}
     with _one_at_a_time:
         if _running is None or not _running.usable:
             _running = _Process()
-        answer = _running.ask({**request, "weight": weight}, data or b"", _SECONDS + weight / _BYTES_PER_SECOND)
+        request |= {"weight": weight, **settings}
+        answer = _running.ask(request, data or b"", _SECONDS + weight / _BYTES_PER_SECOND)
     if "refused" in answer:
         raise InputError(f"'{path}' is refused: {answer['refused']}; {_REFUSED}")
     if "error" in answer:
@@ -205,10 +195,10 @@ def read_hdf5(path: Path, patterns: Sequence[str]) -> Content:
             f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install 'halp[formats]'`, or export CSV"
         )
     if path.is_file() and not is_hdf5(path):
-        raise problem(path, "", "it does not begin like an HDF5 file", "check that the file is whole")
+        raise problem(path, "", "it does not begin like an HDF5 file")
     if path.is_file() and path.stat().st_size > _LARGEST_FILE:
         raise problem(path, "", f"it has more than {_LARGEST_FILE} bytes", "split it")
-    answer = load_hdf5(path, list(patterns))
+    answer = _ask("hdf5", path, "a whole HDF5 file", patterns=list(patterns))
     texts = {name: words for name, words in answer["arrays"].items() if isinstance(words, list)}
     numbers = {name: array for name, array in answer["arrays"].items() if name not in texts}
     return Content(numbers, texts, answer["attributes"])

@@ -5,20 +5,32 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import tokenize
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
 
+T = TypeVar("T")
 MIB = 2**20
 TEXT_LIMIT = 256 * MIB
+#: What zip files and headers of arrays raise when they are broken.
+BROKEN = (
+    zipfile.BadZipFile, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError, TypeError, LookupError,
+    RuntimeError, zlib.error, struct.error, AttributeError, tokenize.TokenError,
+)  # fmt: skip
+#: Endings of files with one JSON value per line.
+JSON_LINES = (".jsonl", ".ndjson")
 
 
 # Files that lie among the recordings and are none, such as a table of labels.
@@ -144,25 +156,59 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
 
 
 def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
-    """The content of a JSON file; NaN, as Python writes it, is null, and infinities are refused."""
+    """The content of a JSON file, or the values of all lines of a JSON Lines file as a list.
+
+    NaN, as Python writes it, is null, and infinities are refused.
+    """
 
     def refuse(constant: str) -> Any:
         if constant == "NaN":
             return None
-        raise InputError(f"'{path}': {constant} is no JSON; write null for what is missing")
+        raise InputError(f"'{path}': {constant} is not JSON; write null for what is missing")
 
+    by_line = path.suffix.lower() in JSON_LINES
+    text = read_text(path, limit)
+    values, before = [], 0
     try:
-        return json.loads(read_text(path, limit), parse_constant=refuse)
+        for before, part in enumerate(text.split("\n") if by_line else [text]):  # noqa: B007  read in the error below
+            if part.strip() or not by_line:
+                values.append(json.loads(part, parse_constant=refuse))
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"'{path}', line {error.lineno}, column {error.colno}: no JSON ({error.msg}); check that the file is whole"
-        ) from None
+        place = f"line {before + error.lineno}, column {error.colno}"
+        raise InputError(f"'{path}', {place}: not JSON ({error.msg}); check that the file is whole") from None
     except RecursionError:
         raise InputError(f"'{path}' is nested too deeply to be a pose file; check the format") from None
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
+    if not values:
+        raise InputError(f"'{path}': there is no line in it; check that the file is whole")
+    return values if by_line else values[0]
+
+
+def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A function of files that keeps its last answers, and asks again where a file changed; none for `largest` bytes or more."""
+
+    def add(load: Callable[..., T]) -> Callable[..., T]:
+        cached = lru_cache(most)(lambda states, *arguments: load(*arguments))
+
+        @wraps(load)
+        def current(*arguments: Any) -> T:
+            try:
+                states = [os.stat(argument) for argument in arguments if isinstance(argument, Path)]
+            except OSError as error:
+                raise InputError(
+                    f"'{error.filename}' cannot be read ({error.strerror}); check that it exists and its permissions"
+                ) from None
+            if sum(state.st_size for state in states) >= largest:
+                return load(*arguments)
+            return cached(tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments)
+
+        vars(current)["cache_clear"] = cached.cache_clear
+        return current
+
+    return add
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:
@@ -171,13 +217,14 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
-    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, tokenize.TokenError) as error:
+    except BROKEN as error:
         raise InputError(
             f"'{path}' is not a whole NumPy array ({short_reason(error)}); fetch or write it again"
         ) from error
 
 
-def short_reason(error: Exception) -> str:
+def short_reason(error: BaseException) -> str:
     """The reason in a few words: some libraries quote the bytes they stumbled over."""
-    reason = " ".join(str(error).split()) or type(error).__name__
+    # NumPy goes on with advice that nobody should follow here
+    reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

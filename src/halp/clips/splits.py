@@ -7,10 +7,11 @@ the same clips on every machine and whatever the order of the store.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -90,14 +91,6 @@ class Split(Rule):
         in_train = np.isin(values, np.array(self.train))
         in_test = np.isin(values, np.array(self.test)) if self.test else ~in_train
         return self._checked(in_train, in_test)
-
-    @classmethod
-    def from_json(cls, name: str, data: Mapping[str, Any]) -> Split:
-        """The rule that `to_json` gave, where it is of this kind."""
-        rule = rule_from_json(name, data)
-        if not isinstance(rule, Split):
-            raise InputError(f"split '{name}' is of kind '{rule.kind}', not a list of values")
-        return rule
 
 
 @dataclass(frozen=True)
@@ -187,7 +180,7 @@ class Within(Rule):
     name: str
     base: Rule
     column: str
-    value: int
+    value: int | str
     kind: ClassVar[str] = "within"
 
     def indices(self, columns: Columns) -> tuple[Indices, Indices]:
@@ -233,39 +226,49 @@ def split_sizes(rules: Iterable[Rule], columns: Columns) -> dict[str, dict[str, 
     return sizes
 
 
-def _nested(make: Callable[..., Rule]) -> Callable[..., Rule]:
-    def build(name: str, base: Mapping[str, Any], **fields: Any) -> Rule:
-        return make(name, rule_from_json(base["name"], {k: v for k, v in base.items() if k != "name"}), **fields)
-
-    return build
-
-
-def _values(name: str, column: str, train: list[Any], test: list[Any] | tuple[()] = ()) -> Split:
-    return Split(name, column, tuple(train), tuple(test))
-
-
-_KINDS: dict[str, Callable[..., Rule]] = {
-    "values": _values,
-    "fold": Fold,
-    "few-labels": _nested(FewLabels),
-    "within": _nested(Within),
+_KINDS: dict[str, type[Rule]] = {kind.kind: kind for kind in (Split, Fold, FewLabels, Within)}
+# What the fields of a rule may hold, by their types as they are written.
+_TYPES: dict[str, set[type]] = {
+    "str": {str},
+    "int": {int},
+    "float": {int, float},
+    "bool": {bool},
+    "int | str": {int, str},
+    "tuple[int | str, ...]": {int, str, float},
 }
 
 
 def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
     """The rule that `to_json` gave; a recorded fingerprint has to fit."""
     fields = dict(data)
-    kind = choose("kind of split", fields.pop("kind", "values"), _KINDS)
+    kind = choose("kind of split", fields.pop("kind", Split.kind), _KINDS)
     recorded = fields.pop("hash", None)
     try:
-        rule = _KINDS[kind](name, **fields)
-    except (TypeError, KeyError) as error:
+        if "base" in fields:
+            base = dict(fields["base"])
+            fields["base"] = rule_from_json(base.pop("name"), base)
+        fields |= {key: tuple(fields[key]) for key in ("train", "test") if key in fields}
+        rule = _KINDS[kind](name, **fields)  # type: ignore[call-arg]
+        _check_types(rule)
+    except (TypeError, KeyError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"split '{name}' is damaged ({error}); add it again") from error
     if recorded is not None and recorded != rule.hash:
         raise InputError(
             f"split '{name}' was changed after it was saved (fingerprint {recorded}); add it under a new name"
         )
     return rule
+
+
+def _check_types(rule: Rule) -> None:
+    for field in dataclasses.fields(rule):  # type: ignore[arg-type]
+        value = getattr(rule, field.name)
+        values = value if isinstance(value, tuple) else () if isinstance(value, Rule) else (value,)
+        if not {type(entry) for entry in values} <= _TYPES.get(str(field.type), set()):
+            raise TypeError(f"'{field.name}' is {str(value)[:40]!r}")
+        if any(isinstance(entry, int) and abs(entry) >= 2**63 for entry in values):
+            raise ValueError(f"a number of '{field.name}' is too large")
 
 
 #: The name that stands for "every clip, with no split".

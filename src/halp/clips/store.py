@@ -35,6 +35,7 @@ from halp.clips.store_check import (
     topology_from_json,
     verify,
 )
+from halp.clips.text_files import refuse_twins
 from halp.errors import InputError, choose
 from halp.files import building, restore_moved_aside, write_text
 from halp.locks import locked_folder
@@ -62,7 +63,7 @@ class Store:
     normalisation : list of str
         Steps that made the frames.
     hash : str
-        Fingerprint of frames and index.
+        Fingerprint of frames and index; results carry it.
     """
 
     def __init__(
@@ -72,7 +73,15 @@ class Store:
         self.header = header
         self.columns = columns
         self.frames = frames
+        self.names: npt.NDArray[np.str_] = columns["name"]
+        self.labels: Indices = columns["label"]
+        self.subjects: Indices = columns["subject"]
+        self.cameras: Indices = columns["camera"]
         self.lengths: Indices = columns["length"]
+        self.persons = int(frames.shape[1])
+        self.class_names: list[str] = list(header["class_names"])
+        self.normalisation: list[str] = list(header["normalisation"])
+        self.hash = str(header["hash"])
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
         self.splits: dict[str, Rule] = check_splits(path, header["splits"])
@@ -130,43 +139,9 @@ class Store:
         return spans
 
     @property
-    def persons(self) -> int:
-        return int(self.frames.shape[1])
-
-    @property
-    def names(self) -> npt.NDArray[np.str_]:
-        return self.columns["name"]
-
-    @property
-    def labels(self) -> Indices:
-        return self.columns["label"]
-
-    @property
-    def subjects(self) -> Indices:
-        return self.columns["subject"]
-
-    @property
-    def cameras(self) -> Indices:
-        return self.columns["camera"]
-
-    @property
-    def class_names(self) -> list[str]:
-        return list(self.header["class_names"])
-
-    @property
-    def normalisation(self) -> list[str]:
-        """Names of the normalisation steps that made the frames."""
-        return list(self.header["normalisation"])
-
-    @property
     def origin_joint(self) -> str:
         """The joint that all clips are centred on, which lies at zero without being missing; empty where there is none."""
         return self.topology.centre if "centre" in self.normalisation else ""
-
-    @property
-    def hash(self) -> str:
-        """Fingerprint of frames and index; results carry it."""
-        return str(self.header["hash"])
 
     def split(self, name: str) -> tuple[Indices, Indices]:
         """Indices of the training and the test clips of a named split."""
@@ -359,20 +334,12 @@ class StoreWriter:
         self._total += length
         if clip.absent:
             self._absent[str(len(self._columns["name"]))] = clip.absent
-        row = {
-            "name": clip.name,
-            "length": length,
-            "label": clip.label,
-            "subject": clip.subject,
-            "camera": clip.camera,
-        }
-        for column in clip.extra.keys() - self._columns.keys():
-            self._columns[column] = [unknown(clip.extra[column])] * len(self._columns["name"])
+        row = {name: getattr(clip, name) for name in ("name", *_COLUMNS)} | {"length": length}
+        for column, value in clip.extra.items():
+            self._columns.setdefault(column, [unknown(value)] * len(self._columns["name"]))
+        row = {**clip.extra, **row}
         for column, values in self._columns.items():
-            if column in row:
-                values.append(row[column])
-            else:
-                values.append(clip.extra[column] if column in clip.extra else unknown(values[0] if values else -1))
+            values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
         """Forget the names of classes that none of the clips added so far has, and number the others anew."""
@@ -402,10 +369,7 @@ class StoreWriter:
         names = self._columns["name"]
         if not names:
             raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
-        if len(set(names)) != len(names):
-            seen: set[str] = set()
-            twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise InputError(f"two clips are called '{twice}'; names have to be unique, nothing was written")
+        refuse_twins(names, self.path)
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()
@@ -436,9 +400,8 @@ def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = Fals
 
 def _add_split(store: Store, split: Rule, replace: bool) -> None:
     if split.name in store.splits and store.splits[split.name] != split and not replace:
-        raise InputError(
-            f"store '{store.path}' has another split '{split.name}'; give yours another name, or replace it"
-        )
+        remedy = "give yours another name, or replace it"
+        raise InputError(f"store '{store.path}' has another split '{split.name}'; {remedy}")
     split.indices(store.columns)
     splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
     header = {**store.header, "splits": splits}

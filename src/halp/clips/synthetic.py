@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,14 +131,14 @@ def make_synthetic_store(
 
 
 def _check(subjects: int, repetitions: int, seed: int) -> None:
-    for name, value, lowest, highest in (
-        ("subjects", subjects, 2, 999),
-        ("repetitions", repetitions, 1, 999),
-        ("seed", seed, 0, None),
-    ):
-        if value < lowest or (highest is not None and value > highest):
-            bounds = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-            raise InputError(f"synthetic clips cannot be made with {name} = {value}; it has to be {bounds}")
+    bounds = {"subjects": (subjects, 2), "repetitions": (repetitions, 1)}
+    for name, (value, lowest) in bounds.items():
+        if not lowest <= value <= 999:
+            raise InputError(
+                f"synthetic clips cannot be made with {name} = {value}; it has to be between {lowest} and 999"
+            )
+    if seed < 0:
+        raise InputError(f"synthetic clips cannot be made with seed = {seed}; it has to be at least 0")
 
 
 def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:
@@ -188,14 +188,8 @@ def _make_clip(
     persons += [make_subject(seed, int(rng.integers(1000, 2000))) for _ in action.parts[1:]]
     scene = film(_perform(action, persons, rng), camera, rng)
     frames = sense(scene, rng) if noisy else scene
-    return Clip(
-        frames.astype(np.float32),
-        f"S001C{camera:03d}P{subject:03d}R{repetition:03d}A{label + 1:03d}",
-        label=label,
-        subject=subject,
-        camera=camera,
-        extra={"repetition": repetition},
-    )
+    name = f"S001C{camera:03d}P{subject:03d}R{repetition:03d}A{label + 1:03d}"
+    return Clip(frames.astype(np.float32), name, label, subject, camera, {"repetition": repetition})
 
 
 def _perform(action: Action, persons: Sequence[Subject], rng: np.random.Generator) -> Array:
@@ -245,11 +239,11 @@ def _manner_today(manner: Manner, seated: bool, rng: np.random.Generator) -> Man
     if seated:
         rest[CHANNELS["sink"]], rest[CHANNELS["forward"]] = SEAT["sink"], SEAT["forward"]
     rest[CHANNELS["main"]] += rng.normal(0, 0.03, size=3)
-    return Manner(
+    return replace(
+        manner,
         amplitude=manner.amplitude * rng.uniform(0.85, 1.1),
         sharpness=manner.sharpness * rng.uniform(0.85, 1.2),
         lateness=manner.lateness * rng.uniform(0.85, 1.2),
-        carelessness=manner.carelessness,
         rest=rest,
     )
 

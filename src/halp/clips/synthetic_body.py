@@ -36,23 +36,9 @@ CHANNELS = {name: slice(int(end) - width, int(end)) for (name, width), end in zi
 
 # Fractions of the stature of an average adult, as the Kinect sees the joints.
 BONES = {
-    "loin": 0.165,
-    "chest": 0.125,
-    "neck": 0.04,
-    "head": 0.07,
-    "shoulder": 0.095,
-    "shoulder_drop": 0.02,
-    "upper_arm": 0.15,
-    "forearm": 0.14,
-    "hand": 0.04,
-    "tip": 0.04,
-    "thumb": 0.03,
-    "hip": 0.045,
-    "hip_drop": 0.008,
-    "thigh": 0.225,
-    "shin": 0.215,
-    "ankle": 0.045,
-    "foot": 0.075,
+    **{"loin": 0.165, "chest": 0.125, "neck": 0.04, "head": 0.07, "shoulder": 0.095, "shoulder_drop": 0.02},
+    **{"upper_arm": 0.15, "forearm": 0.14, "hand": 0.04, "tip": 0.04, "thumb": 0.03},
+    **{"hip": 0.045, "hip_drop": 0.008, "thigh": 0.225, "shin": 0.215, "ankle": 0.045, "foot": 0.075},
 }
 _SIDE = np.array([1.0, -1.0])  # left, right on the x axis
 _OUTWARD = np.stack([_SIDE, np.ones(2), np.ones(2)], axis=-1)
@@ -100,11 +86,8 @@ def place_joints(track: Array, bones: Mapping[str, Array]) -> Array:
     pelvis = np.stack([-part["shift"][..., 0], 0.98 - part["sink"][..., 0], travel + part["forward"][..., 0]], axis=-1)
     pelvis = pelvis * leg[:, None]
     pelvis[..., 1] += bones["ankle"] + bones["hip_drop"]
-    to_hips = _SIDE[:, None] * bones["hip"][:, None, None] * [1.0, 0, 0] - bones["hip_drop"][:, None, None] * [
-        0,
-        1.0,
-        0,
-    ]
+    aside, down = _SIDE[:, None] * bones["hip"][:, None, None] * [1.0, 0, 0], bones["hip_drop"][:, None, None]
+    to_hips = aside - down * [0, 1.0, 0]
     apart = pelvis[:, :, None] + to_hips - feet
     # The hips come down where a planted foot would otherwise not reach the floor.
     reach = (0.99 * leg[:, None]) ** 2 - apart[..., 0] ** 2 - apart[..., 2] ** 2
@@ -151,26 +134,16 @@ def place_joints(track: Array, bones: Mapping[str, Array]) -> Array:
     toe = flat * (ahead - [0, 0.35, 0]) + (1 - flat) * (ahead - shin * (shin * ahead).sum(axis=-1, keepdims=True))
     toes = ankles + toe / np.linalg.norm(toe, axis=-1, keepdims=True) * bones["foot"][:, None, None]
 
-    joints = np.empty((*travel.shape, len(KINECT_V2), 3))
-    for name, middle in (("hip_center", pelvis), ("spine", spine), ("neck", neck), ("head", head)):
-        joints[:, :, KINECT_V2.index(name)] = middle
-    joints[:, :, KINECT_V2.index("shoulder_center")] = shoulder_center
+    middles = {"hip_center": pelvis, "spine": spine, "neck": neck, "head": head, "shoulder_center": shoulder_center}
     pairs = {
-        "shoulder": shoulders,
-        "elbow": elbows,
-        "wrist": wrists,
-        "hand": palms,
-        "hand_tip": tips,
-        "thumb": thumbs,
-        "hip": hips,
-        "knee": knees,
-        "ankle": ankles,
-        "foot": toes,
+        **{"shoulder": shoulders, "elbow": elbows, "wrist": wrists, "hand": palms, "hand_tip": tips, "thumb": thumbs},
+        **{"hip": hips, "knee": knees, "ankle": ankles, "foot": toes},
     }
-    for name, pair in pairs.items():
-        joints[:, :, KINECT_V2.index(f"{name}_left")] = pair[:, :, 0]
-        joints[:, :, KINECT_V2.index(f"{name}_right")] = pair[:, :, 1]
-    return joints
+    sides = {
+        f"{name}_{side}": pair[:, :, at] for name, pair in pairs.items() for at, side in enumerate(("left", "right"))
+    }
+    places = {**middles, **sides}
+    return np.stack([places[joint] for joint in KINECT_V2.joints], axis=2)
 
 
 def _gait(travel: Array) -> tuple[Array, Array]:

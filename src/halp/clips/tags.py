@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +31,35 @@ def is_event_table(table: Table) -> bool:
     return all(column in table.columns for column in COLUMNS)
 
 
+class Tags(ABC):
+    """Cells of text for clips, by column name, from a table or a pattern (`origin`).
+
+    `values` are all values of every column, so that they are known beforehand.
+    """
+
+    origin: Path | str
+    values: Mapping[str, set[str]]
+
+    @abstractmethod
+    def find(self, clip: Clip) -> Mapping[str, str] | None:
+        """The row of a clip, or None."""
+
+    def notes(self) -> list[str]:
+        """What there is to say about rows when all clips were looked for."""
+        return []
+
+
 @dataclass
-class EventTags:
+class EventTags(Tags):
     """Events of people by recording; those that a model found are no labels."""
 
-    path: Path
+    origin: Path
     events: Mapping[str, list[tuple[float, float, dict[str, str]]]]
     used: set[str] = field(default_factory=set)
 
-    @property
-    def values(self) -> Mapping[str, set[str]]:
+    def __post_init__(self) -> None:
         cells = [cells for events in self.events.values() for *_, cells in events]
-        return {column: {row[column] for row in cells} for column in ("label", "subject")}
+        self.values = {column: {row[column] for row in cells} for column in ("label", "subject")}
 
     def find(self, clip: Clip) -> Mapping[str, str] | None:
         name = next((key for key in (clip.recording, clip.name, clip.source) if key and key in self.events), None)
@@ -55,9 +74,8 @@ class EventTags:
 
     def notes(self) -> list[str]:
         lost = [name for name in self.events if name not in self.used]
-        if not lost:
-            return []
-        return [f"{len(lost)} of {len(self.events)} recordings of '{self.path}' were not met, the first is '{lost[0]}'"]
+        note = f"{len(lost)} of {len(self.events)} recordings of '{self.origin}' were not met, the first is "
+        return [f"{note}'{lost[0]}'"] if lost else []
 
 
 def event_tags(table: Table) -> EventTags:
@@ -71,9 +89,8 @@ def event_tags(table: Table) -> EventTags:
             continue
         start, stop = float(starts[row]), float(stops[row])
         if not (math.isfinite(start) and stop > start):
-            raise problem(
-                table.path, table.where(row, "stop"), "an event has to stop after it starts", "correct the times"
-            )
+            fault = "an event has to stop after it starts"
+            raise problem(table.path, table.where(row, "stop"), fault, "correct the times")
         events.setdefault(name, []).append((start, stop, {"label": label, "subject": subjects[row]}))
     return EventTags(table.path, events)
 
@@ -96,31 +113,14 @@ _ENDINGS = tuple(
 _NAMED = 3
 
 
-class Tags(Protocol):
-    """Cells of text for clips, by column name."""
-
-    @property
-    def values(self) -> Mapping[str, set[str]]:
-        """All values of every column, so that they are known beforehand."""
-        ...
-
-    def find(self, clip: Clip) -> Cells | None:
-        """The row of a clip, or None."""
-        ...
-
-    def notes(self) -> list[str]:
-        """What there is to say about rows when all clips were looked for."""
-        ...
-
-
 @dataclass
-class TableTags:
+class TableTags(Tags):
     """Rows of a table by the name or path of a clip, with or without ending; a bare file name fits where it is unique.
 
     `bare` counts how many recordings of the source have a bare name.
     """
 
-    path: Path
+    origin: Path
     keys: tuple[str, ...]
     columns: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, int]
@@ -128,9 +128,8 @@ class TableTags:
     used: set[int] = field(default_factory=set)
     ambiguous: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def values(self) -> Mapping[str, set[str]]:
-        return {column: set(cells) for column, cells in self.columns.items()}
+    def __post_init__(self) -> None:
+        self.values = {column: set(cells) for column, cells in self.columns.items()}
 
     def find(self, clip: Clip) -> Cells | None:
         name, path = same_text(clip.recording or clip.name), same_text(clip.source)
@@ -156,7 +155,7 @@ class TableTags:
         first, *others = ({column: cells[row] for column, cells in self.columns.items()} for row in rows)
         if any(other != first for other in others):
             said = " and ".join(f"'{self.keys[row]}'" for row in rows)
-            raise problem(self.path, "", f"rows {said} say different things about clip '{clip.name}'", "keep one")
+            raise problem(self.origin, "", f"rows {said} say different things about clip '{clip.name}'", "keep one")
         self.used.update(rows)
         return first
 
@@ -167,32 +166,25 @@ class TableTags:
         notes = []
         if unclear:
             shown = _few([f"'{self.keys[row]}' ({count})" for row, count in unclear.items()])
-            notes.append(
-                f"{len(unclear)} rows of '{self.path}' fit several recordings and label none: {shown}; write paths below "
-                "the source"
-            )
+            note = f"{len(unclear)} rows of '{self.origin}' fit several recordings and label none: {shown}"
+            notes.append(f"{note}; write paths below the source")
         if lost:
             shown = _few([f"'{self.keys[row]}'" for row in lost])
-            notes.append(f"{len(lost)} of {len(self.keys)} rows of '{self.path}' fit no clip: {shown}")
+            notes.append(f"{len(lost)} of {len(self.keys)} rows of '{self.origin}' fit no clip: {shown}")
         return notes
 
 
-@dataclass(frozen=True)
-class PathTags:
+@dataclass
+class PathTags(Tags):
     """Parts of the path below the source, named by a pattern such as `{subject}/{label}/*.bvh`."""
 
-    pattern: str
+    origin: str
     expression: re.Pattern[str]
     values: Mapping[str, set[str]]
 
     def find(self, clip: Clip) -> Cells | None:
-        for text in (clip.source, clip.recording or clip.name):
-            if match := self.expression.fullmatch(text):
-                return match.groupdict()
-        return None
-
-    def notes(self) -> list[str]:
-        return []
+        matches = map(self.expression.fullmatch, (clip.source, clip.recording or clip.name))
+        return next((match.groupdict() for match in matches if match), None)
 
 
 def same_text(text: str) -> str:
@@ -210,9 +202,8 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
     `source` is the store, file or folder whose clips the rows are about; it tells which bare names are unique.
     """
     if not path.is_file():
-        raise InputError(
-            f"there is no table '{path}'; give a CSV file with the columns name (or path), label, subject, …"
-        )
+        remedy = "give a CSV file with the columns name (or path), label, subject, …"
+        raise InputError(f"there is no table '{path}'; {remedy}")
     table = read_table(path)
     if is_event_table(table):
         return event_tags(table)
@@ -221,7 +212,11 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         fault = f"none of the columns {', '.join(table.columns)} names a clip"
         raise problem(path, "line 1", fault, f"call one of them {' or '.join(_KEYS[:4])}")
     columns = _renamed([column for column in table.columns if column != key], path)
-    _check_cells(table, columns)
+    for row, given in itertools.product(range(len(table)), columns):
+        cell = table.columns[given][row]
+        if len(cell) > LONGEST_NAME or not cell.isprintable():
+            fault = f"{shown(cell)} has {len(cell)} characters or one that cannot be printed"
+            raise problem(path, table.where(row, given), fault, f"use at most {LONGEST_NAME}")
     store = (source / "store.json").is_file()
     rows: dict[str, int] = {}
     for row, cell in enumerate(table.columns[key]):
@@ -234,15 +229,6 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
     cells = {name: tuple("" if c in _NOTHING else c for c in table.columns[given]) for given, name in columns.items()}
     with leaving_out(path):
         return TableTags(path, table.columns[key], cells, rows, _bare_names(source, store))
-
-
-def _check_cells(table: Table, columns: Mapping[str, str]) -> None:
-    """Refuse values that could not be shown: a name of a class or a person is a short text."""
-    for given in columns:
-        for row, cell in enumerate(table.columns[given]):
-            if len(cell) > LONGEST_NAME or not cell.isprintable():
-                fault = f"{shown(cell)} has {len(cell)} characters or one that cannot be printed"
-                raise problem(table.path, table.where(row, given), fault, f"use at most {LONGEST_NAME}")
 
 
 def _bare_names(source: Path, store: bool) -> Counter[str]:
@@ -301,9 +287,6 @@ class Tagger:
                 values.setdefault(column, set()).update(cells)
         self.columns = {column: _ordered(cells - {""}) for column, cells in values.items()}
         self._kinds = {column: _kind(known) for column, known in self.columns.items()}
-        self._positions = {
-            column: {cell: number for number, cell in enumerate(known)} for column, known in self.columns.items()
-        }
         self.missed: list[str] = []
         self.found = 0
         #: Whether what is said of a clip depends on when it starts and stops.
@@ -327,20 +310,18 @@ class Tagger:
                 extra[column] = kind(cells[column]) if column in cells else unknown(kind())
             elif column != "label" and kind is not int:
                 extra[f"{column}_name"] = cells.get(column, "")
-        label = clip.label if "label" not in self.columns else self._positions["label"].get(cells.get("label", ""), -1)
-        subject, camera = (self._number(column, cells, getattr(clip, column)) for column in ("subject", "camera"))
-        return replace(clip, label=label, subject=subject, camera=camera, extra=extra)
-
-    def _number(self, column: str, cells: Cells, default: int) -> int:
-        if column not in cells:
-            return default
-        return int(cells[column]) if self._kinds[column] is int else self._positions[column][cells[column]]
+        numbers: dict[str, Any] = {
+            column: int(cells[column]) if self._kinds[column] is int else self.columns[column].index(cells[column])
+            for column in ("subject", "camera")
+            if column in cells
+        }
+        if "label" in self.columns:
+            numbers["label"] = self.columns["label"].index(cells["label"]) if "label" in cells else -1
+        return replace(clip, extra=extra, **numbers)
 
     def check(self) -> list[str]:
         """Sentences about clips without a row and rows without a clip; an error where no row fits any clip."""
-        where = " and ".join(
-            f"'{getattr(source, 'path', None) or getattr(source, 'pattern', '')}'" for source in self.sources
-        )
+        where = " and ".join(f"'{source.origin}'" for source in self.sources)
         rows = [note for source in self.sources for note in source.notes()]
         if self.missed and not self.found:
             raise InputError(

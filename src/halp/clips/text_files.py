@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Dropped, Frames
-from halp.clips.source_files import MIB, read_text
+from halp.clips.source_files import MIB, head, read_text, remembered
 from halp.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -23,14 +23,12 @@ Floats = npt.NDArray[np.float64]
 # Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody sees why.
 LARGEST = 1e7
 LONGEST_NAME = 200
-_REMEMBERED = 64 * MIB
-_last: dict[str, Any] = {}
 MOST_CELLS = 2**28
 # Labels beyond this number and beyond the number of clips are not class numbers.
 MOST_CLASSES = 10_000
 
 
-def problem(path: Path, where: str, what: str, remedy: str) -> InputError:
+def problem(path: Path, where: str, what: str, remedy: str = "check that the file is whole") -> InputError:
     """The error of every reader: file, line or key, what is wrong there, and the remedy."""
     return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
 
@@ -80,24 +78,17 @@ def class_count(labels: Iterable[object], clips: int) -> int:
 
 def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
     """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed over."""
-    rows: list[list[float]] = []
-    for line_number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words:
-            continue
-        where = f"line {line_number}"
-        if len(words) != columns:
-            raise problem(
-                path, where, f"{len(words)} numbers instead of {columns} ({meaning})", "check that the file is whole"
-            )
-        try:
-            rows.append([float(word) for word in words])
-        except ValueError:
-            for word in words:
-                number(word, path, where)
+    lines = text.split("\n")
+    rows = [(at, words) for at, words in enumerate(map(str.split, lines), start=1) if words]
     if not rows:
         raise problem(path, "", "there is not one line of numbers in it", "fetch it again or leave it out")
-    return np.array(rows, dtype=np.float64)
+    for at, words in rows:
+        if len(words) != columns:
+            raise problem(path, f"line {at}", f"{len(words)} numbers instead of {columns} ({meaning})")
+    try:
+        return np.loadtxt(lines, comments=None, dtype=np.float64, ndmin=2)
+    except ValueError:  # the slow way knows the line
+        return np.array([[number(word, path, f"line {at}") for word in words] for at, words in rows])
 
 
 def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str) -> Floats:
@@ -111,7 +102,7 @@ def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str
     if array.ndim != len(shape) or any(want not in (None, size) for want, size in zip(shape, array.shape)):
         wanted = " x ".join("any" if size is None else str(size) for size in shape)
         got = " x ".join(map(str, array.shape)) or "a single number"
-        raise problem(path, where, f"the numbers form {got} instead of {wanted}", "check that the file is whole")
+        raise problem(path, where, f"the numbers form {got} instead of {wanted}")
     return array
 
 
@@ -191,11 +182,9 @@ def unless_empty(clip: Clip) -> Clip | Dropped:
 
 def refuse_twins(names: Iterable[str], path: Path) -> None:
     """Raise where two clips of one source have the same name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise problem(path, "", f"two clips are called '{name}'", "give every clip a name of its own")
-        seen.add(name)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise problem(path, "", f"two clips are called '{twice}'", "give every clip a name of its own")
 
 
 @dataclass
@@ -260,42 +249,35 @@ def _doubled_header(path: Path, where: str, header: Sequence[str]) -> InputError
     """What to say about a header in which a name comes twice: of DeepLabCut, none at all, or a slip."""
     if header[0] in ("scorer", "individuals", "bodyparts"):
         return problem(path, where, "this is a table of DeepLabCut", "prepare it with the format deeplabcut")
-    twice = next(name for name in header if header.count(name) > 1)
     if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|nan|", cell) for cell in header):
-        return problem(
-            path,
-            where,
-            "it holds numbers and no names of columns",
-            "add a header line that names the joints; where these are the landmarks of MediaPipe, prepare it with "
-            "`halp prepare mediapipe … --option header=false`",
-        )
+        return problem(path, where, "it holds numbers and no names of columns", NO_HEADER)
+    twice = next(name for name in header if header.count(name) > 1)
     return problem(path, where, f"column {shown(twice)} comes twice", "rename one of the two")
 
 
-def read_table(path: Path, header: Sequence[str] = ()) -> Table:
+#: What to do about a table of numbers alone.
+NO_HEADER = (
+    "add a header line that names the joints, or, where these are the 33 landmarks of MediaPipe, use "
+    "`halp prepare mediapipe … --option header=false`"
+)
+
+
+def header_cells(path: Path) -> list[str]:
+    """The cells of the first line of a CSV file in lower case, for sniffing."""
+    first = head(path, 1 << 18).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
+    return [cell.strip(' "\r') for cell in re.split("[,;\t]", first)]
+
+
+@remembered(largest=64 * MIB)
+def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
     """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
 
     The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
     """
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise InputError(f"'{path}' cannot be read ({error.strerror}); check its permissions") from error
-    key = (path, status.st_mtime_ns, status.st_size, status.st_ino, tuple(header))
-    if status.st_size > _REMEMBERED:
-        return _parse_table(path, header)
-    if _last.get("key") != key:
-        _last.update(key=key, table=_parse_table(path, header))
-    table: Table = _last["table"]
-    return table
-
-
-def _parse_table(path: Path, header: Sequence[str]) -> Table:
     text = read_text(path)
-    first = text.partition("\n")[0]
     rows: list[list[str]] = []
     lines: list[int] = []
-    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count), strict=True)
+    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=text.partition("\n")[0].count), strict=True)
     try:
         for row in reader:
             cells = list(map(str.strip, row))
@@ -303,15 +285,13 @@ def _parse_table(path: Path, header: Sequence[str]) -> Table:
                 rows.append(cells)
                 lines.append(reader.line_num)
                 if len(row) != len(rows[0]):
-                    what = f"{len(row)} cells instead of {len(rows[0])}"
-                    raise problem(path, f"line {lines[-1]}", what, "check that the file is whole")
+                    raise problem(path, f"line {lines[-1]}", f"{len(row)} cells instead of {len(rows[0])}")
     except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
+        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
     if header:
         rows, lines = [list(header), *rows], [0, *lines]
         if len(rows[-1]) != len(header):
-            what = f"{len(rows[-1])} columns instead of {len(header)}"
-            raise problem(path, "line 1", what, "check that the file is whole")
+            raise problem(path, "line 1", f"{len(rows[-1])} columns instead of {len(header)}")
     if len(rows) < 2:
         raise problem(path, "", "there is no row below the header", "fetch it again or leave it out")
     names = [name.lower() for name in rows[0]]

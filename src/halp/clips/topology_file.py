@@ -71,15 +71,8 @@ def read_topology(path: Path) -> Topology:
         axes[field] = (joint(field, ends[0]), joint(field, ends[1])) if ends else None
     joints = list(names.values())
     centre = joint("centre", str(data["centre"])) if "centre" in data else joints[0]
-    return Topology(
-        str(data.get("name", path.stem)),
-        tuple(joints),
-        chain(joints, bones),
-        centre=centre,
-        up=axes["up"],
-        across=axes["across"],
-        dimensions=dimensions,
-    )
+    name = str(data.get("name", path.stem))
+    return Topology(name, tuple(joints), chain(joints, bones), centre=centre, dimensions=dimensions, **axes)
 
 
 def _texts(path: Path, data: dict[str, Any], field: str, *, required: bool = False) -> list[str]:

@@ -87,18 +87,13 @@ def _match(people: Sequence[Detection], tracks: Sequence[_Track]) -> dict[int, _
     if loose and open_tracks:
         from scipy.optimize import linear_sum_assignment  # slow to import, and listing formats does not need it
 
-        costs = _costs(loose, open_tracks)
+        now = np.stack([person.joints for person in loose])[:, None].astype(np.float64)
+        before = np.stack([track.last for track in open_tracks])[None].astype(np.float64)
+        costs = _distances(now, before)
         for row, column in zip(*linear_sum_assignment(np.minimum(costs, 10 * FARTHEST))):
             if costs[row, column] <= FARTHEST:
                 matched[id(loose[row])] = open_tracks[column]
     return matched
-
-
-def _costs(people: Sequence[Detection], tracks: Sequence[_Track]) -> npt.NDArray[np.float64]:
-    """Distance of every person to every track `(people, tracks)`."""
-    now = np.stack([person.joints for person in people])[:, None].astype(np.float64)
-    before = np.stack([track.last for track in tracks])[None].astype(np.float64)
-    return _distances(now, before)
 
 
 def _distances(now: npt.NDArray[np.float64], before: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

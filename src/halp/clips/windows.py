@@ -80,10 +80,9 @@ class Cutting:
         """The windows of a clip, or the clip itself where none are asked for."""
         fps = self.fps or clip.fps
         clip = replace(clip, fps=fps)
-        if self.window is not None:
-            clip = clip.restored()
         if self.window is None:
             return [clip]
+        clip = clip.restored()
         if fps <= 0:
             raise InputError(
                 f"recording '{clip.name}' does not tell its frame rate, so a window in seconds cannot be cut; "

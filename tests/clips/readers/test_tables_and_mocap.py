@@ -93,7 +93,7 @@ def test_several_files_share_joints_classes_and_persons(tmp_path: Path) -> None:
         (["a,0,0,,1,2,3"], "column 'joint': a joint has no usable name"),
         ([], "there is no row below the header"),
         ([f"a,0,{person},b,1,2,3" for person in range(30)], "column 'person': 30 different values"),
-        (['a,0,0,"b,1,2,3'], "no CSV"),
+        (['a,0,0,"b,1,2,3'], "not CSV"),
         ([",0,0,b,1,2,3"], "cannot name a clip"),
     ],
 )

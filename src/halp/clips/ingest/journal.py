@@ -77,9 +77,8 @@ class Journal:
             _save(partial, self._count, self._waiting)
             os.replace(partial, path)
         except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"'{self.folder}' cannot be written ({error}); make room or choose another place"
-            ) from error
+            remedy = "make room or choose another place"
+            raise InputError(f"'{self.folder}' cannot be written ({error}); {remedy}") from error
         self._files += 1
         self._waiting, self._count = [], 0
 

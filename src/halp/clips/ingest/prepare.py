@@ -110,7 +110,7 @@ def prepare(
         plan, items = open_source(source, format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, path)
     items, info = items[:limit], plan.info
-    class_names = plan.info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
+    class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
     manifest = Manifest(plan.reader.name, source.name, recorded)
     writer = StoreWriter(
@@ -160,12 +160,7 @@ def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[s
 
 
 def _take(
-    outcome: Outcome,
-    names: set[str],
-    class_names: Sequence[str],
-    writer: StoreWriter,
-    manifest: Manifest,
-    strict: bool,
+    outcome: Outcome, names: set[str], class_names: Sequence[str], writer: StoreWriter, manifest: Manifest, strict: bool
 ) -> None:
     """Write a clip or note why it is left out."""
     if isinstance(outcome, Clip) and outcome.name in names:
@@ -173,7 +168,7 @@ def _take(
     if isinstance(outcome, Dropped):
         if strict and not outcome.expected:
             raise InputError(f"clip '{outcome.name}': {outcome.reason}")
-        manifest.drop(outcome)
+        manifest.dropped.append(asdict(outcome))
         return
     names.add(outcome.name)
     writer.add(outcome)
@@ -337,10 +332,6 @@ class Manifest:
         self.cameras[clip.camera] += 1
         if clip.repairs:
             self.repaired.append({"name": clip.name, "repairs": list(clip.repairs)})
-
-    def drop(self, dropped: Dropped) -> None:
-        """Note a clip that is left out."""
-        self.dropped.append(asdict(dropped))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; numbers as keys become text."""

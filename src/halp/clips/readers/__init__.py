@@ -21,8 +21,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from halp.clips.clip import Clip, Dropped
 from halp.clips.sandbox import is_hdf5, object_names
-from halp.clips.source_files import head, walk
+from halp.clips.source_files import walk
 from halp.clips.splits import Rule
+from halp.clips.text_files import NO_HEADER, header_cells
 from halp.config import checked_value, field_types, parse_value
 from halp.errors import InputError, choose
 from halp.registry import NoSettings, load_installed_plugins
@@ -295,10 +296,7 @@ def _closer_look(files: Sequence[Path]) -> str:
             f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "
             "(an analysis file with tracks) or movement, or as CSV"
         )
-    cells = re.split(rb"[,;\t]", head(first, 1 << 16).split(b"\n")[0])
-    if first.suffix.lower() == ".csv" and all(re.fullmatch(rb"\s*[-+.\deE]+\s*", cell) for cell in cells[1:] or cells):
-        return (
-            f"'{first.name}' holds numbers and no names of columns: add a header line that names the joints, or, where these "
-            "are the 33 landmarks of MediaPipe, use `halp prepare mediapipe … --option header=false`"
-        )
+    cells = header_cells(first) if first.suffix.lower() == ".csv" else [""]
+    if all(re.fullmatch(r"\s*[-+.\de]+\s*", cell, re.ASCII) for cell in cells[1:] or cells):
+        return f"'{first.name}' holds numbers and no names of columns: {NO_HEADER}"
     return ""

@@ -37,32 +37,25 @@ class AmassReader(PoseFileReader):
         return [file for file in archives if file.stem not in ("shape", "neutral_stagei")] or archives
 
     def load(self, path: Path) -> Poses:
-        names = member_names(path)
-        name = next((name for name in _JOINTS if name in names), None)
-        if name is None and names:
+        arrays = load_npz(path)
+        name = next((name for name in _JOINTS if name in arrays), None)
+        if name is None:
             fault = "it stores parameters of a body model (poses, trans, betas) and no joints"
             remedy = (
                 "compute joints with the SMPL body model (package smplx) and save them as array 'joints' "
                 "(frames, 22 or more, 3) in the same file"
             )
             raise problem(path, "", fault, remedy)
-        arrays = load_npz(path)
-        if name not in arrays:
-            raise problem(path, "", "it is not a whole .npz file", "fetch it again")
         joints = arrays[name]
         if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
-            fault = f"its shape is {joints.shape}"
-            raise problem(path, f"array '{name}'", fault, "expected (frames, 22 or more, 3)")
+            raise problem(path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)")
         if joints.dtype.kind not in "fiu":
             raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
         rate = next((arrays[key] for key in _RATES if key in arrays), None)
         fps = (
-            float(as_floats(rate).ravel()[0])
-            if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu"
-            else -1.0
+            float(as_floats(rate).item()) if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu" else -1.0
         )
-        frames = turned(as_floats(joints[:, : len(SMPL)]), Z_UP)
-        return Poses(SMPL.joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0, topology=SMPL)
+        return Poses(SMPL.joints, turned(as_floats(joints[:, : len(SMPL)]), Z_UP)[:, None], fps=fps, topology=SMPL)
 
 
 register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))

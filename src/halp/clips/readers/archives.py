@@ -9,10 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +18,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.source_files import MIB, short_reason
+from halp.clips.sandbox import load_pickle
+from halp.clips.source_files import BROKEN, MIB, short_reason
+from halp.clips.text_files import problem
 from halp.errors import InputError
 
 _ALLOWANCE = 64 * MIB
@@ -70,37 +69,18 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            left = expansion_limit(os.path.getsize(path))
-            arrays: dict[str, npt.NDArray[Any]] = {}
-            for member in members:
-                left -= member.file_size
-                if left < 0:
-                    raise _too_large(path)
-                arrays[member.filename.removesuffix(".npy")] = _read_member(path, archive, member)
-            return arrays
+            if sum(member.file_size for member in members) > (left := expansion_limit(os.path.getsize(path))):
+                fault = f"it would expand beyond {left // MIB} MiB, the most that a file of its size may take"
+                raise problem(path, "", fault, "if you trust it, raise the limit with --max-memory")
+            return {member.filename.removesuffix(".npy"): _read_member(path, archive, member) for member in members}
     except OSError as error:
         raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
     except InputError:
         raise
-    except (
-        zipfile.BadZipFile, ValueError, EOFError, KeyError, SyntaxError, MemoryError, OverflowError, TypeError,
-        RuntimeError, zlib.error, struct.error, IndexError, AttributeError, tokenize.TokenError,
-    ) as error:  # fmt: skip
-        reason = short_reason(error)
-        raise InputError(f"'{path}' is not a whole .npz file ({reason}); fetch or write it again") from error
-
-
-def _objects(path: Path, name: str, human36m: bool) -> InputError:
-    fault = f"'{path}', array '{name.removesuffix('.npy')[:60]}': it holds Python objects, which are not read from here"
-    return InputError(f"{fault}; {'prepare it with the format h36m' if human36m else 'save plain arrays of numbers'}")
-
-
-def _too_large(path: Path) -> InputError:
-    allowed = expansion_limit(os.path.getsize(path)) // MIB
-    return InputError(
-        f"'{path}' would expand beyond {allowed} MiB, the most that a file of its size may take; if you trust it, raise "
-        "the limit with --max-memory"
-    )
+    except BROKEN as error:
+        raise InputError(
+            f"'{path}' is not a whole .npz file ({short_reason(error)}); fetch or write it again"
+        ) from error
 
 
 def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
@@ -111,8 +91,9 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
         shape, fortran, dtype = _header(file)
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
-            human = member.filename.startswith(("positions_3d", "positions_2d"))
-            raise _objects(path, member.filename, human)
+            name, human = member.filename.removesuffix(".npy")[:60], member.filename.startswith("positions_")
+            remedy = "prepare it with the format h36m" if human else "save plain arrays of numbers"
+            raise problem(path, f"array '{name}'", "it holds Python objects, which are not read from here", remedy)
         if dtype.itemsize == 0 and size == 0:
             return np.empty(shape, dtype)
         if file.tell() + size != member.file_size:
@@ -127,12 +108,16 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def pickle_in_npy(data: bytes) -> bytes:
-    """The pickle inside the bytes of a `.npy` file of Python objects; `ValueError` where it is another file."""
+def load_pickle_in_npy(path: Path, data: bytes, where: str = "") -> Any:
+    """What the bytes of a `.npy` file of one Python object hold, by the loader that knows plain data only."""
     file = io.BytesIO(data)
-    if not _header(file)[2].hasobject:
-        raise ValueError("it holds plain numbers, not a dictionary")
-    return data[file.tell() :]
+    try:
+        if not _header(file)[2].hasobject:
+            raise ValueError("it holds plain numbers")
+    except BROKEN as error:
+        raise problem(path, where, f"it is not a pickled array ({short_reason(error)})", "fetch it again") from None
+    content = load_pickle(path, data[file.tell() :])
+    return content[0] if isinstance(content, list) and len(content) == 1 else content
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ import numpy.typing as npt
 from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name
+from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name, sample_facts
+from halp.clips.readers.shared import attempt
 from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import find_files, first_file, leads_out, load_npy
+from halp.clips.source_files import find_files, first_file, leads_out, load_npy, remembered
 from halp.clips.splits import Rule, Split
-from halp.clips.text_files import class_count, coordinates, problem, safe_name, unless_empty, whole_number
-from halp.errors import InputError
+from halp.clips.text_files import class_count, coordinates, problem, safe_name, whole_number
 from halp.skeleton import KINECT_V2
 
 _DATA, _LABEL, _FRAMES = "_data_joint.npy", "_label.pkl", "_num_frame.npy"
@@ -91,31 +91,25 @@ class AuthorsReader:
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         part = _load(item.path)
-        outcomes: list[Clip | Dropped] = []
+        outcomes = []
         for row in range(item.key, min(item.key + _CHUNK, len(part.names))):
-            try:
-                outcomes.append(_clip(item.path, part, row))
-            except InputError as error:
-                name = part.names[row]
-                outcomes.append(Dropped(name[:200] if isinstance(name, str) else f"row {row}", str(error)))
+            name = part.names[row] if isinstance(part.names[row], str) else f"row {row}"
+            outcomes.append(attempt(name, partial(_clip, item.path, part, row)))
         return outcomes
 
 
-def _clip(path: Path, part: Part, row: int) -> Clip | Dropped:
+def _clip(path: Path, part: Part, row: int) -> Clip:
     where = f"row {row}"
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
     if not 0 < length <= part.shape[2]:
-        fault = f"a true length of {length} in {part.shape[2]} frames"
-        raise problem(path, where, fault, "leave this clip out")
+        raise problem(path, where, f"a true length of {length} in {part.shape[2]} frames", "leave this clip out")
     frames = coordinates(part.joints(row)[:, :length].transpose(1, 3, 2, 0), path, where)
     label = whole_number(part.labels[row], path, where)
-    sample = parse_name(name)
-    extra = {"part": _PARTS[path.name.removesuffix(_DATA)]} if path.name.removesuffix(_DATA) in _PARTS else {}
-    if sample is not None:
-        extra |= {"setup": sample.setup, "repetition": sample.repetition}
-    subject, camera = (sample.performer, sample.camera) if sample is not None else (-1, -1)
-    return unless_empty(Clip(frames, name, label, subject, camera, extra))
+    clip = Clip(frames, name, label, **sample_facts(name))
+    stem = path.name.removesuffix(_DATA)
+    clip.extra = {**({"part": _PARTS[stem]} if stem in _PARTS else {}), **clip.extra}
+    return clip
 
 
 def _files(path: Path) -> list[Path]:
@@ -127,42 +121,39 @@ def _files(path: Path) -> list[Path]:
 
 
 def _load(path: Path) -> Part:
-    """The trio of a data file, kept until others are asked for or one of the three changes."""
+    """The trio of a data file."""
     stem = path.name.removesuffix(_DATA)
     beside = [path.with_name(stem + suffix) for suffix in (_LABEL, _FRAMES)]
     for needed in beside:
         if not needed.is_file() or leads_out(needed, Path(os.path.realpath(path.parent))):
-            raise problem(
-                path, "", f"'{needed.name}' is not beside it", "put the three files of a part into one folder"
-            )
-    try:
-        states = [os.stat(file) for file in (path, *beside)]
-    except OSError as error:
-        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
-    return _load_once(path, *beside, tuple((state.st_mtime_ns, state.st_size) for state in states))
+            remedy = "put the three files of a part into one folder"
+            raise problem(path, "", f"'{needed.name}' is not beside it", remedy)
+    return _load_trio(path, *beside)
 
 
-@lru_cache(maxsize=4)
-def _load_once(path: Path, label_path: Path, frames_path: Path, states: tuple[tuple[int, int], ...]) -> Part:
+@remembered(4)
+def _load_trio(path: Path, label_path: Path, frames_path: Path) -> Part:
     joints, lengths = load_npy(path), load_npy(frames_path)
     sound = joints.ndim == 5 and joints.shape[1] == 3 and joints.shape[3] == len(KINECT_V2) and joints.shape[4] > 0
     if not sound or joints.dtype.kind != "f" or not joints.flags.c_contiguous or not isinstance(joints, np.memmap):
         fault = f"it is {joints.dtype} in shape {joints.shape}"
         raise problem(path, "", fault, "it has to be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
-    if not isinstance(content, tuple | list) or len(content) != 2:
+    pair = [part.tolist() if isinstance(part, np.ndarray) else part for part in content] if _is_list(content) else []
+    if len(pair) != 2 or not all(map(_is_list, pair)):
         raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
-    names, labels = (part.tolist() if isinstance(part, np.ndarray) else part for part in content)
-    if not isinstance(names, list | tuple) or not isinstance(labels, list | tuple):
-        raise problem(label_path, "", "it is not a pair of names and labels", "fetch or write it again")
+    names, labels = pair
     sizes = {"joints": len(joints), "names": len(names), "labels": len(labels), "lengths": lengths.size}
     if len(set(sizes.values())) != 1 or lengths.ndim != 1 or lengths.dtype.kind not in "iuf" or not len(joints):
         fault = ", ".join(f"{count} {kind}" for kind, count in sizes.items())
-        raise problem(
-            path, "", f"its trio does not fit together ({fault})", "take all three files from one preparation"
-        )
+        remedy = "take all three files from one preparation"
+        raise problem(path, "", f"its trio does not fit together ({fault})", remedy)
     true_lengths = np.nan_to_num(np.array(lengths, dtype=np.float64))
     return Part(path, joints.shape, joints.dtype, joints.offset, names, labels, true_lengths)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 register_reader(AuthorsReader())

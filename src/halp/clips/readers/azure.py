@@ -40,12 +40,10 @@ class AzureReader(PoseFileReader):
         people = [_bodies(frame, path, f"frame {number}") for number, frame in enumerate(frames)]
         if not any(people):
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
-        tracked, _ = follow(people, self.persons, len(AZURE), 3)
+        tracked, _ = follow(people, self.persons if max(map(len, people)) > 1 else 1, len(AZURE), 3)
         missing = (tracked == 0).all(axis=-1, keepdims=True)
-        # Left-out persons show in the recording, not as rows of zeros behind those who are there.
         places = turned(np.where(missing, np.nan, tracked.astype(np.float64)), CAMERA, _MILLIMETRES)
-        several = max(map(len, people)) > 1
-        return Poses(AZURE.joints, places if several else places[:, :1], fps=_rate(frames), topology=AZURE)
+        return Poses(AZURE.joints, places, fps=_rate(frames), topology=AZURE)
 
 
 def _bodies(frame: Any, path: Path, where: str) -> list[Detection]:
@@ -65,8 +63,7 @@ def _bodies(frame: Any, path: Path, where: str) -> list[Detection]:
 def _joints(body: dict[str, Any], path: Path, where: str) -> Frames:
     positions = body.get("joint_positions")
     if positions is None and isinstance(body.get("joints"), list):
-        joints = body["joints"]
-        positions = [joint.get("position") if isinstance(joint, dict) else joint for joint in joints]
+        positions = [joint.get("position") if isinstance(joint, dict) else joint for joint in body["joints"]]
         if all(isinstance(place, dict) for place in positions):
             positions = [[place.get(axis) for axis in "xyz"] for place in positions]
     table: Floats = json_numbers(positions, (len(AZURE), 3), path, f"{where}, joint_positions")

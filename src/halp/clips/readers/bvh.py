@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
@@ -88,44 +87,18 @@ def _needed(bones: Sequence[Bone], wanted: Sequence[int]) -> tuple[set[int], set
     return needed, {bones[index].parent for index in needed if bones[index].parent != index}
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Which recorded frames are needed for a frame rate: output k lies between frames `below[k]` and `below[k] + 1`."""
+def sample_places(frames: int, recorded: float, wanted: float) -> Floats:
+    """Where the frames of another rate lie among `frames` recorded ones; a `wanted` rate of 0 keeps every frame.
 
-    below: npt.NDArray[np.int64]
-    weight: Floats
-
-    @classmethod
-    def at(cls, frames: int, recorded: float, wanted: float) -> Sampling:
-        """Sampling of a recording of `frames` frames at `recorded` frames per second to `wanted`; 0 keeps every frame.
-
-        >>> Sampling.at(9, 120.0, 30.0).below.tolist(), Sampling.at(3, 20.0, 30.0).weight.round(2).tolist()
-        ([0, 4, 8], [0.0, 0.67, 0.33, 0.0])
-        """
-        if not wanted:
-            return cls(np.arange(frames), np.zeros(frames))
-        count = int((frames - 1) * wanted / recorded * (1 + 1e-3) + 1e-9) + 1
-        places = np.minimum(np.arange(count) * (recorded / wanted), frames - 1)
-        # frame times are written with few digits: what is nearly a recorded frame is that frame
-        near = np.abs(places - np.rint(places)) < 0.05
-        places = np.where(near, np.rint(places), places)
-        below = places.astype(np.int64)
-        return cls(below, places - below)
-
-    @property
-    def needed(self) -> npt.NDArray[np.int64]:
-        """Recorded frames that take part, ascending."""
-        return np.unique(np.concatenate([self.below, self.below[self.weight > 0] + 1]))
-
-    def mix(self, frames: Floats) -> Floats:
-        """Output frames from the needed recorded ones, by linear interpolation."""
-        needed = self.needed
-        low = frames[np.searchsorted(needed, self.below)]
-        between = self.weight > 0
-        high = frames[np.searchsorted(needed, self.below[between] + 1)]
-        share = self.weight[between].reshape(-1, *[1] * (frames.ndim - 1))
-        low[between] = (1 - share) * low[between] + share * high
-        return low
+    >>> sample_places(9, 120.0, 30.0).tolist(), sample_places(3, 20.0, 30.0).round(2).tolist()
+    ([0.0, 4.0, 8.0], [0.0, 0.67, 1.33, 2.0])
+    """
+    if not wanted:
+        return np.arange(frames, dtype=np.float64)
+    count = int((frames - 1) * wanted / recorded * (1 + 1e-3) + 1e-9) + 1
+    places = np.minimum(np.arange(count) * (recorded / wanted), frames - 1)
+    # frame times are written with few digits: what is nearly a recorded frame is that frame
+    return np.where(np.abs(places - np.rint(places)) < 0.05, np.rint(places), places)
 
 
 _MOST_JOINTS = 500
@@ -155,9 +128,7 @@ class BvhReader:
         return file is not None and head(file).lstrip(b"\xef\xbb\xbf \t\r\n").upper().startswith(b"HIERARCHY")
 
     def info(self, path: Path) -> Info:
-        files = find_files(path, ".bvh")
-        topology = self._topology(open_bvh(files[0]))
-        return Info(topology, normalisation=("centre",))
+        return Info(self._topology(open_bvh(find_files(path, ".bvh")[0])), normalisation=("centre",))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".bvh")
@@ -204,30 +175,32 @@ class Recording:
         if fps and recorded < 0:
             fault = f"a frame time of {time:g} gives no frame rate"
             raise problem(self.path, where, fault, "correct it, or prepare without fps")
-        sampling = Sampling.at(len(values), recorded, fps)
-        values = values[sampling.needed]
+        places = sample_places(len(values), recorded, fps)
+        below, above = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
+        needed = np.unique([below, above])
+        values = values[needed]
         parts = [positions(self.bones, values[at : at + _FRAMES], wanted) for at in range(0, len(values), _FRAMES)]
-        return sampling.mix(np.concatenate(parts)), fps or recorded
+        low, high = (np.concatenate(parts)[np.searchsorted(needed, side)] for side in (below, above))
+        share = (places - below)[:, None, None]
+        return np.where(share > 0, (1 - share) * low + share * high, low), fps or recorded
 
     def _values(self) -> tuple[Floats, float, str]:
         """Channel values `(T, channels)`, the frame time and its line."""
         head = _HEAD.match(self.motion)
         if head is None:
-            fault = "there is no 'Frames:' with a number and 'Frame Time:' after it"
-            raise problem(self.path, "MOTION", fault, "check that the file is whole")
+            raise problem(self.path, "MOTION", "there is no 'Frames:' with a number and 'Frame Time:' after it")
         if not self.motion[head.end() :].strip():
-            raise problem(self.path, "MOTION", "there are no frames", "check that the file is whole")
+            raise problem(self.path, "MOTION", "there are no frames")
         first, second, before = (
             self.line + self.motion.count("\n", 0, at) for at in (head.start(1), head.start(2), head.end())
         )
         declared = whole_number(head[1], self.path, f"line {first}")
         channels = sum(len(bone.channels or ()) for bone in self.bones)
-        values = number_table(
-            self.path, "\n" * (before - 1) + self.motion[head.end() :], channels, "channels of all joints"
-        )
+        rows = "\n" * (before - 1) + self.motion[head.end() :]
+        values = number_table(self.path, rows, channels, "channels of all joints")
         if len(values) != declared:
             fault = f"{declared} frames with {channels} channels are declared, {len(values)} lines of numbers are there"
-            raise problem(self.path, f"line {first}", fault, "check that the file is whole")
+            raise problem(self.path, f"line {first}", fault)
         coordinates(values, self.path, "MOTION")
         try:
             time = float(head[2])
@@ -288,20 +261,16 @@ def _hierarchy(path: Path, lines: Sequence[str]) -> tuple[list[Bone], int]:
         elif word == "MOTION" and bones and not open_bones:
             return bones, index + 1
         else:
-            raise problem(path, where, f"{shown(line.strip())} is not expected here", "check that the file is whole")
-    raise problem(path, "", "there is no MOTION part after the hierarchy", "check that the file is whole")
+            raise problem(path, where, f"{shown(line.strip())} is not expected here")
+    raise problem(path, "", "there is no MOTION part after the hierarchy")
 
 
 def _channels(path: Path, where: str, words: Sequence[str]) -> tuple[int, ...]:
     lower = [channel.lower() for channel in _CHANNELS]
     count = whole_number(words[0], path, where)
     if count != len(words) - 1 or len(set(words[1:])) != count or any(word.lower() not in lower for word in words[1:]):
-        raise problem(
-            path,
-            where,
-            f"{shown(' '.join(words))} is not a list of channels",
-            f"use a count and {', '.join(_CHANNELS)}",
-        )
+        fault = f"{shown(' '.join(words))} is not a list of channels"
+        raise problem(path, where, fault, f"use a count and {', '.join(_CHANNELS)}")
     return tuple(lower.index(word.lower()) for word in words[1:])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.shared import DetectionReader, clip_name, entries, entry_of, run_items, runs
+from halp.clips.readers.shared import DetectionReader, entries, entry_of, run_items, runs
 from halp.clips.source_files import find_files, first_file, head, read_json
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, problem, shown
 from halp.clips.tracking import Detection
@@ -41,26 +41,19 @@ class Coco17Reader(DetectionReader):
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, ".json")
-        joined = {
-            key: group for key, group in runs(files, _FRAME_FILE).items() if len(group) > 1 and _one_frame(group[0])
-        }
-        yield from run_items(
-            joined, lambda folder, prefix: clip_name(folder / f"{prefix or folder.name}.json", path), COCO_17
-        )
+        groups = runs(files, _FRAME_FILE).items()
+        joined = {key: group for key, group in groups if len(group) > 1 and _one_frame(group[0])}
+        yield from run_items(joined, path, COCO_17)
         taken = {file for group in joined.values() for file in group}
-        for item in entries(files, path, COCO_17):
-            if item.path not in taken:
-                yield item
+        yield from (item for item in entries(files, path, COCO_17) if item.path not in taken)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
-        files = [item.path / file for file in entry.files] or [item.path]
-        frames: list[list[Detection]] = []
-        for file in files:
-            for number, people in enumerate(_frames(read_json(file), file)):
-                frames.append(
-                    [self._person(person, file, f"frame {number}, person {i}") for i, person in enumerate(people)]
-                )
+        frames = [
+            [self._person(person, file, f"frame {number}, person {place}") for place, person in enumerate(people)]
+            for file in [item.path / file for file in entry.files] or [item.path]
+            for number, people in enumerate(_frames(read_json(file), file))
+        ]
         if not frames:
             return [Dropped(entry.name, "there is no frame in it")]
         return [self.clip(frames, entry, COCO_17)]
@@ -82,39 +75,37 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
     where += ", key 'keypoints'"
     if isinstance(value, dict):
         parts = [json_numbers(value.get(axis), (None,), path, f"{where}, '{axis}'") for axis in ("x", "y")]
-        visible = value.get("visible")
-        if visible is not None:
-            parts.append(json_numbers(visible, (None,), path, f"{where}, 'visible'"))
+        if value.get("visible") is not None:
+            parts.append(json_numbers(value["visible"], (None,), path, f"{where}, 'visible'"))
         if len({len(part) for part in parts}) != 1:
-            raise problem(path, where, "x, y and visible differ in length", "check that the file is whole")
+            raise problem(path, where, "x, y and visible differ in length")
         table = np.stack(parts, axis=1)
     elif isinstance(value, list) and value and isinstance(value[0], list):
         table = json_numbers(value, (None, None), path, where)
     else:
         flat = json_numbers(value, (None,), path, where)
         if len(flat) % 3:
-            raise problem(
-                path, where, f"{len(flat)} numbers are not triples x, y, score", "check that the file is whole"
-            )
+            raise problem(path, where, f"{len(flat)} numbers are not triples x, y, score")
         table = flat.reshape(-1, 3)
     if len(table) not in _SIZES or table.shape[1] not in (2, 3):
         fault = f"{len(table)} keypoints of {table.shape[1]} numbers"
         raise problem(path, where, fault, "COCO has 17 with x, y and perhaps a score; convert other layouts to CSV")
     scores = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if one.get("keypoint_scores") is not None:
-        scores = json_numbers(
-            one["keypoint_scores"], (len(table),), path, where.replace("keypoints", "keypoint_scores")
-        )
+        place = where.replace("keypoints", "keypoint_scores")
+        scores = json_numbers(one["keypoint_scores"], (len(table),), path, place)
     return table[:17, :2], checked_scores(scores[:17], path, where)
 
 
 def _one_frame(path: Path) -> bool:
     """Whether a file holds a single picture: a list of persons that name no picture they belong to."""
     data = read_json(path)
-    people = data.get("instance_info") if isinstance(data, dict) else data
-    if not isinstance(people, list):
-        return False
-    return all(isinstance(person, dict) and "keypoints" in person and "image_id" not in person for person in people)
+    people: Any = data.get("instance_info") if isinstance(data, dict) else data
+    return _are_people(people) and not any("image_id" in person for person in people)
+
+
+def _are_people(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(person, dict) and "keypoints" in person for person in value)
 
 
 def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
@@ -126,15 +117,13 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
         data = data[key] if key else [data]
     if not isinstance(data, list):
         raise problem(path, "", f"it holds {shown(data)} instead of a list", "check the format")
-    if data and all(isinstance(person, dict) and "keypoints" in person for person in data):
+    if data and _are_people(data):
         return list(_by_picture(data).values())
     frames = []
     for number, frame in enumerate(data):
         key = next((key for key in _PEOPLE if isinstance(frame, dict) and key in frame), None)
         people = frame[key] if key else [] if frame is None else frame
-        if not isinstance(people, list) or not all(
-            isinstance(person, dict) and "keypoints" in person for person in people
-        ):
+        if not _are_people(people):
             raise problem(path, f"frame {number}", "it is not a list of persons with 'keypoints'", "check the format")
         frames.append(people)
     return frames

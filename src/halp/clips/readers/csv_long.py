@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.source_files import find_files, first_file, head
+from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.text_files import (
     MOST_CELLS,
     Table,
     forget_unsure,
+    header_cells,
     places_in_time,
     problem,
     read_table,
@@ -26,7 +26,6 @@ from halp.clips.text_files import (
     shown,
     unless_empty,
 )
-from halp.errors import InputError
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")
@@ -62,77 +61,63 @@ class CsvLongReader:
 
     def sniff(self, path: Path) -> bool:
         file = first_file(path, ".csv")
-        if file is None:
-            return False
-        header = head(file).lstrip(b"\xef\xbb\xbf").split(b"\n")[0].lower().replace(b";", b",").replace(b"\t", b",")
-        return set(_NEEDED) <= {cell.strip(b' "\r').decode("latin-1") for cell in header.split(b",")}
+        return file is not None and set(_NEEDED) <= set(header_cells(file))
 
     def info(self, path: Path) -> Info:
-        plan = _plan(path)
+        plan = _plan(*find_files(path, ".csv"))
         steps = ("drop-empty", "interpolate-gaps", "centre")
         return Info(plan.topology, plan.persons, _class_names(plan.labels), normalisation=steps)
 
     def items(self, path: Path) -> Iterable[Item]:
-        plan = _plan(path)
-        return [Item(file, plan) for file in find_files(path, ".csv")]
+        files = find_files(path, ".csv")
+        return [Item(file, _plan(*files)) for file in files]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        plan: Plan = item.key if item.key is not None else _plan(item.path)
+        plan: Plan = item.key if item.key is not None else _plan(*find_files(item.path, ".csv"))
         table = _table(item.path)
-        names = table.columns["clip"]
-        order: dict[str, list[int]] = {}
-        for row, name in enumerate(names):
-            order.setdefault(name, []).append(row)
-        refuse_twins((safe_name(name, item.path, "column 'clip'") for name in order), item.path)
-        joint_index = {joint: index for index, joint in enumerate(plan.joints)}
-        unknown = next((row for row, joint in enumerate(table.columns["joint"]) if joint not in joint_index), None)
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(table.columns["clip"]):
+            rows.setdefault(name, []).append(row)
+        refuse_twins((safe_name(name, item.path, "column 'clip'") for name in rows), item.path)
+        index = {joint: place for place, joint in enumerate(plan.joints)}
+        unknown = next((row for row, joint in enumerate(table.columns["joint"]) if joint not in index), None)
         if unknown is not None:
             fault = f"joint {shown(table.columns['joint'][unknown])} is in no other file"
             raise problem(item.path, table.where(unknown, "joint"), fault, "use the same joints in all files")
-        joints = np.array([joint_index[joint] for joint in table.columns["joint"]])
         axes = ("x", "y", "z")[: plan.topology.dimensions]
-        values = np.stack(
-            [table.numbers(axis) if axis in table.columns else np.zeros(len(table)) for axis in axes], axis=1
-        )
-        scores = table.numbers("score") if "score" in table.columns else np.ones(len(table))
-        numbers = table.whole_numbers("frame")
-        clips: list[Clip | Dropped] = []
-        for name, row_list in order.items():
-            rows = np.array(row_list)
-            clips.append(
-                self._clip(table, plan, name.strip(), rows, numbers[rows], joints[rows], values[rows], scores[rows])
-            )
-        return clips
+        zeros, ones = np.zeros(len(table)), np.ones(len(table))
+        cells = {
+            "number": table.whole_numbers("frame"),
+            "joint": np.array([index[joint] for joint in table.columns["joint"]]),
+            "value": np.stack([table.numbers(axis) if axis in table.columns else zeros for axis in axes], axis=1),
+            "score": table.numbers("score") if "score" in table.columns else ones,
+        }
+        return [
+            self._clip(table, plan, name.strip(), here, {key: column[here] for key, column in cells.items()})
+            for name, here in rows.items()
+        ]
 
     def _clip(
-        self,
-        table: Table,
-        plan: Plan,
-        name: str,
-        rows: npt.NDArray[np.int64],
-        numbers: npt.NDArray[np.int64],
-        joints: npt.NDArray[np.int64],
-        values: npt.NDArray[np.float64],
-        scores: npt.NDArray[np.float64],
+        self, table: Table, plan: Plan, name: str, rows: list[int], cells: dict[str, npt.NDArray[Any]]
     ) -> Clip | Dropped:
-        time, length = places_in_time(numbers)
-        people = {cell: index for index, cell in enumerate(dict.fromkeys(_cells(table, "person", rows)))}
-        person = np.array([people[cell] for cell in _cells(table, "person", rows)])
-        shape = (length, max(people.values()) + 1, len(plan.topology))
+        time, length = places_in_time(cells["number"])
+        names = _cells(table, "person", rows)
+        people = {cell: index for index, cell in enumerate(dict.fromkeys(names))}
+        shape = (length, len(people), len(plan.topology))
         if len(people) > plan.persons or np.prod(shape, dtype=float) > MOST_CELLS:
             fault = f"clip '{name}' has {len(people)} persons in {length} frames"
             raise problem(table.path, "column 'person'", fault, "number the persons of a clip, not of a frame")
-        places = np.ravel_multi_index((time, person, joints), shape)
-        if len(np.unique(places)) != len(places):
-            twice = int(np.sort(np.argsort(places, kind="stable")[1:][np.diff(np.sort(places)) == 0])[0])
-            fault = f"clip '{name}' has this joint of this person twice in frame {numbers[twice]}"
+        places = (time, np.array([people[cell] for cell in names]), cells["joint"])
+        known, first = np.unique(np.ravel_multi_index(places, shape), return_index=True)
+        if len(known) != len(rows):
+            twice = int(np.setdiff1d(np.arange(len(rows)), first)[0])
+            fault = f"clip '{name}' has this joint of this person twice in frame {cells['number'][twice]}"
             raise problem(table.path, f"line {table.lines[rows[twice]]}", fault, "remove one of the two rows")
         frames = np.zeros((*shape, plan.topology.dimensions), dtype=np.float32)
-        sure = np.zeros(shape)
-        seen = np.isfinite(values).all(axis=1)
-        frames[time[seen], person[seen], joints[seen]] = values[seen]
-        sure[time, person, joints] = np.nan_to_num(scores, nan=0.0)
-        frames, repairs = forget_unsure(frames, sure, self.min_score)
+        scores = np.zeros(shape)
+        frames[places] = np.where(np.isfinite(cells["value"]).all(axis=1, keepdims=True), cells["value"], 0)
+        scores[places] = np.nan_to_num(cells["score"], nan=0.0)
+        frames, repairs = forget_unsure(frames, scores, self.min_score)
         label, subject, camera = (_one(table, column, rows, name) for column in ("label", "subject", "camera"))
         clip = Clip(frames, name, _number(label, plan.labels), _number(subject, plan.subjects), repairs=repairs)
         clip.camera = int(camera) if camera.lstrip("-").isdecimal() and len(camera) < 10 else -1
@@ -144,7 +129,7 @@ def _cells(table: Table, column: str, rows: Iterable[int]) -> list[str]:
     return ["" if cells is None else cells[row] for row in rows]
 
 
-def _one(table: Table, column: str, rows: npt.NDArray[np.int64], name: str) -> str:
+def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
     """The one value a whole clip has in a column."""
     values = dict.fromkeys(_cells(table, column, rows))
     if len(values) > 1:
@@ -177,24 +162,15 @@ def _table(path: Path) -> Table:
     return table
 
 
-def _plan(path: Path) -> Plan:
-    files = find_files(path, ".csv")
-    try:
-        stamp = tuple((file, os.stat(file).st_mtime_ns, os.stat(file).st_size) for file in files)
-    except OSError as error:
-        raise InputError(f"'{error.filename}' cannot be read ({error.strerror}); check its permissions") from error
-    return _plan_of(stamp)
-
-
-@lru_cache(maxsize=2)
-def _plan_of(stamp: tuple[tuple[Path, int, int], ...]) -> Plan:
-    """Joints, persons, labels and subjects over all files; the stamp makes a changed file be read again."""
+@remembered(2)
+def _plan(*files: Path) -> Plan:
+    """Joints, persons, labels and subjects over all files."""
     joints: dict[str, None] = {}
     labels: set[str] = set()
     subjects: set[str] = set()
     clips: dict[tuple[Path, str], set[str]] = {}
     flat = True
-    for path, _, _ in stamp:
+    for path in files:
         table = _table(path)
         joints.update(dict.fromkeys(table.columns["joint"]))
         labels.update(table.columns.get("label", ()))
@@ -204,23 +180,18 @@ def _plan_of(stamp: tuple[tuple[Path, int, int], ...]) -> Plan:
         for name, person in zip(table.columns["clip"], people):
             clips.setdefault((path, name), set()).add(person)
         persons = max(map(len, clips.values()))
-        counts = {
-            "joint": (len(joints), _MOST_JOINTS),
-            "person": (persons, _MOST_PERSONS),
-            "label": (len(labels), _MOST_CLASSES),
-        }
-        for column, (count, most) in counts.items():
+        counts = {"joint": len(joints), "person": persons, "label": len(labels)}
+        for (column, count), most in zip(counts.items(), (_MOST_JOINTS, _MOST_PERSONS, _MOST_CLASSES)):
             if count > most:
-                raise problem(
-                    path, f"column '{column}'", f"{count} different values", f"no more than {most} make sense"
-                )
+                fault = f"{count} different values"
+                raise problem(path, f"column '{column}'", fault, f"no more than {most} make sense")
         if not all(joint and joint.isprintable() for joint in joints):
             raise problem(path, "column 'joint'", "a joint has no usable name", "name or number every joint")
-    refuse_twins((name for _, name in clips), stamp[0][0].parent if len(stamp) > 1 else stamp[0][0])
+    refuse_twins((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
     labels.discard("")
     subjects.discard("")
     if _are_numbers(list(labels)) and max(map(int, labels), default=0) > _MOST_CLASSES:
-        raise problem(stamp[0][0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
+        raise problem(files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
     topology, order = _topology(list(joints), 2 if flat else 3)
     return Plan(topology, tuple(order), persons, tuple(sorted(labels)), tuple(sorted(subjects)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,9 +17,8 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.mediapipe_csv import landmark_columns
 from halp.clips.readers.pose_files import PoseFileReader, Poses
-from halp.clips.readers.shared import entry_of, label_column, label_runs, labelled_clips, labels_in, with_classes
-from halp.clips.source_files import find_files, head
-from halp.clips.text_files import Floats, Table, problem, read_table
+from halp.clips.readers.shared import entries, entry_of, label_column, label_runs, labelled_clips, labels_in
+from halp.clips.text_files import Floats, Table, header_cells, problem, read_table
 
 _PLACE = re.compile(
     r"(?P<joint>.+?)[ _.:-]*(?:world[ _]?)?(?:position|pos|translation|location)?[ _.:-]*(?P<axis>[xyz])(?:\s*[\[(].*)?"
@@ -29,14 +28,8 @@ _NOT_PLACES = re.compile(
     r"rot|quat|orient|angle|veloc|accel|euler|gyro|magn|(?:^|[ _.:-])(?:vel|acc|ang|force|moment)(?:[ _.:-]|$)"
 )
 _TIMES = {
-    "time": 1.0,
-    "timestamp": 1.0,
-    "seconds": 1.0,
-    "time (s)": 1.0,
-    "time_s": 1.0,
-    "t": 1.0,
-    "time_ms": 1e-3,
-    "ms": 1e-3,
+    **dict.fromkeys(("time", "timestamp", "seconds", "time (s)", "time_s", "t"), 1.0),
+    **dict.fromkeys(("time_ms", "ms"), 1e-3),
 }
 _FEWEST = 3
 
@@ -50,20 +43,16 @@ class CsvWideReader(PoseFileReader):
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
 
     def looks_right(self, path: Path) -> bool:
-        first = head(path, 1 << 18).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
-        header = [cell.strip(' "\r') for cell in re.split("[,;\t]", first)]
+        header = header_cells(path)
         others = {"frame_idx", "joint", "landmark", "scorer", "bodyparts"} & set(header)
         return not others and landmark_columns(header) is None and len(_joints(header)) >= _FEWEST
 
-    def load(self, path: Path) -> Poses:
-        return self._poses(read_table(path))
-
     def info(self, path: Path) -> Info:
-        info = super().info(path)
-        return Info(info.topology, 1, labels_in(find_files(path, ".csv")), normalisation=info.normalisation)
+        return replace(super().info(path), class_names=labels_in(self.files(path)))
 
     def items(self, path: Path) -> Iterable[Item]:
-        return with_classes(super().items(path), labels_in(find_files(path, ".csv")))
+        files = self.files(path)
+        return entries(files, path, self._first(files)[0], labels_in(files))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         table = read_table(item.path)
@@ -72,7 +61,8 @@ class CsvWideReader(PoseFileReader):
             return [whole]
         return labelled_clips(whole, label_runs(table), entry_of(item))
 
-    def _poses(self, table: Table) -> Poses:
+    def load(self, path: Path) -> Poses:
+        table = read_table(path)
         columns = _joints(list(table.columns))
         axes = ("x", "y", "z") if all("z" in axes for axes in columns.values()) else ("x", "y")
         if len(columns) < _FEWEST:
@@ -80,10 +70,9 @@ class CsvWideReader(PoseFileReader):
             raise problem(table.path, "line 1", fault, "name the columns like left_knee_x, left_knee_y, left_knee_z")
         frames = np.stack([[table.numbers(place[axis]) for axis in axes] for place in columns.values()])
         frames = frames.transpose(2, 0, 1)[:, None] * self.scale
-        sure = _scores(table, list(columns))
         # Capitals tell the words of a name apart.
         joints = [table.spelling[axes["x"]][: len(joint)] for joint, axes in columns.items()]
-        return Poses(joints, frames, sure, _rate(table))
+        return Poses(joints, frames, _scores(table, list(columns)), _rate(table))
 
 
 def _joints(header: Sequence[str]) -> dict[str, dict[str, str]]:

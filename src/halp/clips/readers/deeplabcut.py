@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
@@ -22,7 +20,8 @@ _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECA
 _AXES = ("x", "y", "z")
 _SCORES = ("likelihood", "score", "confidence")
 
-Columns = Sequence[tuple[str, ...]]
+#: Individual (empty where there is one), body part and coordinate of every column.
+Columns = list[tuple[str, str, str]]
 
 
 class DeepLabCutReader(PeopleFileReader):
@@ -45,22 +44,19 @@ class DeepLabCutReader(PeopleFileReader):
         return [file for file in results if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables]
 
     def load(self, path: Path) -> Poses:
-        if path.suffix.lower() == ".csv":
-            names, columns, values = _from_csv(path)
-        else:
-            names, columns, values = _from_hdf5(path)
-        return _poses(names, columns, values, path)
+        columns, values = _from_csv(path) if path.suffix.lower() == ".csv" else _from_hdf5(path)
+        return _poses(columns, values, path)
 
 
-def _from_csv(path: Path) -> tuple[list[str], Columns, Floats]:
-    """Names of the header lines, the header of every column, and the numbers `(T, columns)`."""
+def _from_csv(path: Path) -> tuple[Columns, Floats]:
+    """The header of every column, and the numbers `(T, columns)`."""
     reader = csv.reader(read_text(path).split("\n"), strict=True)
     try:
         rows = [
             (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)
         ]
     except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})", "check that the file is whole") from None
+        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
     top = [row for _, row in rows[:4] if row[0].lower() in _HEADERS]
     names = [row[0].lower() for row in top]
     if "bodyparts" not in names or "coords" not in names or len(set(names)) != len(names):
@@ -68,119 +64,91 @@ def _from_csv(path: Path) -> tuple[list[str], Columns, Floats]:
         raise problem(path, "line 1", fault, "check that DeepLabCut wrote this file")
     body = rows[len(top) :]
     if not body:
-        raise problem(path, "", "there is no frame below the header", "check that the file is whole")
+        raise problem(path, "", "there is no frame below the header")
     # Labelled frames have two or three columns of file names before the coordinates; tracking results have the frame number.
     first = next((place for place, cell in enumerate(top[-1]) if place and cell), 1)
     width = len(top[0])
     values = np.full((len(body), width - first), np.nan)
     for at, (line, row) in enumerate(body):
         if len(row) != width:
-            raise problem(path, f"line {line}", f"{len(row)} cells instead of {width}", "check that the file is whole")
+            raise problem(path, f"line {line}", f"{len(row)} cells instead of {width}")
         for place, cell in enumerate(row[first:]):
             if cell and cell.lower() != "nan":
                 values[at, place] = number(cell, path, f"line {line}, column {place + first + 1}")
     if any(len(row) != width for row in top):
-        raise problem(path, "line 1", "the header lines differ in length", "check that the file is whole")
-    return names, list(zip(*(row[first:] for row in top))), values
+        raise problem(path, "line 1", "the header lines differ in length")
+    header = dict(zip(names, (row[first:] for row in top)))
+    people = header.get("individuals", [""] * (width - first))
+    return list(zip(people, header["bodyparts"], header["coords"])), values
 
 
-def _from_hdf5(path: Path) -> tuple[list[str], Columns, Floats]:
+def _from_hdf5(path: Path) -> tuple[Columns, Floats]:
     """The same from a table that pandas wrote, in its `table` or its `fixed` layout."""
-    patterns = ("*/table", "*/block0_values", "*/block0_items_l*", "*/axis0_l*")
-    content = read_hdf5(path, patterns)
-    values = next((name for name in content.numbers if name.endswith("/table/values_block_0")), None)
-    if values is not None:
-        group = values.removesuffix("/values_block_0")
-        columns = _pickled(content.attributes.get(group, {}).get("values_block_0_kind"), path)
-        return _header_names(len(columns[0])), columns, _two_axes(content.numbers[values], len(columns), path)
-    values = next((name for name in content.numbers if name.endswith("/block0_values")), None)
-    if values is None:
+    content = read_hdf5(path, ("*/table", "*/block0_values", "*/block0_items_l*"))
+    name = next((name for name in content.numbers if name.endswith(("/table/values_block_0", "/block0_values"))), None)
+    if name is None:
         fault = "it holds no table that pandas wrote"
         raise problem(path, "", fault, "check that DeepLabCut wrote this file, or use its .csv file")
-    columns = _levels(content, values.removesuffix("block0_values"), path)
-    return _header_names(len(columns[0])), columns, _two_axes(content.numbers[values], len(columns), path)
+    group, _, kind = name.rpartition("/")
+    headers = _pickled(content, group, path) if kind == "values_block_0" else _levels(content, group)
+    sound = isinstance(headers, list) and headers and all(isinstance(header, tuple) for header in headers)
+    if not sound or len({len(header) for header in headers}) != 1 or len(headers[0]) not in (3, 4):
+        raise problem(path, "", "the names of its columns are damaged", "use the .csv file beside it")
+    values = content.numbers[name]
+    if values.ndim != 2 or values.shape[1] != len(headers) or not len(values):
+        fault = f"its table of shape {values.shape} does not fit {len(headers)} columns"
+        raise problem(path, "", fault, "write it again")
+    people = [str(header[-3]) if len(header) == 4 else "" for header in headers]
+    return [(person, str(header[-2]), str(header[-1])) for person, header in zip(people, headers)], as_floats(values)
 
 
-def _header_names(levels: int) -> list[str]:
-    return ["scorer", "individuals", "bodyparts", "coords"] if levels == 4 else ["scorer", "bodyparts", "coords"]
-
-
-def _two_axes(values: npt.NDArray[Any], columns: int, path: Path) -> Floats:
-    if values.ndim != 2 or values.shape[1] != columns or not len(values):
-        raise problem(path, "", f"its table of shape {values.shape} does not fit {columns} columns", "write it again")
-    return as_floats(values)
-
-
-def _pickled(text: str | None, path: Path) -> Columns:
+def _pickled(content: Content, group: str, path: Path) -> Any:
     """Column headers that pandas keeps as a pickled list of tuples; the loader knows plain data only."""
-    headers = load_pickle(path, text.encode("latin-1")) if text else None
-    columns = (
-        [tuple(map(str, column)) for column in headers if isinstance(column, tuple)]
-        if isinstance(headers, list)
-        else []
-    )
-    if not columns or len(columns) != len(headers or ()) or len({len(column) for column in columns} & {3, 4}) != 1:
-        raise problem(
-            path, "", "the names of its columns are damaged", "use the .csv file that DeepLabCut writes beside it"
-        )
-    if len({len(column) for column in columns}) != 1:
-        raise problem(path, "", "the names of its columns differ in depth", "use the .csv file beside it")
-    return columns
+    text = content.attributes.get(group, {}).get("values_block_0_kind")
+    return load_pickle(path, text.encode("latin-1")) if text else None
 
 
-def _levels(content: Content, group: str, path: Path) -> Columns:
-    """Column headers of pandas' fixed layout: names of each level, and which of them a column has."""
-    parts = []
+def _levels(content: Content, group: str) -> list[tuple[str, ...]]:
+    """Column headers of pandas' fixed layout: names of each level, and which of them a column has; empty where damaged."""
+    parts: list[list[str]] = []
     for level in range(4):
-        names = content.texts.get(f"{group}block0_items_level{level}")
-        codes = content.numbers.get(f"{group}block0_items_label{level}")
+        names = content.texts.get(f"{group}/block0_items_level{level}")
+        codes = content.numbers.get(f"{group}/block0_items_label{level}")
         if names is None or codes is None:
             break
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not ((codes >= 0) & (codes < len(names))).all():
-            raise problem(path, "", "the names of its columns are damaged", "use the .csv file beside it")
+            return []
         parts.append([names[code] for code in codes.tolist()])
-    if len(parts) not in (3, 4) or len({len(part) for part in parts}) != 1 or not parts[0]:
-        raise problem(path, "", "the names of its columns are damaged", "use the .csv file beside it")
-    return list(zip(*parts))
+    return list(zip(*parts)) if len({len(part) for part in parts}) == 1 else []
 
 
-def _poses(names: Sequence[str], columns: Columns, values: Floats, path: Path) -> Poses:
+def _poses(columns: Columns, values: Floats, path: Path) -> Poses:
     """Columns sorted by individual, joint and axis."""
-    joint_at, axis_at = names.index("bodyparts"), names.index("coords")
-    person_at = names.index("individuals") if "individuals" in names else None
-    joints = list(dict.fromkeys(column[joint_at] for column in columns))
-    people = list(dict.fromkeys(column[person_at] for column in columns)) if person_at is not None else [""]
+    people = list(dict.fromkeys(person for person, _, _ in columns))
     # Parts of the arena that multi-animal projects label once ("single") are not a body.
     if len(people) > 1 and "single" in people:
         people.remove("single")
-        animal_joints = {
-            column[joint_at] for column in columns if person_at is not None and column[person_at] != "single"
-        }
-        joints = [joint for joint in joints if joint in animal_joints]
-    axes = [axis for axis in _AXES if any(column[axis_at].lower() == axis for column in columns)]
+    joints = list(dict.fromkeys(joint for person, joint, _ in columns if person in people))
+    axes = [axis for axis in _AXES if any(name.lower() == axis for _, _, name in columns)]
     if axes not in (["x", "y"], ["x", "y", "z"]) or len(people) > MOST_PERSONS:
         fault = f"its coordinates are {', '.join(axes) or 'missing'}, of {len(people)} individuals"
         raise problem(path, "line of 'coords'", fault, "expected x, y and likelihood, or x, y, z")
+    if len(set(columns)) != len(columns):
+        twice = next(" ".join(column[1:]) for column in columns if columns.count(column) > 1)
+        raise problem(path, "", f"{shown(twice)} comes twice", "keep one column for each joint and axis")
     frames = np.full((len(values), len(people), len(joints), len(axes)), np.nan)
     scores = np.full(frames.shape[:3], np.nan)
-    seen: set[tuple[str, ...]] = set()
-    for place, column in enumerate(columns):
-        key = tuple(column[at] for at in (joint_at, axis_at)) + ((column[person_at],) if person_at is not None else ())
-        if key in seen:
-            raise problem(path, "", f"{shown(' '.join(key))} comes twice", "keep one column for each joint and axis")
-        seen.add(key)
-        person = people.index(column[person_at]) if person_at is not None and column[person_at] in people else 0
-        axis = column[axis_at].lower()
-        if column[joint_at] not in joints or (person_at is not None and column[person_at] not in people):
+    for place, (person, joint, name) in enumerate(columns):
+        if person not in people:
             continue
+        at, axis = (people.index(person), joints.index(joint)), name.lower()
         if axis in axes:
-            frames[:, person, joints.index(column[joint_at]), axes.index(axis)] = values[:, place]
+            frames[:, at[0], at[1], axes.index(axis)] = values[:, place]
         elif axis in _SCORES:
-            scores[:, person, joints.index(column[joint_at])] = values[:, place]
-    if not (np.abs(frames[np.isfinite(frames)]) <= LARGEST).all() or np.isinf(frames).any():
+            scores[:, at[0], at[1]] = values[:, place]
+    if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
         raise problem(path, "", "a coordinate is not a place", "correct it or leave this file out")
-    has_scores = bool(np.isfinite(scores).any())
-    return Poses(joints, frames, scores if has_scores else None)
+    return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
 
 
 register_reader(DeepLabCutReader("deeplabcut", "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)"))

@@ -15,7 +15,7 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.shared import DetectionReader, Entry, clip_name, run_items, runs
+from halp.clips.readers.shared import DetectionReader, Entry, run_items, runs
 from halp.clips.source_files import find_files, first_file, head, read_json, read_text
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, number, problem
 from halp.clips.tracking import Detection
@@ -34,24 +34,15 @@ class OpenPoseReader(DetectionReader):
         return first_file(path, _SUFFIX) is not None
 
     def info(self, path: Path) -> Info:
-        files = find_files(path, _SUFFIX)
-        return self.source_info(_topology(files))
+        return self.source_info(_topology(find_files(path, _SUFFIX)))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, _SUFFIX)
         topology, groups = _topology(files), runs(files, _NAME)
         if not groups:
-            raise problem(
-                path, "", "no name ends with a frame number", "expected names like walk_000000000012_keypoints.json"
-            )
-        root = path if path.is_dir() else path.parent
-
-        def named(folder: Path, prefix: str) -> str:
-            # A run without a prefix is called after its folder.
-            name = clip_name(folder / f"{prefix}.json", root) if prefix else clip_name(folder / "_", root.parent)[:-2]
-            return name or "clip"
-
-        return run_items(groups, named, topology)
+            remedy = "expected names like walk_000000000012_keypoints.json"
+            raise problem(path, "", "no name ends with a frame number", remedy)
+        return run_items(groups, path if path.is_dir() else path.parent, topology, by_folder=True)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
@@ -68,9 +59,8 @@ class OpenPoseReader(DetectionReader):
                 fault = f"{len(values)} numbers instead of the {3 * len(topology)} of '{topology.name}'"
                 raise problem(path, where, fault, "prepare layouts one by one")
             table = values.reshape(-1, 3)
-            joints = coordinates(table[:, :2], path, where, axis="joint")
             scores = checked_scores(table[:, 2], path, where)
-            joints = self.sure_joints(joints, scores)
+            joints = self.sure_joints(coordinates(table[:, :2], path, where, axis="joint"), scores)
             identity = person.get("person_id", [-1])
             known = isinstance(identity, list) and len(identity) == 1 and type(identity[0]) is int
             score = float(np.clip(scores, 0, 1).mean())
@@ -142,10 +132,7 @@ class YoloReader(DetectionReader):
         groups = runs(files, _FRAME)
         if not groups:
             raise problem(path, "", "no name ends with a frame number", "expected names like walk_12.txt")
-        root = path if path.is_dir() else path.parent
-        return run_items(
-            groups, lambda folder, prefix: clip_name(folder / f"{prefix or folder.name}.txt", root), COCO_17
-        )
+        return run_items(groups, path if path.is_dir() else path.parent, COCO_17)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
@@ -154,9 +141,8 @@ class YoloReader(DetectionReader):
         length = numbers[-1] - numbers[0] + 1
         if length > 1000 * len(numbers):
             fault = f"frames go from {numbers[0]} to {numbers[-1]}"
-            raise problem(
-                item.path, "", f"{fault}, but only {len(numbers)} are there", "name the files by frame number"
-            )
+            remedy = "name the files by frame number"
+            raise problem(item.path, "", f"{fault}, but only {len(numbers)} are there", remedy)
         frames: list[list[Detection]] = [[] for _ in range(length)]
         for at, file in zip(numbers, entry.files):
             frames[at - numbers[0]] = self._people(item.path / file)
@@ -180,10 +166,9 @@ class YoloReader(DetectionReader):
             scores = checked_scores(table[:, 2], path, where) if size == 3 else np.ones(17)
             joints = self.sure_joints(places, scores)
             # A single further number up to 1 is a confidence; a track has a whole number.
-            tracked = (
-                len(more) and float(more[-1]).is_integer() and (len(more) == 2 or more[-1] > 1) and more[-1] < 2**53
-            )
-            people.append(Detection(joints, float(scores.mean()), int(more[-1]) if tracked else -1))
+            last = float(more[-1]) if len(more) else 0.5
+            tracked = last.is_integer() and (len(more) == 2 or last > 1) and last < 2**53
+            people.append(Detection(joints, float(scores.mean()), int(last) if tracked else -1))
         return people
 
 

@@ -52,8 +52,7 @@ class FreeMoCapReader(PoseFileReader):
         return sorted(chosen.values())
 
     def items(self, path: Path) -> Iterable[Item]:
-        files = self.files(path)
-        for file in files:
+        for file in self.files(path):
             folder = _recording(file)
             inside = folder.relative_to(path).as_posix() if path.is_dir() and folder.is_relative_to(path) else ""
             name = inside if inside not in ("", ".") else folder.resolve().name
@@ -73,8 +72,7 @@ class FreeMoCapReader(PoseFileReader):
         else:
             stored = load_npy(path)
             if stored.ndim != 3 or stored.shape[1] < len(_BODY) or stored.shape[2] != 3 or not len(stored):
-                fault = f"its shape is {stored.shape}"
-                raise problem(path, "", fault, "expected (frames, at least 33 points, 3)")
+                raise problem(path, "", f"its shape is {stored.shape}", "expected (frames, at least 33 points, 3)")
             if stored.dtype.kind not in "fiu":
                 raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
             values = as_floats(stored[:, : len(_BODY)])

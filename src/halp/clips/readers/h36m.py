@@ -10,7 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import expansion_limit, member_names, pickle_in_npy
+from halp.clips.readers.archives import expansion_limit, load_pickle_in_npy, member_names
 from halp.clips.readers.pose_files import Z_UP, turned
-from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import find_files, first_file
+from halp.clips.readers.shared import attempt
+from halp.clips.source_files import BROKEN, find_files, first_file, remembered, short_reason
 from halp.clips.splits import Split
-from halp.clips.text_files import as_floats, coordinates, problem, safe_name, unless_empty
+from halp.clips.text_files import as_floats, coordinates, problem, safe_name
 from halp.errors import InputError
 from halp.skeleton import get_topology
 
@@ -51,8 +51,7 @@ class H36mReader:
         file = _only(path)
         table, key = _load(file)
         topology = get_topology("h36m-17" if key == "positions_3d" else "h36m-17-2d")
-        classes = tuple(sorted({_class(action) for actions in table.values() for action in actions}))
-        return Info(topology, 1, classes, SPLITS, ("drop-empty", "centre"), shared=False)
+        return Info(topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "centre"), shared=False)
 
     def items(self, path: Path) -> Iterable[Item]:
         file = _only(path)
@@ -61,44 +60,34 @@ class H36mReader:
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         table, key = _load(item.path)
-        classes = sorted({_class(action) for actions in table.values() for action in actions})
-        pairs = (
-            [item.key] if item.key else [(person, action) for person, actions in table.items() for action in actions]
-        )
-        outcomes: list[Clip | Dropped] = []
-        for subject, action in pairs:
-            positions = table[subject][action]
+        outcomes = []
+        for subject, action in [item.key] if item.key else [each.key for each in self.items(item.path)]:
+            label, positions = _classes(table).index(_class(action)), table[subject][action]
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                outcomes.append(_clip(view, name, subject, classes.index(_class(action)), camera, key, item.path))
+                make = partial(_clip, view, name, subject, label, camera, key, item.path)
+                outcomes.append(attempt(name, make))
         return outcomes
 
 
-def _clip(view: Any, name: str, subject: str, label: int, camera: int, key: str, path: Path) -> Clip | Dropped:
-    where = f"'{name[:80]}'"
-    try:
-        dimensions = 3 if key == "positions_3d" else 2
-        sound = isinstance(view, np.ndarray) and view.ndim == 3 and len(view) and view.dtype.kind == "f"
-        if not sound or view.shape[1] not in (17, 32) or view.shape[2] < dimensions:
-            fault = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
-            raise problem(path, where, fault, "leave it out")
-        joints = as_floats(view[:, :, :dimensions])
-        joints = joints[:, list(USED)] if joints.shape[1] == 32 else joints
-        joints = turned(joints, Z_UP) if dimensions == 3 else joints
-        match = re.fullmatch(r"S(\d{1,3})", subject)
-        number = int(match[1]) if match else -1
-        clip = Clip(
-            coordinates(joints, path, where)[:, None],
-            safe_name(name, path, where),
-            label,
-            number,
-            camera if dimensions == 2 else -1,
-            fps=_FPS,
-        )
-        return unless_empty(clip)
-    except InputError as error:
-        return Dropped(name[:200], str(error))
+def _clip(view: Any, name: str, subject: str, label: int, camera: int, key: str, path: Path) -> Clip:
+    where, dimensions = f"'{name[:80]}'", 3 if key == "positions_3d" else 2
+    sound = isinstance(view, np.ndarray) and view.ndim == 3 and len(view) and view.dtype.kind == "f"
+    if not sound or view.shape[1] not in (17, 32) or view.shape[2] < dimensions:
+        fault = f"it is of shape {np.shape(view)} instead of (frames, 17 or 32, {dimensions})"
+        raise problem(path, where, fault, "leave it out")
+    joints = as_floats(view[:, :, :dimensions])
+    joints = joints[:, list(USED)] if joints.shape[1] == 32 else joints
+    joints = turned(joints, Z_UP) if dimensions == 3 else joints
+    match = re.fullmatch(r"S(\d{1,3})", subject)
+    frames = coordinates(joints, path, where)[:, None]
+    camera = camera if dimensions == 2 else -1
+    return Clip(frames, safe_name(name, path, where), label, int(match[1]) if match else -1, camera, fps=_FPS)
+
+
+def _classes(table: Table) -> list[str]:
+    return sorted({_class(action) for actions in table.values() for action in actions})
 
 
 def _class(action: str) -> str:
@@ -120,46 +109,29 @@ def _only(path: Path) -> Path:
     return files[0]
 
 
+@remembered()
 def _load(path: Path) -> tuple[Table, str]:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise problem(path, "", f"it cannot be read ({error.strerror})", "check that it exists") from None
-    return _load_once(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=1)
-def _load_once(path: Path, changed: int, size: int) -> tuple[Table, str]:
     key = _member(path)
     if key is None:
         fault = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
         raise problem(path, "", fault, "check that this is data_3d_h36m.npz, and whole")
-    content = load_pickle(path, _pickled(path, key))
-    content = content[0] if isinstance(content, list) and len(content) == 1 else content
-    sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
-    if not sound or not any(content.values()):
-        raise problem(path, f"array '{key}'", "it is not {subject: {action: positions}}", "fetch it again")
-    return {
-        str(subject)[:100]: {str(a)[:100]: p for a, p in actions.items()} for subject, actions in content.items()
-    }, key
-
-
-def _pickled(path: Path, key: str) -> bytes:
-    """The pickle inside an array of objects, unpacked with a bound."""
+    where = f"array '{key}'"
     try:
         with zipfile.ZipFile(path) as archive:
             entry = archive.getinfo(f"{key}.npy")
             if entry.file_size > expansion_limit(os.path.getsize(path)):
                 fault = f"it would expand to {entry.file_size} bytes"
-                raise problem(path, f"array '{key}'", fault, "if you trust it, raise the limit with --max-memory")
+                raise problem(path, where, fault, "if you trust it, raise the limit with --max-memory")
             data = archive.read(entry)
-        return pickle_in_npy(data)
     except InputError:
         raise
-    except Exception as error:
-        # The zip and array headers raise whatever they meet in a broken file.
-        reason = " ".join(str(error).split())[:100] or type(error).__name__
-        raise problem(path, f"array '{key}'", f"it is damaged ({reason})", "fetch it again") from None
+    except (OSError, *BROKEN) as error:
+        raise problem(path, where, f"it is damaged ({short_reason(error)})", "fetch it again") from None
+    content = load_pickle_in_npy(path, data, where)
+    sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
+    if not sound or not any(content.values()):
+        raise problem(path, where, "it is not {subject: {action: positions}}", "fetch it again")
+    return {str(subject)[:100]: {str(a)[:100]: p for a, p in parts.items()} for subject, parts in content.items()}, key
 
 
 register_reader(H36mReader())

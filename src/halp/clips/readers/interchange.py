@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ import numpy.typing as npt
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import load_npz, member_names
-from halp.clips.source_files import find_files, first_file
+from halp.clips.readers.shared import attempt, only_file
+from halp.clips.source_files import first_file
 from halp.clips.splits import Rule, Split, rule_from_json
 from halp.clips.store import Store
-from halp.clips.store_check import check_absent
-from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name, unless_empty
+from halp.clips.store_check import check_absent, topology_from_json
+from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name
 from halp.errors import InputError
 from halp.files import atomic_path
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 Arrays = dict[str, npt.NDArray[Any]]
 _COLUMNS = ("labels", "subjects", "views")
+_ONE_BY_ONE = "prepare those that halp wrote one by one and merge the stores; for other .npz files use the format auto"
 _KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "halp", *_COLUMNS}
 
 
@@ -44,7 +47,7 @@ class InterchangeReader:
         return file is not None and {"joints", "offsets"} <= member_names(file)
 
     def info(self, path: Path) -> Info:
-        file = _only_file(path)
+        file = only_file(path, ".npz", remedy=_ONE_BY_ONE)
         arrays = _load(file)
         note = _note(arrays, file)
         splits = _splits(arrays) if note is None else [rule_from_json(*rule) for rule in note["splits"].items()]
@@ -60,7 +63,7 @@ class InterchangeReader:
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        return [Item(_only_file(path))]
+        return [Item(only_file(path, ".npz", remedy=_ONE_BY_ONE))]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         arrays = _load(item.path)
@@ -74,23 +77,21 @@ class InterchangeReader:
             for key, column in arrays.items()
             if key not in _KNOWN and column.shape == (len(names),) and column.dtype.kind in "iub"
         }
-        clips: list[Clip | Dropped] = []
-        for row, name in enumerate(names):
+        classes = len(arrays["class_names"])
+
+        def clip(row: int, name: str) -> Clip:
             start, end = arrays["offsets"][row : row + 2]
             label, subject, camera = (int(arrays[column][row]) for column in _COLUMNS)
-            numbers = {key: int(column[row]) for key, column in extra.items()}
             if start == end:
-                clips.append(Dropped(name, "it has no frame"))
-            elif not -1 <= label < max(len(arrays["class_names"]), 1):
-                clips.append(Dropped(name, f"there is no class {label}, only {len(arrays['class_names'])} classes"))
-            else:
-                try:
-                    frames = coordinates(arrays["joints"][start:end][:, :, order], item.path, f"clip '{name}'")
-                    clip = Clip(frames, name, label, subject, camera, numbers, absent=absent.get(row, ()))
-                    clips.append(unless_empty(replace(clip, **_clock(arrays, row))))
-                except InputError as error:
-                    clips.append(Dropped(name, str(error)))
-        return clips
+                raise InputError("it has no frame")
+            if not -1 <= label < max(classes, 1):
+                raise InputError(f"there is no class {label}, only {classes} classes")
+            frames = coordinates(arrays["joints"][start:end][:, :, order], item.path, f"clip '{name}'")
+            numbers = {key: int(column[row]) for key, column in extra.items()}
+            facts: dict[str, Any] = {"absent": absent.get(row, ()), **_clock(arrays, row)}
+            return Clip(frames, name, label, subject, camera, numbers, **facts)
+
+        return [attempt(name, partial(clip, row, name)) for row, name in enumerate(names)]
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
@@ -162,16 +163,6 @@ def write_interchange(
         raise InputError(f"'{target}' cannot be written ({error}); choose another place") from error
 
 
-def _only_file(path: Path) -> Path:
-    files = find_files(path, ".npz")
-    if len(files) > 1:
-        remedy = (
-            "prepare those that halp wrote one by one and merge the stores; for other .npz files use the format auto"
-        )
-        raise problem(path, "", f"it holds {len(files)} .npz files", remedy)
-    return files[0]
-
-
 def _load(path: Path) -> Arrays:
     """All arrays, checked against each other; labels, subjects, views and names may be left out."""
     arrays = load_npz(path)
@@ -183,9 +174,8 @@ def _load(path: Path) -> Arrays:
         fits = values.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, values.shape))
         if not fits or values.dtype.kind not in kinds:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
-            raise problem(
-                path, f"array '{key}'", f"it is {values.dtype} in shape {values.shape}", f"it has to be {wanted}"
-            )
+            fault = f"it is {values.dtype} in shape {values.shape}"
+            raise problem(path, f"array '{key}'", fault, f"it has to be {wanted}")
         return values
 
     joints = array("joints", "fiu", (None, None, None, None))
@@ -193,9 +183,8 @@ def _load(path: Path) -> Arrays:
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(joints) or (np.diff(offsets) < 0).any():
         raise problem(path, "array 'offsets'", f"it does not cut the {len(joints)} frames into clips", "write it again")
     if 0 in joints.shape or joints.shape[3] not in (2, 3):
-        raise problem(
-            path, "array 'joints'", f"its shape is {joints.shape}", "expected (frames, persons, joints, 2 or 3)"
-        )
+        remedy = "expected (frames, persons, joints, 2 or 3)"
+        raise problem(path, "array 'joints'", f"its shape is {joints.shape}", remedy)
     count = len(offsets) - 1
     checked = {"joints": joints, "offsets": offsets}
     for key in _COLUMNS:
@@ -217,10 +206,8 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
     note = _note(arrays, path)
     if note is not None and note["topology"].get("joints") == names:
         try:
-            data = {**note["topology"], "joints": tuple(names), "parents": tuple(map(int, note["topology"]["parents"]))}
-            data |= {key: tuple(data[key]) if data.get(key) else None for key in ("up", "across")}
-            return Topology(**data), list(range(count))
-        except (InputError, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
+            return topology_from_json(note["topology"]), list(range(count))
+        except InputError as error:
             raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
     names = canonical_joints(names)
     for known in map(get_topology, list_topologies()):
@@ -231,19 +218,14 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
         parents = list(range(count))
         for child, parent in arrays["bones"].tolist():
             if not (0 <= child < count and 0 <= parent < count):
-                raise problem(
-                    path, "array 'bones'", f"there is no bone {child}, {parent}", f"use joints 0 to {count - 1}"
-                )
+                fault = f"there is no bone {child}, {parent}"
+                raise problem(path, "array 'bones'", fault, f"use joints 0 to {count - 1}")
             parents[child] = parent
         try:
-            topology = Topology(**{**_fields(topology), "parents": tuple(parents)})
+            topology = replace(topology, parents=tuple(parents))
         except InputError as error:
             raise problem(path, "array 'bones'", str(error), "give every joint one parent") from None
     return topology, list(range(count))
-
-
-def _fields(topology: Topology) -> dict[str, Any]:
-    return {key: getattr(topology, key) for key in topology.__dataclass_fields__}
 
 
 def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:

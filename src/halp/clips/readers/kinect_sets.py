@@ -31,25 +31,33 @@ from halp.clips.text_files import (
 )
 from halp.skeleton import KINECT_V1
 
+_ODD = Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10))
 
-@dataclass(frozen=True)
-class NamedDataset:
-    """A data set of Kinect-v1 clips, one per file: how its files are called, by an example, and what the numbers mean.
 
-    A file is named like `clip + ending`; `classes` are names by the number of the action.
+def _numbered(names: str) -> dict[int, str]:
+    return dict(enumerate(names.split(","), start=1))
+
+
+@dataclass
+class NamedFileReader(abc.ABC):
+    """Base of these readers, which say how a file is called (`clip + ending`, by an example) and load its frames.
+
+    `numbers` are what the numbers in a name mean, `classes` the names by the number of the action.
     """
 
-    title: str
-    clip: str
-    ending: str
-    classes: Mapping[int, str]
-    splits: tuple[Rule, ...]
-    numbers: tuple[str, ...] = ("action", "subject", "repetition")
-    normalisation: tuple[str, ...] = ("drop-empty", "centre")
+    name: str
+    description: str
+    title: ClassVar[str]
+    clip: ClassVar[str]
+    ending: ClassVar[str]
+    classes: ClassVar[Mapping[int, str]]
+    splits: ClassVar[tuple[Rule, ...]] = (_ODD,)
+    numbers: ClassVar[tuple[str, ...]] = ("action", "subject", "repetition")
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
 
-    @property
-    def example(self) -> str:
-        return self.clip + self.ending
+    @abc.abstractmethod
+    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        """Frames `(T, 20, 3)` in the joint order of the Kinect, and what was repaired."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -57,80 +65,50 @@ class NamedDataset:
         clip = re.sub(r"\d+", r"(\\d{1,3})", self.clip)
         return re.compile(f"({clip}){re.escape(self.ending)}", re.ASCII | re.IGNORECASE)
 
-    def parse(self, path: Path) -> tuple[str, dict[str, int]]:
-        """The clip's name and its numbers by their names."""
-        match = self.pattern.fullmatch(path.name)
+    def sniff(self, path: Path) -> bool:
+        file = first_file(path, self.ending)
+        # other formats have files that end with .json alone
+        return file is not None and (self.ending != ".json" or self.pattern.fullmatch(file.name) is not None)
+
+    def info(self, path: Path) -> Info:
+        return Info(KINECT_V1, 1, tuple(self.classes.values()), self.splits, self.steps)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        return [Item(file) for file in named_files(path, self.pattern, self.clip + self.ending)]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        match = self.pattern.fullmatch(item.path.name)
         if match is None:
             told = [number for number in self.numbers if number != "repetition"]
             fault = f"the name tells no {', '.join(told[:-1])} and {told[-1]}"
-            raise problem(path, "", fault, f"name it like {self.example}")
+            raise problem(item.path, "", fault, f"name it like {self.clip + self.ending}")
         numbers = dict(zip(self.numbers, map(int, match.groups()[1:])))
         if numbers["action"] not in self.classes:
             known = ", ".join(map(str, self.classes))
             fault = f"action {numbers['action']} is not a class of {self.title} ({known})"
-            raise problem(path, "", fault, "leave it out")
-        return match[1].lower(), numbers
-
-
-@dataclass
-class NamedFileReader(abc.ABC):
-    """Base of these readers, which only load the frames of a file."""
-
-    name: str
-    description: str
-    dataset: ClassVar[NamedDataset]
-
-    @abc.abstractmethod
-    def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
-        """Frames `(T, 20, 3)` in the joint order of the Kinect, and what was repaired."""
-
-    def sniff(self, path: Path) -> bool:
-        return first_file(path, self.dataset.ending) is not None
-
-    def info(self, path: Path) -> Info:
-        data = self.dataset
-        return Info(KINECT_V1, 1, tuple(data.classes.values()), data.splits, data.normalisation)
-
-    def items(self, path: Path) -> Iterable[Item]:
-        return [Item(file) for file in named_files(path, self.dataset.pattern, self.dataset.example)]
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        name, numbers = self.dataset.parse(item.path)
+            raise problem(item.path, "", fault, "leave it out")
         frames, repairs = self.load(item.path)
-        label = list(self.dataset.classes).index(numbers["action"])
-        extra = {"repetition": numbers["repetition"]}
-        camera = numbers.get("camera", -1)
+        label, extra = list(self.classes).index(numbers["action"]), {"repetition": numbers["repetition"]}
+        name, camera = match[1].lower(), numbers.get("camera", -1)
         return [unless_empty(Clip(frames[:, None], name, label, numbers["subject"], camera, extra, repairs))]
-
-
-_NWUCLA_CLASSES = {
-    1: "pick up with one hand", 2: "pick up with two hands", 3: "drop trash", 4: "walk around", 5: "sit down",
-    6: "stand up", 8: "donning", 9: "doffing", 11: "throw", 12: "carry",
-}  # fmt: skip
-_NWUCLA_SPLITS = (
-    Split("xview", "camera", train=(1, 2), test=(3,)),
-    Split("xview-2", "camera", train=(1, 3), test=(2,)),
-    Split("xview-1", "camera", train=(2, 3), test=(1,)),
-    Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10)),
-)
 
 
 class NwUclaReader(NamedFileReader):
     """The JSON files of Northwestern-UCLA Multiview Action3D as the CTR-GCN line of work uses them."""
 
-    dataset = NamedDataset(
-        "NW-UCLA",
-        "a01_s01_e00_v01",
-        ".json",
-        _NWUCLA_CLASSES,
-        _NWUCLA_SPLITS,
-        ("action", "subject", "repetition", "camera"),
-        ("drop-empty", "centre", "rotate-mean"),
+    title, clip, ending = "NW-UCLA", "a01_s01_e00_v01", ".json"
+    classes: ClassVar[Mapping[int, str]] = {
+        1: "pick up with one hand", 2: "pick up with two hands", 3: "drop trash", 4: "walk around", 5: "sit down",
+        6: "stand up", 8: "donning", 9: "doffing", 11: "throw", 12: "carry",
+    }  # fmt: skip
+    splits = (
+        Split("xview", "camera", train=(1, 2), test=(3,)),
+        Split("xview-2", "camera", train=(1, 3), test=(2,)),
+        Split("xview-1", "camera", train=(2, 3), test=(1,)),
+        _ODD,
     )
-
-    def sniff(self, path: Path) -> bool:
-        file = first_file(path, self.dataset.ending)
-        return file is not None and self.dataset.pattern.fullmatch(file.name) is not None
+    numbers = ("action", "subject", "repetition", "camera")
+    steps = ("drop-empty", "centre", "rotate-mean")
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         data = read_json(path)
@@ -140,15 +118,6 @@ class NwUclaReader(NamedFileReader):
         return coordinates(skeletons, path, "key 'skeletons'"), ()
 
 
-register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
-
-
-_UTD_CLASSES = (
-    "swipe left,swipe right,wave,clap,throw,arm cross,basketball shoot,draw X,draw circle clockwise,"
-    "draw circle counter clockwise,draw triangle,bowling,boxing,baseball swing,tennis swing,arm curl,tennis serve,push,"
-    "knock,catch,pickup and throw,jog,walk,sit to stand,stand to sit,lunge,squat"
-).split(",")
-_UTD_SPLITS = (Split("xsub", "subject", train=(1, 3, 5, 7), test=(2, 4, 6, 8)),)
 UTD_JOINTS = (
     "head shoulder_center spine hip_center "
     "shoulder_left elbow_left wrist_left hand_left shoulder_right elbow_right wrist_right hand_right "
@@ -160,7 +129,13 @@ _UTD_ORDER = [UTD_JOINTS.index(joint) for joint in KINECT_V1.joints]
 class UtdMhadReader(NamedFileReader):
     """The Kinect skeletons of the UTD Multimodal Human Action Dataset, metres, one person."""
 
-    dataset = NamedDataset("UTD-MHAD", "a1_s1_t1", "_skeleton.mat", dict(enumerate(_UTD_CLASSES, start=1)), _UTD_SPLITS)
+    title, clip, ending = "UTD-MHAD", "a1_s1_t1", "_skeleton.mat"
+    classes = _numbered(
+        "swipe left,swipe right,wave,clap,throw,arm cross,basketball shoot,draw X,draw circle clockwise,"
+        "draw circle counter clockwise,draw triangle,bowling,boxing,baseball swing,tennis swing,arm curl,tennis serve,"
+        "push,knock,catch,pickup and throw,jog,walk,sit to stand,stand to sit,lunge,squat"
+    )
+    splits = (Split("xsub", "subject", train=(1, 3, 5, 7), test=(2, 4, 6, 8)),)
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         array = load_matrix(path, "d_skel")
@@ -170,14 +145,6 @@ class UtdMhadReader(NamedFileReader):
         return coordinates(array.astype(np.float64).transpose(2, 0, 1)[:, _UTD_ORDER], path, "array 'd_skel'"), ()
 
 
-register_reader(UtdMhadReader("utd-mhad", "UTD-MHAD: a folder of a1_s1_t1_skeleton.mat files"))
-
-
-_MSR_CLASSES = (
-    "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,hand clap,"
-    "two hand wave,side boxing,bend,forward kick,side kick,jogging,tennis swing,tennis serve,golf swing,pickup and throw"
-).split(",")
-_MSR_SPLITS = (Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10)),)
 # The order of the files; left and right follow the right-handed actors of the one-armed classes.
 MSR_JOINTS = (
     "shoulder_left shoulder_right shoulder_center spine hip_left hip_right hip_center elbow_left elbow_right "
@@ -191,15 +158,17 @@ class MsrAction3DReader(NamedFileReader):
     """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence missing."""
 
     min_score: float = -1.0
-    dataset = NamedDataset(
-        "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt", dict(enumerate(_MSR_CLASSES, start=1)), _MSR_SPLITS
+    title, clip, ending = "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt"
+    classes = _numbered(
+        "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,"
+        "hand clap,two hand wave,side boxing,bend,forward kick,side kick,jogging,tennis swing,tennis serve,golf swing,"
+        "pickup and throw"
     )
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         table = number_table(path, read_text(path), 4, "x y z confidence")
         if len(table) % 20:
-            fault = f"{len(table)} lines are not whole frames of 20 joints"
-            raise problem(path, "", fault, "check that the file is whole")
+            raise problem(path, "", f"{len(table)} lines are not whole frames of 20 joints")
         values = table.reshape(-1, 20, 4)[:, _MSR_ORDER]
         frames = coordinates(values[..., :3], path)
         if self.min_score < 0:
@@ -207,4 +176,6 @@ class MsrAction3DReader(NamedFileReader):
         return forget_unsure(frames, checked_scores(values[..., 3], path), self.min_score)
 
 
+register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
+register_reader(UtdMhadReader("utd-mhad", "UTD-MHAD: a folder of a1_s1_t1_skeleton.mat files"))
 register_reader(MsrAction3DReader("msr-action3d", "MSR-Action3D: a folder of a01_s01_e01_skeleton3D.txt files"))

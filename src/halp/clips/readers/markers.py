@@ -36,8 +36,7 @@ class TrcReader(PoseFileReader):
         joints = _markers(lines, path)
         count = whole_number(settings.get("nummarkers", str(len(joints))), path, "line 3, NumMarkers")
         if count != len(joints):
-            fault = f"{count} markers are declared, {len(joints)} are named"
-            raise problem(path, "line 4", fault, "check that the file is whole")
+            raise problem(path, "line 4", f"{count} markers are declared, {len(joints)} are named")
         unit = settings.get("units", "m").lower()
         if unit not in UNITS:
             raise problem(path, "line 3, Units", f"{shown(unit)} is not a known unit", f"use {', '.join(UNITS)}")
@@ -45,9 +44,8 @@ class TrcReader(PoseFileReader):
         frames = _rows(lines, len(joints), path) * UNITS[unit]
         declared = whole_number(settings.get("numframes", str(len(frames))), path, "line 3, NumFrames")
         if declared != len(frames):
-            fault = f"{declared} frames are declared, {len(frames)} are there"
-            raise problem(path, "line 3, NumFrames", fault, "check that the file is whole")
-        return Poses(joints, frames[:, None], fps=fps if 0 < fps <= 10_000 else -1.0)
+            raise problem(path, "line 3, NumFrames", f"{declared} frames are declared, {len(frames)} are there")
+        return Poses(joints, frames[:, None], fps=fps)
 
 
 def _settings(lines: list[str], path: Path) -> dict[str, str]:
@@ -73,15 +71,14 @@ def _rows(lines: list[str], joints: int, path: Path) -> Floats:
         cells = [cell.strip() for cell in line.split("\t")]
         cells += [""] * (2 + 3 * joints - len(cells))
         if any(cells[2 + 3 * joints :]) or not cells[0]:
-            fault = f"{len(cells) - 2} numbers instead of {3 * joints}"
-            raise problem(path, f"line {at}", fault, "check that the file is whole")
+            raise problem(path, f"line {at}", f"{len(cells) - 2} numbers instead of {3 * joints}")
         row = []
         for cell in cells[2 : 2 + 3 * joints]:
             empty = not cell or cell.lower() == "nan"
             row.append(np.nan if empty else number(cell, path, f"line {at}"))
         rows.append(row)
     if not rows:
-        raise problem(path, "", "there is no frame below the header", "check that the file is whole")
+        raise problem(path, "", "there is no frame below the header")
     return np.array(rows).reshape(-1, joints, 3)
 
 
@@ -109,10 +106,10 @@ class C3dReader(PoseFileReader):
     def load(self, path: Path) -> Poses:
         data = read_bytes(path, _LARGEST)
         if len(data) < _BLOCK or data[1] != _KEY:
-            raise problem(path, "", "it does not begin like a C3D file", "check that the file is whole")
+            raise problem(path, "", "it does not begin like a C3D file")
         place = (data[0] - 1) * _BLOCK
         if place < _BLOCK or place + 4 > len(data):
-            raise problem(path, "", "its parameters lie outside of the file", "check that the file is whole")
+            raise problem(path, "", "its parameters lie outside of the file")
         processor = data[place + 3]
         if processor == _DEC:
             raise problem(path, "", "it is written with DEC numbers", "convert it to the Intel format")
@@ -128,13 +125,14 @@ def _parameters(data: bytes, place: int, order: str, path: Path) -> Parameters:
     groups: dict[int, str] = {}
     values: list[tuple[int, str, npt.NDArray[Any]]] = []
     while at + 2 <= end:
-        length, number = abs(_signed(data[at])), _signed(data[at + 1])
+        length, number = (int.from_bytes(data[place : place + 1], "little", signed=True) for place in (at, at + 1))
+        length = abs(length)
         if length == 0 or number == 0:
             break
         name = data[at + 2 : at + 2 + length].decode("latin-1").strip().upper()
         link = at + 2 + length
         if link + 2 > end:
-            raise problem(path, f"byte {at}", "a parameter is cut off", "check that the file is whole")
+            raise problem(path, f"byte {at}", "a parameter is cut off")
         step = int.from_bytes(data[link : link + 2], "big" if order == ">" else "little", signed=True)
         if number < 0:
             groups[-number] = name
@@ -149,16 +147,16 @@ def _parameters(data: bytes, place: int, order: str, path: Path) -> Parameters:
 def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArray[Any]:
     """One parameter: its type, its axes (first one fastest) and its values."""
     if at + 2 > end:
-        raise problem(path, f"byte {at}", "a parameter is cut off", "check that the file is whole")
-    kind, axes = _signed(data[at]), data[at + 1]
+        raise problem(path, f"byte {at}", "a parameter is cut off")
+    kind, axes = int.from_bytes(data[at : at + 1], "little", signed=True), data[at + 1]
     shape = tuple(data[at + 2 : at + 2 + axes])
     if kind not in _TYPES or axes > 7 or len(shape) != axes:
-        raise problem(path, f"byte {at}", f"a parameter is of unknown type {kind}", "check that the file is whole")
+        raise problem(path, f"byte {at}", f"a parameter is of unknown type {kind}")
     dtype = np.dtype(order + _TYPES[kind])
     count = int(np.prod(shape, dtype=np.int64)) if shape else 1
     start = at + 2 + axes
     if start + count * dtype.itemsize > end:
-        raise problem(path, f"byte {at}", "a parameter is longer than the file", "check that the file is whole")
+        raise problem(path, f"byte {at}", "a parameter is longer than the file")
     values: npt.NDArray[Any] = np.frombuffer(data, dtype, count, start).reshape(shape[::-1])
     return values
 
@@ -176,8 +174,7 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
     start = (int(_number(parameters, ("POINT", "DATA_START"), float(words[8]))) - 1) * _BLOCK
     width = 4 * count + analog
     if start < _BLOCK or frames < 1 or start + frames * width * dtype.itemsize > len(data):
-        fault = f"{frames} frames with {width} numbers each are declared, more than the file holds"
-        raise problem(path, "", fault, "check that the file is whole")
+        raise problem(path, "", f"{frames} frames with {width} numbers each are declared, more than the file holds")
     table = np.frombuffer(data, dtype, frames * width, start).reshape(frames, width)[:, : 4 * count]
     values = as_floats(table.reshape(frames, count, 4))
     labels = _labels(parameters, count)
@@ -186,11 +183,11 @@ def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Pose
         kept = list(range(min(count, MOST_JOINTS)))
         labels = [f"point_{number + 1}" for number in range(count)]
     missing = (values[:, kept, 3] < 0) | ~np.isfinite(values[:, kept, :3]).all(axis=2)
-    factor = _unit(parameters) * (scale if scale > 0 else 1.0)
-    frames_ = np.where(missing[..., None], np.nan, values[:, kept, :3] * factor)
-    return Poses(
-        [labels[number] for number in kept], _upright(frames_, parameters)[:, None], fps=_rate(data, parameters, order)
-    )
+    factor = UNITS.get(_text(parameters, "UNITS").lower(), 1.0) * (scale if scale > 0 else 1.0)
+    places = np.where(missing[..., None], np.nan, values[:, kept, :3] * factor)
+    places = turned(places, Z_UP) if _text(parameters, "Y_SCREEN").upper() == "+Z" else places
+    rate = _number(parameters, ("POINT", "RATE"), _header_float(data, 20, order))
+    return Poses([labels[number] for number in kept], places[:, None], fps=rate)
 
 
 def _frame_count(parameters: Parameters, first: int, last: int) -> int:
@@ -232,33 +229,13 @@ def _number(parameters: Parameters, key: tuple[str, str], default: float) -> flo
     return first + 65536 if key[1] in ("USED", "DATA_START") and first < 0 else first
 
 
-def _unit(parameters: Parameters) -> float:
-    value = parameters.get(("POINT", "UNITS"))
-    text = (
-        value.tobytes().decode("latin-1").strip(" \0").lower() if value is not None and value.dtype.kind == "S" else ""
-    )
-    return UNITS.get(text, 1.0)
-
-
-def _rate(data: bytes, parameters: Parameters, order: str) -> float:
-    rate = _number(parameters, ("POINT", "RATE"), _header_float(data, 20, order))
-    return rate if np.isfinite(rate) and 0 < rate <= 10_000 else -1.0
-
-
-def _upright(frames: Floats, parameters: Parameters) -> Floats:
-    value = parameters.get(("POINT", "Y_SCREEN"))
-    axis = (
-        value.tobytes().decode("latin-1").strip(" \0").upper() if value is not None and value.dtype.kind == "S" else ""
-    )
-    return turned(frames, Z_UP) if axis == "+Z" else frames
+def _text(parameters: Parameters, name: str) -> str:
+    value = parameters.get(("POINT", name))
+    return value.tobytes().decode("latin-1").strip(" \0") if value is not None and value.dtype.kind == "S" else ""
 
 
 def _header_float(data: bytes, at: int, order: str) -> float:
     return float(np.frombuffer(data, np.dtype(order + "f4"), 1, at)[0])
-
-
-def _signed(byte: int) -> int:
-    return byte - 256 if byte > 127 else byte
 
 
 register_reader(C3dReader("c3d", "C3D motion capture (.c3d): labelled 3D points"))

@@ -14,24 +14,15 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.freemocap import FREEMOCAP
 from halp.clips.readers.mediapipe_csv import header_for, landmark_columns, read_landmark_table, row_labels
-from halp.clips.readers.shared import (
-    DetectionReader,
-    entries,
-    entry_of,
-    labelled_clips,
-    labels_in,
-    read_json_lines,
-    with_classes,
-)
-from halp.clips.source_files import find_files, first_file, head, read_json
-from halp.clips.text_files import Floats, checked_scores, coordinates, json_numbers, problem, shown
+from halp.clips.readers.shared import DetectionReader, entries, entry_of, labelled_clips, labels_in
+from halp.clips.source_files import JSON_LINES, find_files, first_file, head, read_json
+from halp.clips.text_files import Floats, checked_scores, coordinates, header_cells, json_numbers, problem, shown
 from halp.clips.tracking import Detection
 from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
-_SUFFIXES = (".json", ".csv", ".jsonl", ".ndjson")
-_LINES = (".jsonl", ".ndjson")
+_SUFFIXES = (".json", ".csv", *JSON_LINES)
 _WORLD = ("pose_world_landmarks", "poseWorldLandmarks", "worldLandmarks", "world_landmarks")
 _IMAGE = ("pose_landmarks", "poseLandmarks", "landmarks", "normalized_landmarks", "landmark")
 _SIGN = re.compile(rb'"\w*landmarks?"\s*:|"visibility"\s*:', re.IGNORECASE)
@@ -54,15 +45,12 @@ class MediaPipeReader(DetectionReader):
     header: bool = True
 
     def sniff(self, path: Path) -> bool:
-        found = first_file(path, *_SUFFIXES)
-        if found is None:
+        file = first_file(path, *_SUFFIXES)
+        if file is None or first_file(path, *FREEMOCAP) is not None:
             return False
-        if first_file(path, *FREEMOCAP) is not None:
-            return False
-        start = head(found, 65536)
-        if found.suffix.lower() == ".csv":
-            header = start.lstrip(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
-            return landmark_columns([cell.strip(' "\r') for cell in re.split("[,;\t]", header)]) is not None
+        if file.suffix.lower() == ".csv":
+            return landmark_columns(header_cells(file)) is not None
+        start = head(file, 65536)
         if b'"keypoints"' in start or b'"skeletons"' in start:
             return False
         return _SIGN.search(start) is not None or sum(name in start.lower() for name in _NAMED) == len(_NAMED)
@@ -75,13 +63,12 @@ class MediaPipeReader(DetectionReader):
             if body is not None:
                 topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
                 return self.source_info(topology, _table_classes(files, self.header))
-        raise problem(
-            files[0], "", "there are no landmarks in it, nor in the files that follow", "leave this source out"
-        )
+        raise problem(files[0], "", "no landmarks are in it, nor in the files that follow", "leave this source out")
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, *_SUFFIXES)
-        return with_classes(entries(files, path, self.info(path).topology), _table_classes(files, self.header))
+        info = self.info(path)
+        return entries(files, path, info.topology, info.class_names)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
@@ -95,8 +82,8 @@ class MediaPipeReader(DetectionReader):
             what = f"landmarks have {dimensions} coordinates here and {topology.dimensions} elsewhere"
             raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
         clip = self.clip(self._persons(frames, item.path), entry, topology)
-        found_labels = row_labels(item.path, self.header) if item.path.suffix.lower() == ".csv" else []
-        return labelled_clips(clip, found_labels, entry) if found_labels and isinstance(clip, Clip) else [clip]
+        labels = row_labels(item.path, self.header) if item.path.suffix.lower() == ".csv" else []
+        return labelled_clips(clip, labels, entry) if labels and isinstance(clip, Clip) else [clip]
 
     def _persons(self, frames: Sequence[Sequence[Floats]], path: Path) -> list[list[Detection]]:
         bodies = np.stack([body for frame in frames for body in frame])
@@ -122,21 +109,18 @@ def _landmarks(path: Path, header: bool = True) -> list[list[Floats]]:
     """Bodies frame by frame, each `(33, 3 or 4)`: coordinates and score."""
     if path.suffix.lower() == ".csv":
         return read_landmark_table(path, header)
-    data = read_json_lines(path) if path.suffix.lower() in _LINES else read_json(path)
-    if isinstance(data, dict):
-        data = next((data[key] for key in ("frames", "results", "data") if data.get(key)), data)
-    if isinstance(data, dict):
-        frames = _numbered(data) or [data]
-    elif isinstance(data, list) and data and all(isinstance(one, dict) and "x" in one for one in data):
-        frames = [data]
-    else:
-        frames = data
+    frames = read_json(path)
+    if isinstance(frames, dict):
+        frames = next((frames[key] for key in ("frames", "results", "data") if frames.get(key)), frames)
+    if isinstance(frames, dict):
+        frames = _numbered(frames) or [frames]
+    elif isinstance(frames, list) and frames and all(isinstance(value, dict) and "x" in value for value in frames):
+        frames = [frames]
     if not isinstance(frames, list):
         raise problem(path, "", f"it holds {shown(frames)} instead of a list of frames", "check the format")
     # World landmarks are used for the whole clip as soon as one frame has them: the two kinds do not mix.
-    keys = (
-        _WORLD if any(isinstance(frame, dict) and any(frame.get(key) for key in _WORLD) for frame in frames) else _IMAGE
-    )
+    world = any(isinstance(frame, dict) and any(frame.get(key) for key in _WORLD) for frame in frames)
+    keys = _WORLD if world else _IMAGE
     return [_bodies(frame, keys, path, f"frame {number}") for number, frame in enumerate(frames)]
 
 

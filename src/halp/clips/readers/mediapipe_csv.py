@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.readers.shared import label_column, label_runs
-from halp.clips.source_files import head
-from halp.clips.text_files import Floats, Table, places_in_time, problem, read_table, shown
+from halp.clips.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown
 from halp.skeleton import canonical_joints, get_topology
 
 _JOINTS = get_topology("mediapipe-33").joints
@@ -55,16 +54,16 @@ def _indices(names: Sequence[str]) -> dict[str, int]:
     return indices
 
 
-def header_for(path: Path, header: bool) -> list[str]:
+def header_for(path: Path, header: bool) -> tuple[str, ...]:
     """Names of the columns of a table without a header line: 33 landmarks in order, perhaps after a number or a class."""
     if header:
-        return []
-    cells = re.split("[,;\t]", head(path, 1 << 16).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1"))
+        return ()
+    cells = header_cells(path)
     for axes in ("xyzv", "xyz", "xy"):
         more = len(cells) - 33 * len(axes)
         if more in (0, 1):
             named = ["frame" if re.fullmatch(r"\s*[-+\d.]+\s*", cells[0]) else "class"] * more
-            return named + [f"{axis}{joint}" for joint in range(33) for axis in axes]
+            return (*named, *(f"{axis}{joint}" for joint in range(33) for axis in axes))
     fault = f"{len(cells)} columns are not 33 landmarks of 2, 3 or 4 numbers"
     raise problem(path, "line 1", fault, "leave the option header out, or check the file")
 
@@ -81,10 +80,8 @@ def read_landmark_table(path: Path, header: bool = True) -> list[list[Floats]]:
     table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
-        fault = "the columns are not those of 33 landmarks"
-        raise problem(
-            path, "line 1", fault, "name them like left_hip_x or x23, or use frame, landmark, x, y, z, visibility"
-        )
+        remedy = "name them like left_hip_x or x23, or use frame, landmark, x, y, z, visibility"
+        raise problem(path, "line 1", "the columns are not those of 33 landmarks", remedy)
     values = _long(table, columns) if isinstance(columns, str) else _wide(table, columns)
     there = np.any(np.isfinite(values[..., :-1]).all(axis=-1), axis=-1).tolist()
     return [[body for body, seen in zip(*pair) if seen] for pair in zip(values, there)]

@@ -6,8 +6,6 @@ import itertools
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.sandbox import column, object_names, read_hdf5
@@ -35,17 +33,12 @@ class MovementReader(PeopleFileReader):
         position = column(content, "position", path, axes=4)
         sizes = {"c": len(space), "v": len(joints or ()), "p": len(people)}
         if not joints or len(space) not in (2, 3) or len(people) > MOST_PERSONS:
-            raise problem(
-                path, "", "keypoints, space or individuals are missing", "save it with movement's save_dataset"
-            )
-        order = next(
-            (
-                axes
-                for axes in _ORDERS
-                if all(axes[axis] == "t" or position.shape[axis] == sizes[axes[axis]] for axis in range(4))
-            ),
-            None,
+            fault = "keypoints, space or individuals are missing"
+            raise problem(path, "", fault, "save it with movement's save_dataset")
+        fitting = (
+            axes for axes in _ORDERS if all(sizes.get(axis, size) == size for axis, size in zip(axes, position.shape))
         )
+        order = next(fitting, None)
         if order is None:
             fault = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
             raise problem(path, "array 'position'", fault, "save it with movement's save_dataset")
@@ -54,8 +47,7 @@ class MovementReader(PeopleFileReader):
         if scores is not None and scores.ndim == 3:
             scores = scores.transpose([order.replace("c", "").index(axis) for axis in "tpv"])
             scores = as_floats(scores) if scores.shape == frames.shape[:3] else None
-        fps = float(content.attributes.get("", {}).get("fps", "-1") or -1)
-        return Poses(joints, frames, scores, fps if np.isfinite(fps) and 0 < fps <= 10_000 else -1.0)
+        return Poses(joints, frames, scores, float(content.attributes.get("", {}).get("fps", "-1") or -1))
 
 
 register_reader(MovementReader("movement", "netCDF files of the movement package (.nc)"))

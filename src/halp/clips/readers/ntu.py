@@ -7,23 +7,21 @@ The `.npy` form is what the data set's own conversion script writes: a pickled d
 from __future__ import annotations
 
 import re
-import tokenize
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import pickle_in_npy
+from halp.clips.readers.archives import load_pickle_in_npy
 from halp.clips.readers.pose_files import PoseFileReader, Poses
-from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import MIB, first_file, head, read_bytes, short_reason, walk
+from halp.clips.source_files import MIB, first_file, head, read_bytes, walk
 from halp.clips.splits import Split
 from halp.clips.text_files import LARGEST, Floats, problem, shown
 from halp.skeleton import KINECT_V2
@@ -68,6 +66,14 @@ def parse_name(name: str) -> Sample | None:
     """
     match = _NAME.fullmatch(_stem(name))
     return Sample(*map(int, match.groups())) if match else None
+
+
+def sample_facts(name: str) -> dict[str, Any]:
+    """What the name of a sample tells of a clip beside its class; nothing for other names."""
+    if (sample := parse_name(name)) is None:
+        return {}
+    extra = {"setup": sample.setup, "repetition": sample.repetition}
+    return {"subject": sample.performer, "camera": sample.camera, "extra": extra}
 
 
 def _stem(name: str) -> str:
@@ -122,11 +128,8 @@ class NtuReader:
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        items = []
-        for file in walk(path):
-            sample = parse_name(file.name) if file.name.endswith((_SUFFIX, _CONVERTED)) else None
-            if sample is not None and (self.only != 60 or sample.of_60):
-                items.append(Item(file))
+        named = ((file, parse_name(file.name)) for file in walk(path) if file.name.endswith((_SUFFIX, _CONVERTED)))
+        items = [Item(file) for file, sample in named if sample and (self.only != 60 or sample.of_60)]
         if not items:
             fault = "no file is named like 'S001C001P001R001A001.skeleton'"
             raise problem(path, "", fault, "check the path, and unpack the archives of the data set")
@@ -141,17 +144,7 @@ class NtuReader:
         parse = parse_converted if item.path.suffix == _CONVERTED else parse_skeleton
         bodies = parse(read_bytes(item.path, _LARGEST_FILE), item.path)
         frames, repairs = keep_most_moving(bodies, _PERSONS)
-        return [
-            Clip(
-                frames,
-                name,
-                label=sample.action - 1,
-                subject=sample.performer,
-                camera=sample.camera,
-                extra={"setup": sample.setup, "repetition": sample.repetition},
-                repairs=repairs,
-            )
-        ]
+        return [Clip(frames, name, sample.action - 1, repairs=repairs, **sample_facts(name))]
 
 
 def _sample(path: Path) -> Sample:
@@ -168,16 +161,9 @@ def _is_sample(path: Path) -> bool:
 
 def parse_converted(data: bytes, path: Path) -> Frames:
     """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros where none is."""
-    try:
-        content = load_pickle(path, pickle_in_npy(data))
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise problem(path, "", f"it is not a converted .skeleton file ({short_reason(error)})", _AGAIN) from None
-    content = content[0] if isinstance(content, list) and len(content) == 1 else content
-    bodies = {
-        name: content[name]
-        for name in (f"skel_body{body}" for body in range(_MOST_BODIES))
-        if isinstance(content, dict) and name in content
-    }
+    content = load_pickle_in_npy(path, data)
+    known = content if isinstance(content, dict) else {}
+    bodies = {name: known[name] for name in (f"skel_body{body}" for body in range(_MOST_BODIES)) if name in known}
     if not bodies:
         raise problem(path, "", "it has no 'skel_body0'", "leave this clip out, or convert its .skeleton file again")
     frames = np.shape(next(iter(bodies.values())))[:1]

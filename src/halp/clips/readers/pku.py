@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.ntu import resource_lines
+from halp.clips.readers.shared import attempt
 from halp.clips.source_files import MIB, head, read_text, walk
 from halp.clips.splits import Split
-from halp.clips.text_files import coordinates, number_table, problem, shown, unless_empty, whole_number
+from halp.clips.text_files import coordinates, number_table, problem, shown, whole_number
 from halp.errors import InputError
 from halp.skeleton import KINECT_V2
 
@@ -48,14 +49,9 @@ class PkuReader:
 
     def sniff(self, path: Path) -> bool:
         try:
-            for number, file in enumerate(walk(path)):
-                if _NAME.fullmatch(file.name):
-                    return True
-                if number > 1000:
-                    return False
+            return any(_NAME.fullmatch(file.name) for file in islice(walk(path), 1002))
         except InputError:
             return False
-        return False
 
     def info(self, path: Path) -> Info:
         return Info(KINECT_V2, 2, class_names(), SPLITS, AUTHORS, origin={"data set": "PKU-MMD II"})
@@ -70,12 +66,10 @@ class PkuReader:
                 if name in where:
                     raise problem(file, "", f"'{where[name]}' has the same name", "keep one of the two")
                 where[name] = file
-        if not skeletons:
-            fault = "there is no skeleton file named like 'A01N01-L.txt'"
-            raise problem(path, "", fault, "name the folder that holds the skeleton and the label folder")
-        if not labels:
-            fault = "there is no label file ('label,start,end,confidence' per line) beside the skeletons"
-            raise problem(path, "", fault, "name the folder that holds the skeleton and the label folder")
+        if not skeletons or not labels:
+            wanted = "skeleton file named like 'A01N01-L.txt'" if not skeletons else "label file beside the skeletons"
+            remedy = "name the folder that holds the skeleton and the label folder"
+            raise problem(path, "", f"there is no {wanted}", remedy)
         return [Item(file, labels.get(name)) for name, file in sorted(skeletons.items())]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
@@ -88,27 +82,20 @@ class PkuReader:
         if item.key is None:
             raise problem(item.path, "", "it has no label file", "fetch the label file of the same name")
         recording = read_recording(item.path)
-        outcomes: list[Clip | Dropped] = []
-        for number, line in enumerate(read_text(item.key).split("\n"), start=1):
-            if line.strip():
-                where = f"line {number}"
-                try:
-                    label, start, end, repairs = _segment(line, len(recording), item.key, where)
-                    clip = Clip(
-                        recording[start:end],
-                        f"{name}-{number:03}",
-                        label=label,
-                        subject=int(match[2]),
-                        camera=_CAMERAS[match[3].upper()],
-                        extra={"sequence": int(match[1])},
-                        repairs=repairs,
-                        fps=_FPS,
-                        recording=name,
-                        start=start / _FPS,
-                    )
-                    outcomes.append(unless_empty(clip))
-                except InputError as error:
-                    outcomes.append(Dropped(f"{name}-{number:03}", str(error)))
+        facts: dict[str, Any] = {
+            "subject": int(match[2]),
+            "camera": _CAMERAS[match[3].upper()],
+            "extra": {"sequence": int(match[1])},
+        }
+
+        def segment(clip: str, number: int, line: str) -> Clip:
+            label, start, end, repairs = _segment(line, len(recording), item.key, f"line {number}")
+            times: dict[str, Any] = {"fps": _FPS, "recording": name, "start": start / _FPS}
+            return Clip(recording[start:end], clip, label, repairs=repairs, **facts, **times)
+
+        lines = enumerate(read_text(item.key).split("\n"), start=1)
+        names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
+        outcomes = [attempt(row[0], partial(segment, *row)) for row in names]
         return outcomes or [Dropped(name, "its label file names no action")]
 
 
@@ -120,14 +107,7 @@ def _is_label(path: Path) -> bool:
 def read_recording(path: Path) -> Frames:
     """A whole recording `(T, 2, 25, 3)`; a person who is absent is all zeros."""
     text = read_text(path, _LARGEST_FILE)
-    try:
-        table = (
-            np.loadtxt(text.split("\n"), comments=None, dtype=np.float64, ndmin=2) if text.strip() else np.empty((0, 0))
-        )
-        if table.shape[1] != _NUMBERS:
-            raise ValueError
-    except ValueError:
-        table = number_table(path, text, _NUMBERS, "2 persons x 25 joints x 3 coordinates")
+    table = number_table(path, text, _NUMBERS, "2 persons x 25 joints x 3 coordinates")
     return coordinates(table.reshape(-1, 2, 25, 3), path)
 
 

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from halp.clips.readers import register_reader
 from halp.clips.readers.freemocap import is_freemocap
 from halp.clips.readers.pose_files import MOST_PERSONS, PoseFileReader, Poses
-from halp.clips.readers.shared import read_json_lines
-from halp.clips.source_files import head, load_npy, read_json
-from halp.clips.text_files import Floats, as_floats, json_numbers, problem
+from halp.clips.source_files import JSON_LINES, head, load_npy, read_json
+from halp.clips.text_files import as_floats, json_numbers, problem
 from halp.clips.topology_file import find_topology
 from halp.skeleton import Topology, get_topology, list_topologies
 
@@ -25,7 +24,6 @@ _LINE = re.compile(
     rb'\s*(?:\[\s*(?:\[\s*){1,2}(?:-?\d|null|NaN)|\{[^\n]*"(?:joints|keypoints|pose|skeleton)"\s*:\s*\[\s*\[)'
 )
 _KEYS = ("joints", "keypoints", "pose", "skeleton")
-_LINES = (".jsonl", ".ndjson")
 
 
 @dataclass
@@ -40,7 +38,7 @@ class ArrayReader(PoseFileReader):
     persons: int = 2
     min_score: float = 0.0
     scale: float = 1.0
-    suffixes: ClassVar[tuple[str, ...]] = (".npy", ".json", *_LINES)
+    suffixes: ClassVar[tuple[str, ...]] = (".npy", ".json", *JSON_LINES)
 
     def looks_right(self, path: Path) -> bool:
         suffix = path.suffix.lower()
@@ -48,17 +46,15 @@ class ArrayReader(PoseFileReader):
             taken = is_freemocap(path) or path.name.lower().endswith(("_data_joint.npy", "_num_frame.npy"))
             start = head(path, 128)
             return not taken and start.startswith(_NUMPY) and b"'|O'" not in start
-        return (_LINE if suffix in _LINES else _NESTED).match(head(path, 65536)) is not None
+        return (_LINE if suffix in JSON_LINES else _NESTED).match(head(path, 65536)) is not None
 
     def load(self, path: Path) -> Poses:
         values = _values(path)
         if values.ndim == 3:
             values = values[:, None]
         if values.ndim != 4 or not values.size or values.shape[1] > MOST_PERSONS:
-            fault = f"its shape is {values.shape}"
-            raise problem(
-                path, "", fault, "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
-            )
+            remedy = "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
+            raise problem(path, "", f"its shape is {values.shape}", remedy)
         topology = self._layout(values.shape[2:], path)
         if values.shape[3] == 3 and topology.dimensions == 2 and not _are_scores(values[..., 2]):
             topology = replace(topology, name=f"{topology.name}-3d", dimensions=3)
@@ -99,24 +95,18 @@ def _values(path: Path) -> npt.NDArray[Any]:
         if stored.dtype.kind not in "fiu":
             raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
         return stored
-    data = read_json_lines(path) if path.suffix.lower() in _LINES else read_json(path)
+    data = read_json(path)
     if isinstance(data, list):
-        data = [_frame(frame) for frame in data]
+        data = [
+            next((frame[key] for key in _KEYS if key in frame), frame) if isinstance(frame, dict) else frame
+            for frame in data
+        ]
     depth, inner = 0, data
     while isinstance(inner, list) and depth < 5:
         depth, inner = depth + 1, inner[0] if inner else None
     if depth not in (3, 4):
-        fault = f"its lists are nested {depth} deep"
-        raise problem(path, "", fault, "expected frames of joints of coordinates")
-    numbers: Floats = json_numbers(data, (None,) * depth, path, "")
-    return numbers
-
-
-def _frame(frame: Any) -> Any:
-    """The joints of one frame, from a list or under one of the usual keys."""
-    if isinstance(frame, dict):
-        return next((frame[key] for key in _KEYS if key in frame), frame)
-    return frame
+        raise problem(path, "", f"its lists are nested {depth} deep", "expected frames of joints of coordinates")
+    return json_numbers(data, (None,) * depth, path, "")
 
 
 register_reader(

@@ -27,6 +27,8 @@ from halp.skeleton import Topology, canonical_joints, topology_for
 MOST_JOINTS, MOST_PERSONS = 500, 50
 # So many files are looked at to find out whether a folder is of a format.
 _LOOKED_AT = 20
+# Frames per second that are more than this, or not finite, tell nothing.
+_FASTEST = 10_000
 #: From z up to y up, keeping left and right.
 Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
 #: From a camera's axes (x to its right, y down, z away) to y up with the left side at the smaller x, as in the Kinect sets.
@@ -43,6 +45,10 @@ class Poses:
     fps: float = -1.0
     bones: Sequence[tuple[int, int]] = field(default_factory=tuple)
     topology: Topology | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fps <= _FASTEST:
+            self.fps = -1.0
 
     def layout(self, path: Path) -> Topology:
         """The topology of the file: a known one where the joints are those of one, otherwise one made for it."""
@@ -92,9 +98,8 @@ class PoseFileReader(abc.ABC):
         """The recording of a file."""
 
     def sniff(self, path: Path) -> bool:
-        wanted = tuple(suffix.lower() for suffix in self.suffixes)
         try:
-            files = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(wanted))
+            files = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(self.suffixes))
             return any(self.looks_right(file) for file in islice(files, _LOOKED_AT))
         except (InputError, OSError):
             return False
@@ -104,8 +109,7 @@ class PoseFileReader(abc.ABC):
         return find_files(path, *self.suffixes)
 
     def info(self, path: Path) -> Info:
-        files = self.files(path)
-        topology, persons = self._first(files)
+        topology, persons = self._first(self.files(path))
         steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
         return Info(topology, persons, normalisation=steps)
 
@@ -164,13 +168,11 @@ def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -
     missing = [joint for joint in target.joints if joint not in layout.joints]
     if missing or layout.dimensions != target.dimensions:
         fault = f"no joint {', '.join(missing[:5])}" if missing else f"{layout.dimensions} coordinates per joint"
-        raise problem(
-            path, "", f"it has {fault}, unlike the first file", "prepare files of another layout on their own"
-        )
+        remedy = "prepare files of another layout on their own"
+        raise problem(path, "", f"it has {fault}, unlike the first file", remedy)
     return frames[:, :, [layout.index(joint) for joint in target.joints]]
 
 
 def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:
     """Frames `(…, 3)` turned by a rotation and scaled; NaN stays NaN."""
-    result: Floats = frames @ (rotation.T * scale)
-    return result
+    return np.asarray(frames @ (rotation.T * scale))

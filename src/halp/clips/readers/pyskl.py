@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,22 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.normalise import AUTHORS
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.ntu import class_names, parse_name
+from halp.clips.readers.ntu import class_names, parse_name, sample_facts
+from halp.clips.readers.shared import attempt, only_file
 from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import find_files, first_file, head
+from halp.clips.source_files import first_file, head, remembered
 from halp.clips.splits import Split
-from halp.clips.text_files import (
-    class_count,
-    coordinates,
-    forget_unsure,
-    problem,
-    safe_name,
-    unless_empty,
-    whole_number,
-)
-from halp.errors import InputError
+from halp.clips.text_files import class_count, coordinates, forget_unsure, problem, safe_name, whole_number
 from halp.skeleton import Topology, get_topology, list_topologies
 
+_SUFFIXES = (".pkl", ".pickle")
 _PART = re.compile(r"(?P<before>.*?)[_-]?(?P<part>train|val|test)[_-]?(?P<after>.*)", re.IGNORECASE)
 _CHUNK = 256
 _MOST_PERSONS = 10
+_LAYOUTS = {
+    **{(25, 3): "kinect-v2", (20, 3): "kinect-v1"},
+    **{(17, 2): "coco-17", (18, 2): "openpose-18", (25, 2): "openpose-25"},
+}
 
 
 @dataclass(frozen=True)
@@ -58,14 +55,12 @@ class PysklReader:
     description: str = "PYSKL / MMAction2: one annotation pickle (.pkl) with 2D or 3D keypoints"
 
     def sniff(self, path: Path) -> bool:
-        file = path if path.is_file() else first_file(path, ".pkl", ".pickle")
-        if file is None or not file.name.lower().endswith((".pkl", ".pickle")):
-            return False
-        start = head(file)
+        file = first_file(path, *_SUFFIXES)
+        start = head(file) if file is not None else b""
         return b"frame_dir" in start or b"annotations" in start or (b"split" in start and start[:1] == b"\x80")
 
     def info(self, path: Path) -> Info:
-        data = _load(_only_file(path))
+        data = _load(only_file(path, *_SUFFIXES))
         labels = [clip.get("label", -1) for clip in data.clips if isinstance(clip, dict)]
         classes = class_count(labels, len(data.clips))
         first = [clip.get("frame_dir") for clip in data.clips[:10] if isinstance(clip, dict)]
@@ -81,23 +76,20 @@ class PysklReader:
         )
 
     def items(self, path: Path) -> Iterable[Item]:
-        file = _only_file(path)
+        file = only_file(path, *_SUFFIXES)
         return [Item(file, start) for start in range(0, len(_load(file).clips), _CHUNK)]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         data = _load(item.path)
-        outcomes: list[Clip | Dropped] = []
-        for row in range(item.key, min(item.key + _CHUNK, len(data.clips))):
-            where = f"annotation {row}"
-            try:
-                outcomes.append(_clip(data, data.clips[row], where))
-            except InputError as error:
-                name = data.clips[row].get("frame_dir") if isinstance(data.clips[row], dict) else None
-                outcomes.append(Dropped(name[:200] if isinstance(name, str) and name else where, str(error)))
+        outcomes = []
+        for row, entry in enumerate(data.clips[item.key : item.key + _CHUNK], start=item.key):
+            where, name = f"annotation {row}", entry.get("frame_dir") if isinstance(entry, dict) else None
+            make = partial(_clip, data, entry, where)
+            outcomes.append(attempt(name if isinstance(name, str) and name else where, make))
         return outcomes
 
 
-def _clip(data: Annotations, entry: Any, where: str) -> Clip | Dropped:
+def _clip(data: Annotations, entry: Any, where: str) -> Clip:
     path = data.path
     if not isinstance(entry, dict):
         raise problem(path, where, f"it is a {type(entry).__name__}, not a dictionary", "leave it out")
@@ -119,32 +111,13 @@ def _clip(data: Annotations, entry: Any, where: str) -> Clip | Dropped:
     if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" and scores.shape == keypoints.shape[:3]:
         frames, repairs = forget_unsure(frames, np.asarray(scores).transpose(1, 0, 2), 0.0)
     label = whole_number(entry.get("label", -1), path, f"{where}, key 'label'")
-    sample = parse_name(name)
-    extra = {f"split {split}": parts.get(name, -1) for split, parts in data.parts.items()}
-    if sample is not None:
-        extra |= {"setup": sample.setup, "repetition": sample.repetition}
-    subject, camera = (sample.performer, sample.camera) if sample is not None else (-1, -1)
-    return unless_empty(Clip(frames, name, label, subject, camera, extra, repairs))
+    clip = Clip(frames, name, label, repairs=repairs, **sample_facts(name))
+    clip.extra = {**{f"split {split}": parts.get(name, -1) for split, parts in data.parts.items()}, **clip.extra}
+    return clip
 
 
-def _only_file(path: Path) -> Path:
-    files = find_files(path, ".pkl", ".pickle")
-    if len(files) > 1:
-        raise problem(path, "", f"it holds {len(files)} pickle files", "name the one to prepare")
-    return files[0]
-
-
+@remembered()
 def _load(path: Path) -> Annotations:
-    """The file's content, kept until another file is asked for or this one changes."""
-    try:
-        state = path.stat()
-        return _load_once(path, (state.st_mtime_ns, state.st_size))
-    except OSError as error:
-        raise problem(path, "", f"it cannot be read ({error.strerror})", "check its permissions") from None
-
-
-@lru_cache(maxsize=1)
-def _load_once(path: Path, state: tuple[int, int]) -> Annotations:
     content = load_pickle(path)
     split = content.get("split", {}) if isinstance(content, dict) else {}
     clips = content.get("annotations") if isinstance(content, dict) else content
@@ -155,25 +128,18 @@ def _load_once(path: Path, state: tuple[int, int]) -> Annotations:
     ]
     shapes = [shape for shape in shapes if len(shape) == 4 and 0 not in shape]
     if not shapes:
-        raise problem(path, "key 'annotations'", "none has keypoints of four axes", "check that the file is whole")
+        raise problem(path, "key 'annotations'", "none has keypoints of four axes")
     joints, dimensions = shapes[0][2:]
     persons = min(max(shape[0] for shape in shapes), _MOST_PERSONS)
     return Annotations(path, clips, _parts(split), _topology(path, joints, dimensions), persons)
 
 
 def _topology(path: Path, joints: int, dimensions: int) -> Topology:
-    wanted = {
-        (25, 3): "kinect-v2",
-        (17, 2): "coco-17",
-        (20, 3): "kinect-v1",
-        (18, 2): "openpose-18",
-        (25, 2): "openpose-25",
-    }
-    if (joints, dimensions) not in wanted:
+    if (joints, dimensions) not in _LAYOUTS:
         known = ", ".join(sorted({f"{len(get_topology(name))}" for name in list_topologies()}, key=int))
         fault = f"{joints} joints with {dimensions} coordinates are not a known layout"
         raise problem(path, "key 'keypoint'", fault, f"known layouts have {known} joints; read it as arrays instead")
-    return get_topology(wanted[joints, dimensions])
+    return get_topology(_LAYOUTS[joints, dimensions])
 
 
 def _parts(split: Mapping[Any, Any]) -> dict[str, dict[str, int]]:

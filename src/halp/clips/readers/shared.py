@@ -1,8 +1,7 @@
-"""What readers share: which files make which clip, JSON Lines, tables with a class in every row, detections frame by frame."""
+"""What readers share: which files make which clip, tables with a class in every row, detections frame by frame."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.readers import Info, Item
-from halp.clips.source_files import find_files, read_text
+from halp.clips.source_files import find_files
 from halp.clips.text_files import Table, forget_unsure, problem, read_table, unless_empty
 from halp.clips.tracking import Detection, follow
 from halp.errors import InputError
@@ -64,21 +63,42 @@ def class_folders(items: Sequence[Item], root: Path) -> tuple[str, ...]:
     return () if "" in folders else tuple(sorted(folders))
 
 
-def entries(files: Iterable[Path], root: Path, topology: Topology | None = None) -> Iterator[Item]:
-    """One item a file, with its name."""
-    return (Item(path, Entry(clip_name(path, root), topology)) for path in files)
+def entries(
+    files: Iterable[Path], root: Path, topology: Topology | None = None, classes: tuple[str, ...] = ()
+) -> Iterator[Item]:
+    """One item per file, with its name; where the files name classes, folders name none."""
+    return (Item(path, Entry(clip_name(path, root), topology, classes=classes)) for path in files)
 
 
-def run_items(groups: Runs, named: Callable[[Path, str], str], topology: Topology) -> Iterator[Item]:
-    """One item a run of one-frame files; `named` gives its name from its folder and the beginning of its files.
+def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare") -> Path:
+    """The one file of a source that is a single file."""
+    files = find_files(path, *suffixes)
+    if len(files) > 1:
+        raise problem(path, "", f"it holds {len(files)} {' or '.join(suffixes)} files", remedy)
+    return files[0]
 
-    A folder per run is the recording itself and not a class; where folders hold several, the recordings lie in them.
+
+def attempt(name: str, make: Callable[[], Clip]) -> Clip | Dropped:
+    """One clip of many in a file, or why it is left out."""
+    try:
+        return unless_empty(make())
+    except InputError as error:
+        return Dropped(name[:200], str(error))
+
+
+def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
+    """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
+
+    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder alone. A folder per
+    run is the recording itself and not a class; where folders hold several, the recordings lie in them.
     """
     several = len({folder for folder, _ in groups}) < len(groups)
     for (folder, prefix), files in groups.items():
         place = folder if several else folder.parent
-        names = tuple(file.name for file in files)
-        yield Item(folder, Entry(named(folder, prefix), topology, names, place=place))
+        name = clip_name(folder / f"{prefix or folder.name}{files[0].suffix}", root)
+        if by_folder and not prefix:
+            name = "clip" if folder == root.parent else folder.relative_to(root.parent).as_posix()
+        yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
 
 
 def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
@@ -100,27 +120,6 @@ def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path
     return files
 
 
-def read_json_lines(path: Path) -> list[Any]:
-    """The values of all lines that are not empty; NaN, as Python writes it, is null."""
-
-    def constant(text: str) -> Any:
-        if text == "NaN":
-            return None
-        raise ValueError(f"{text} is not JSON")
-
-    values = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            try:
-                values.append(json.loads(line, parse_constant=constant))
-            except (ValueError, RecursionError) as error:
-                reason = getattr(error, "msg", None) or str(error)[:80]
-                raise problem(path, f"line {number}", f"not JSON ({reason})", "write one value per line") from None
-    if not values:
-        raise problem(path, "", "there is no line in it", "check that the file is whole")
-    return values
-
-
 _COLUMNS = ("class", "label", "action", "activity")
 _MOST_CLASSES = 1000
 # Where classes change more often than this on average, the rows are not in the order of time.
@@ -133,7 +132,7 @@ def label_column(columns: Iterable[str]) -> str | None:
     return next((column for column in _COLUMNS if column in names), None)
 
 
-def labels_in(files: Sequence[Path], header: Callable[[Path], Sequence[str]] = lambda path: ()) -> tuple[str, ...]:
+def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] = lambda path: ()) -> tuple[str, ...]:
     """All classes that the tables name, in order; empty where no table has such a column.
 
     `header` gives the names of the columns of a table that has none.
@@ -159,17 +158,8 @@ def label_runs(table: Table) -> list[tuple[str, int, int]]:
     spans = [(cells[start], start, end) for start, end in zip(starts, [*starts[1:], len(cells)])]
     if len(spans) > 10 and len(cells) < _SHORTEST * len(spans):
         fault = f"the class changes {len(spans) - 1} times in {len(cells)} rows"
-        raise problem(
-            table.path, f"column '{column}'", fault, "keep the rows in the order of time, one recording after another"
-        )
+        raise problem(table.path, f"column '{column}'", fault, "keep the rows of a recording in the order of time")
     return spans
-
-
-def with_classes(items: Iterable[Item], classes: tuple[str, ...]) -> Iterator[Item]:
-    """Items that know the classes which the tables of their source name; folders then name none."""
-    for item in items:
-        key = item.key
-        yield Item(item.path, replace(key, classes=classes) if classes and isinstance(key, Entry) else key)
 
 
 def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: Entry) -> list[Clip | Dropped]:

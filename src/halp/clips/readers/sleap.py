@@ -11,8 +11,7 @@ import numpy as np
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.sandbox import column, object_names, read_hdf5
-from halp.clips.source_files import head
-from halp.clips.text_files import LARGEST, MOST_CELLS, Table, as_floats, problem, read_table, shown
+from halp.clips.text_files import MOST_CELLS, Table, as_floats, header_cells, problem, read_table, shown
 
 _CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
 
@@ -24,8 +23,8 @@ class SleapReader(PeopleFileReader):
 
     def looks_right(self, path: Path) -> bool:
         if path.suffix.lower() == ".csv":
-            cells = head(path, 65536).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].lower().split(b",")
-            return b"frame_idx" in cells and any(cell.strip().endswith(b".x") for cell in cells)
+            cells = header_cells(path)
+            return "frame_idx" in cells and any(cell.endswith(".x") for cell in cells)
         return {"tracks", "node_names"} <= object_names(path)
 
     def load(self, path: Path) -> Poses:
@@ -46,16 +45,12 @@ def _from_hdf5(path: Path) -> Poses:
         fault = f"its shape {tracks.shape} does not fit {len(joints)} nodes"
         raise problem(path, "array 'tracks'", fault, "export it from SLEAP as an analysis file")
     scores = content.numbers.get("point_scores")
-    fitting = scores is not None and scores.shape == (persons, nodes, tracks.shape[3])
+    if scores is not None:
+        scores = as_floats(scores).transpose(2, 0, 1) if scores.shape == (persons, nodes, tracks.shape[3]) else None
     edges = content.numbers.get("edge_inds")
-    bones = []
-    if edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu":
-        bones = [(int(parent), int(child)) for parent, child in edges.tolist()]
+    bones = edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
     return Poses(
-        joints,
-        tracks.transpose(3, 0, 2, 1),
-        as_floats(scores).transpose(2, 0, 1) if fitting and scores is not None else None,
-        bones=bones,
+        joints, tracks.transpose(3, 0, 2, 1), scores, bones=edges.tolist() if bones and edges is not None else ()
     )
 
 
@@ -76,16 +71,14 @@ def _from_table(table: Table) -> Poses:
     people: dict[str, int] = {}
     persons = []
     taken: set[tuple[int, int]] = set()
-    for row, name in enumerate(names):
+    for row, (name, frame) in enumerate(zip(names, numbers.tolist())):
         place = people.setdefault(name, len(people)) if name else 0
-        while not name and (int(numbers[row]), place) in taken:
+        while not name and (frame, place) in taken:
             place += 1
-        if (int(numbers[row]), place) in taken or place >= MOST_PERSONS:
-            fault = (
-                f"track {shown(name)} comes twice in frame {numbers[row]}" if name else "a frame has too many instances"
-            )
+        if (frame, place) in taken or place >= MOST_PERSONS:
+            fault = f"track {shown(name)} comes twice in frame {frame}" if name else "a frame has too many instances"
             raise problem(path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
-        taken.add((int(numbers[row]), place))
+        taken.add((frame, place))
         persons.append(place)
     shape = (last - first + 1, max(persons) + 1, len(joints))
     if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
@@ -97,8 +90,6 @@ def _from_table(table: Table) -> Poses:
             frames[time, person, at, axis] = table.numbers(name)
         if f"{joint}.score" in cells:
             scores[time, person, at] = table.numbers(f"{joint}.score")
-    if not (np.abs(frames[np.isfinite(frames)]) <= LARGEST).all():
-        raise problem(path, "", "a coordinate is not a place", "correct it")
     spelled = [table.spelling[f"{joint}.x"].removesuffix(".x") for joint in joints]
     return Poses(spelled, frames, scores if np.isfinite(scores).any() else None)
 

@@ -1,20 +1,20 @@
-"""Motion-capture suits: Xsens MVNX, XML read as a stream with document types and entities refused, and Rokoko Studio JSON."""
+"""Motion-capture suits: Xsens MVNX, XML of which document types and entities are refused, and Rokoko Studio JSON."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 import numpy as np
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_JOINTS, MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.shared import read_json_lines
-from halp.clips.source_files import head, read_bytes, read_json
-from halp.clips.text_files import MOST_CELLS, json_numbers, number, problem
+from halp.clips.source_files import JSON_LINES, head, read_bytes, read_json
+from halp.clips.text_files import json_numbers, number, problem
 from halp.errors import InputError
 
 
@@ -27,86 +27,50 @@ class MvnxReader(PoseFileReader):
         return b"<mvnx" in head(path)
 
     def load(self, path: Path) -> Poses:
-        document = _Document(path)
-        document.parse(read_bytes(path))
-        if not document.segments or not document.rows:
-            raise problem(
-                path, "", "it has no segments or no frames with positions", "export positions of all segments"
-            )
-        frames = np.array(document.rows).reshape(-1, len(document.segments), 3)
-        return Poses(document.segments, turned(frames, Z_UP)[:, None], fps=document.fps)
+        root = _parse(path)
+        segments = [segment.get("label", "") for segment in root.iterfind(".//{*}segment")]
+        rows = [
+            _positions(frame, 3 * len(segments), path, f"frame {number}")
+            for number, frame in enumerate(root.iterfind(".//{*}frame"))
+            if frame.get("type", "normal") == "normal" and frame.find("{*}position") is not None
+        ]
+        if not 0 < len(segments) <= MOST_JOINTS or not rows:
+            fault = f"it has {len(segments)} segments and {len(rows)} frames with positions"
+            raise problem(path, "", fault, "export positions of all segments")
+        rates = [
+            subject.attrib["frameRate"] for subject in root.iterfind(".//{*}subject") if "frameRate" in subject.attrib
+        ]
+        fps = number(rates[-1], path, "frameRate") if rates else -1.0
+        frames = np.array(rows).reshape(-1, len(segments), 3)
+        return Poses(segments, turned(frames, Z_UP)[:, None], fps=fps)
 
 
-@dataclass
-class _Document:
-    """What is kept of a file while it streams by."""
+def _positions(frame: ElementTree.Element, count: int, path: Path, where: str) -> list[float]:
+    words = frame.findtext("{*}position", "").split()
+    if len(words) != count:
+        raise problem(path, where, f"{len(words)} numbers instead of {count}")
+    return [number(word, path, where) for word in words]
 
-    path: Path
-    segments: list[str] = field(default_factory=list)
-    rows: list[list[float]] = field(default_factory=list)
-    fps: float = -1.0
-    moving: bool = False
-    text: list[str] | None = None
-    where: str = ""
 
-    def parse(self, data: bytes) -> None:
-        parser = expat.ParserCreate()
-        parser.StartDoctypeDeclHandler = self._refuse
-        parser.EntityDeclHandler = self._refuse
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        self.parser = parser
-        try:
-            parser.Parse(data, True)
-        except expat.ExpatError as error:
-            reason = expat.errors.messages.get(error.code, "damaged")
-            raise problem(
-                self.path, f"line {error.lineno}", f"not XML ({reason})", "check that the file is whole"
-            ) from None
-        except (LookupError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise problem(self.path, "line 1", f"its encoding is not known ({error})", "save it as UTF-8") from None
+def _parse(path: Path) -> ElementTree.Element:
+    """The document; one with a document type, and so one that could declare entities, is refused where that begins."""
 
-    def _refuse(self, *_: object) -> None:
-        fault = "it declares a document type or entities, which pose files do not have"
-        raise problem(self.path, "", fault, "do not open it otherwise, it could be an attack")
+    class Builder(ElementTree.TreeBuilder):
+        def doctype(self, *_: object) -> None:
+            fault = "it declares a document type or entities, which pose files do not have"
+            raise problem(path, "", fault, "do not open it otherwise, it could be an attack")
 
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        name = tag.rpartition(":")[2]
-        self.where = f"line {self.parser.CurrentLineNumber}"
-        if name == "subject" and "frameRate" in attributes:
-            fps = number(attributes["frameRate"], self.path, self.where)
-            self.fps = fps if 0 < fps <= 10_000 else -1.0
-        elif name == "segment":
-            self.segments.append(attributes.get("label", ""))
-            if len(self.segments) > MOST_JOINTS:
-                raise problem(
-                    self.path, self.where, f"more than {MOST_JOINTS} segments", "check that the file is whole"
-                )
-        elif name == "frame":
-            self.moving = attributes.get("type", "normal") == "normal"
-        elif name == "position" and self.moving:
-            self.text = []
-
-    def _characters(self, text: str) -> None:
-        if self.text is not None:
-            self.text.append(text)
-
-    def _end(self, tag: str) -> None:
-        name = tag.rpartition(":")[2]
-        if name == "frame":
-            self.moving = False
-        if name != "position" or self.text is None:
-            return
-        words, self.text = "".join(self.text).split(), None
-        if len(words) != 3 * len(self.segments):
-            fault = f"{len(words)} numbers instead of {3 * len(self.segments)}"
-            raise problem(self.path, self.where, fault, "check that the file is whole")
-        self.rows.append([number(word, self.path, self.where) for word in words])
-        if len(self.rows) * len(words) > MOST_CELLS:
-            raise problem(self.path, self.where, "too many frames", "split the recording")
+    parser = ElementTree.XMLParser(target=Builder())  # noqa: S314  what could do harm is refused above
+    try:
+        parser.feed(read_bytes(path))
+        return parser.close()
+    except ElementTree.ParseError as error:
+        reason = expat.errors.messages.get(error.code, "damaged")
+        raise problem(path, f"line {error.position[0]}", f"not XML ({reason})") from None
+    except InputError:
+        raise
+    except (LookupError, ValueError) as error:
+        raise problem(path, "line 1", f"its encoding is not known ({error})", "save it as UTF-8") from None
 
 
 register_reader(MvnxReader("mvnx", "Xsens motion capture (.mvnx)"))
@@ -122,19 +86,18 @@ class RokokoReader(PoseFileReader):
     """A list of frames, frames under `frames`, or a frame per line; persons go by the names of the actors."""
 
     persons: int = 2
-    suffixes: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
+    suffixes: ClassVar[tuple[str, ...]] = (".json", *JSON_LINES)
 
     def looks_right(self, path: Path) -> bool:
         start = head(path, 65536)
         return _SIGN.search(start) is not None and b'"position"' in start
 
     def load(self, path: Path) -> Poses:
-        data = read_json_lines(path) if path.suffix.lower() != ".json" else read_json(path)
+        data = read_json(path)
         facts = data if isinstance(data, dict) else {}
         frames = next((facts[key] for key in _LISTS if isinstance(facts.get(key), list)), data)
-        scenes = [
-            _actors(frame, path, number) for number, frame in enumerate(frames if isinstance(frames, list) else [data])
-        ]
+        frames = frames if isinstance(frames, list) else [data]
+        scenes = [_actors(frame, path, number) for number, frame in enumerate(frames)]
         joints = list(dict.fromkeys(joint for scene in scenes for body in scene.values() for joint in body))
         people = list(dict.fromkeys(name for scene in scenes for name in scene))
         if not joints or len(joints) > MOST_JOINTS or len(people) > MOST_PERSONS:
@@ -146,8 +109,7 @@ class RokokoReader(PoseFileReader):
                 at = [joints.index(joint) for joint in body]
                 values = list(body.values())
                 places[time, people.index(name), at] = json_numbers(values, (None, 3), path, f"frame {time}")
-        first = frames[0] if isinstance(frames, list) and isinstance(frames[0], dict) else {}
-        rate = facts.get("fps", first.get("fps"))
+        rate = facts.get("fps", frames[0].get("fps"))
         fps = float(rate) if isinstance(rate, int | float) and 0 < rate <= 1000 else -1.0
         return Poses(joints, places, fps=fps)
 

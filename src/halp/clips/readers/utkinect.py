@@ -19,16 +19,8 @@ from halp.skeleton import KINECT_V1
 
 # Names in the label file and the classes they stand for.
 ACTIONS = {
-    "walk": "walk",
-    "sitDown": "sit down",
-    "standUp": "stand up",
-    "pickUp": "pick up",
-    "carry": "carry",
-    "throw": "throw",
-    "push": "push",
-    "pull": "pull",
-    "waveHands": "wave hands",
-    "clapHands": "clap hands",
+    name: re.sub("([A-Z])", r" \1", name).lower()
+    for name in "walk sitDown standUp pickUp carry throw push pull waveHands clapHands".split()
 }
 SPLITS = (Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10)),)
 _NAME = re.compile(r"joints_(s(\d{1,3})_e(\d{1,3}))\.txt", re.ASCII | re.IGNORECASE)
@@ -50,23 +42,16 @@ class UtKinectReader:
         return file is not None and _NAME.fullmatch(file.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(
-            KINECT_V1, class_names=tuple(ACTIONS.values()), splits=SPLITS, normalisation=("drop-empty", "centre")
-        )
+        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), SPLITS, ("drop-empty", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = named_files(path, _NAME, "joints_s01_e01.txt")
         labels = _label_file(path)
         segments = read_segments(labels)
-        items = []
-        for file in files:
-            key = _recording(file)
-            if key not in segments:
-                raise problem(
-                    labels, "", f"it has no segments for '{file.name}'", "use the label file of this data set"
-                )
-            items.append(Item(file, segments[key]))
-        return items
+        if missing := [file for file in files if _recording(file) not in segments]:
+            fault = f"it has no segments for '{missing[0].name}'"
+            raise problem(labels, "", fault, "use the label file of this data set")
+        return [Item(file, segments[_recording(file)]) for file in files]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         subject, repetition = _recording(item.path)
@@ -110,9 +95,8 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
             continue
         match = _SEGMENT.fullmatch(line.strip())
         if match is None or current is None:
-            raise problem(
-                path, where, f"{shown(line.strip())} is not a segment", "expected 's01 e01', then 'walk: 252 390'"
-            )
+            fault = f"{shown(line.strip())} is not a segment"
+            raise problem(path, where, fault, "expected 's01 e01', then 'walk: 252 390'")
         action, *ends = match.groups()
         if action not in ACTIONS:
             raise problem(path, where, f"unknown class '{action}'", f"known are {', '.join(ACTIONS)}")
@@ -140,17 +124,15 @@ def _recording(path: Path) -> tuple[int, int]:
 def _label_file(path: Path) -> Path:
     """The label file below the source or, for the folder `joints` or one of its files, beside it."""
     folder = path if path.is_dir() else path.parent
-    files = [file for file in walk(folder) if file.name.lower().startswith("actionlabel")]
+    above = folder.resolve().parent
     try:
-        beside = sorted(folder.resolve().parent.iterdir())
+        beside = [file for file in sorted(above.iterdir()) if file.is_file() and not leads_out(file, above)]
     except OSError:
         beside = []
-    beside = [file for file in beside if file.is_file() and not leads_out(file, folder.resolve().parent)]
-    files += [file for file in beside if file.name.lower().startswith("actionlabel")]
+    files = [file for file in (*walk(folder), *beside) if file.name.lower().startswith("actionlabel")]
     if not files:
-        raise problem(
-            path, "", "there is no actionLabel.txt in it or beside it", "put the label file of the data set there"
-        )
+        fault = "there is no actionLabel.txt in it or beside it"
+        raise problem(path, "", fault, "put the label file of the data set there")
     return next((file for file in files if "modified" in file.name.lower()), files[0])
 
 
