@@ -33,8 +33,7 @@ MODULES = {
     "halp.losses.distillation": ("tests/methods/test_stream_losses.py",),
     "halp.losses.mined_positives": ("tests/methods/test_stream_losses.py",),
     "halp.losses.reconstruction": ("tests/losses/test_reconstruction.py",),
-    "halp.training.checkpoint": ("tests/attacks/test_checkpoints.py", "tests/training/test_loop.py"),
-    "halp.training.manifest": ("tests/attacks/test_checkpoints.py",),
+    "halp.training.checkpoint": ("tests/training/test_checkpoint.py", "tests/attacks/test_checkpoints.py"),
     "halp.clips.store": ("tests/clips/test_store.py", "tests/attacks/test_stores.py"),
     "halp.files": ("tests/test_files.py",),
 }
@@ -125,15 +124,21 @@ class Mutation:
             chosen = random.Random(0).sample(range(len(self.all)), sample)  # noqa: S311
             self.tried = [self.all[number] for number in sorted(chosen)]
         self.left: list[dict[str, Any]] = []
+        self.took: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.took[report.nodeid] = self.took.get(report.nodeid, 0) + report.duration
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.run_tests(session)
         if session.testsfailed:
             raise SystemExit(f"{self.module}: its tests fail without a change")
+        session.items.sort(key=lambda item: self.took.get(item.nodeid, 0))  # what is cheap is asked first
         for line, kind, text, tree in self.tried:
             if self.survives(session, tree):
                 self.left.append({"line": line, "kind": kind, "change": text})
                 sys.__stdout__.write(f"{self.path.relative_to(ROOT)}:{line}: survives: {text}\n")  # type: ignore[union-attr]
+                sys.__stdout__.flush()  # type: ignore[union-attr]
         return True
 
     @staticmethod
@@ -177,7 +182,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     os.chdir(ROOT)
-    table = {}
+    table = json.loads(chosen.json.read_text(encoding="utf-8")) if chosen.json and chosen.json.exists() else {}
     for module in chosen.modules:
         importlib.import_module(module)
         mutation = Mutation(module, chosen.sample, chosen.seconds)
@@ -189,8 +194,8 @@ def main() -> None:
         table[module] = {"mutants": len(mutation.all), "tried": tried, "killed": tried - left, "left": mutation.left}
         sys.stdout.write(f"{module}: {len(mutation.all)} mutants, {tried} tried, {tried - left} killed\n")
         sys.stdout.flush()
-    if chosen.json:
-        chosen.json.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if chosen.json:
+            chosen.json.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
