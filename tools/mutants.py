@@ -33,7 +33,7 @@ MODULES = {
     "halp.losses.distillation": ("tests/methods/test_stream_losses.py",),
     "halp.losses.mined_positives": ("tests/methods/test_stream_losses.py",),
     "halp.losses.reconstruction": ("tests/losses/test_reconstruction.py",),
-    "halp.training.checkpoint": ("tests/training/test_checkpoint.py", "tests/attacks/test_checkpoints.py"),
+    "halp.training.checkpoint": ("tests/training/test_checkpoint.py",),
     "halp.clips.store": ("tests/clips/test_store.py", "tests/attacks/test_stores.py"),
     "halp.files": ("tests/test_files.py",),
 }
