@@ -113,6 +113,18 @@ def test_modules_and_make_targets_of_the_page_exist(page: Path) -> None:
     assert targets <= MAKE_TARGETS
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_workflow_has_jobs_with_steps_and_calls_targets_that_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    workflow = pytest.importorskip("yaml").safe_load(text)
+    assert {"name", True, "permissions", "jobs"} <= set(workflow)  # YAML reads the word `on` as true
+    for job in workflow["jobs"].values():
+        assert job["runs-on"]
+        assert all(("run" in step) != ("uses" in step) for step in job["steps"])
+    called = [word for words in re.findall(r"\bmake ([a-z ]+)", text) for word in words.split()]
+    assert set(called) <= MAKE_TARGETS
+
+
 def examples_of(entries: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, entry in entries.items():
         if isinstance(entry, CommandGroup):

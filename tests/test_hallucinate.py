@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any
 
@@ -579,3 +580,60 @@ def test_slow_contrast_formula_agrees_with_cross_entropy() -> None:
     logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], 1) / 0.07
     wanted = torch.nn.functional.cross_entropy(logits, torch.zeros(5, dtype=torch.long))
     assert slow.infonce(query.numpy(), key.numpy(), queue.numpy(), 0.07) == pytest.approx(float(wanted))
+
+
+@pytest.mark.parametrize("function", [hallucinate, halp_loss, plan_positives, HallucinatedPositives])
+def test_settings_are_those_of_the_paper_unless_others_are_given(function: Any) -> None:
+    paper = {
+        **{"prototypes": 20, "count": 100, "hardness": 0.8, "refresh": 5, "recent": 256, "temperature": 0.07},
+        **{"step": "paper", "filter": "rank", "anchor": "key", "direction": "prototype"},
+    }
+    given_by = {
+        name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty
+    }
+    shared = given_by.keys() & paper.keys()
+    assert {"count", "hardness"} <= shared
+    assert {name: given_by[name] for name in shared} == {name: paper[name] for name in shared}
+
+
+@pytest.mark.parametrize("reduction", AVERAGES)
+def test_loss_of_a_single_positive_is_its_similarity_over_the_temperature(reduction: str) -> None:
+    query, key, prototypes = scene(batch=1)
+    positives, kept = hallucinate(key, prototypes, count=1, hardness=0.1, generator=seeded(0))
+    assert kept.all()
+    loss = halp_loss(query, key, prototypes, count=1, hardness=0.1, average_over=reduction, generator=seeded(0))
+    assert float(loss) == pytest.approx(-float((query[0] * positives[0, 0]).sum()) / 0.07)
+
+
+@pytest.mark.parametrize(("off", "walks"), [(0.0, False), (1.1e-4, False), (1.35e-4, True)])
+def test_positive_stays_at_the_key_and_is_kept_where_the_target_is_as_good_as_opposite(off: float, walks: bool) -> None:
+    axes = torch.eye(3, dtype=torch.float64)
+    target = unit(-axes[0] + off * axes[1])
+    plan = plan_positives(axes[:1], torch.stack([axes[0], target]), count=4, step="hardest")
+    assert plan.kept.all()
+    assert bool((plan.theta > 0).all()) is walks
+    assert plan.theta.any() or torch.equal(plan.positives(), axes[:1].expand(1, 4, 3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_first_variant_drops_what_is_further_from_the_query_than_the_key_on_the_way_to_the_key(seed: int) -> None:
+    query, key, prototypes = scene(batch=20, seed=seed)
+    for anchor in ANCHORS:
+        positives, kept = hallucinate(
+            key, prototypes, query=query, anchor=anchor, direction="query", filter="variant-1", count=5, hardness=1.0,
+            generator=seeded(seed),
+        )  # fmt: skip
+        wanted = [
+            [slow.passes_variant_1(positive, q, k, slack=1e-12) for positive in walks]
+            for walks, q, k in zip(positives.numpy(), query.numpy(), key.numpy())
+        ]
+        assert kept.tolist() == wanted
+
+
+def test_term_takes_the_smallest_settings_that_make_sense() -> None:
+    term = HallucinatedPositives(prototypes=2, count=1, hardness=1.0, refresh=1, recent=2)
+    assert term.centres.shape == (0, 0)
+    assert term.calls == 0
+    query, key, _ = scene(batch=2)
+    assert torch.isfinite(term(query, key, key))
+    assert term.centres.shape == (2, 8)

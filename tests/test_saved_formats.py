@@ -30,15 +30,19 @@ WRITTEN = {
 }
 
 
-def test_store_of_the_first_version_opens_and_gives_its_clips_labels_and_splits() -> None:
-    source = halp.open_source(FIXTURES / "store-0.1.0")
+@pytest.mark.parametrize(("name", "timed"), [("store-0.1.0", False), ("store-0.1.0-timed", True)])
+def test_store_of_the_first_version_opens_and_gives_its_clips_labels_and_splits(name: str, timed: bool) -> None:
+    source = halp.open_source(FIXTURES / name)
     clips = [clip.frames for clip in source.clips()]
-    assert [clip.shape for clip in clips] == [(5, 1, 20, 3)] * 4
-    np.testing.assert_array_equal(clips[0], np.load(FIXTURES / "store-0.1.0" / "frames.npy")[:5])
-    assert [source.class_names[label] for label in source.labels] == ["wave", "bow", "wave", "bow"]
-    store = stores.open_store(FIXTURES / "store-0.1.0")
-    assert not store.timed
-    assert [part.tolist() for part in store.split("subjects-1")] == [[2, 3], [0, 1]]
+    assert [clip.shape for clip in clips] == [(6, 1, 21, 3)] * 4
+    np.testing.assert_array_equal(clips[0], np.load(FIXTURES / name / "frames.npy")[:6])
+    assert [source.class_names[label] for label in source.labels] == ["squat", "squat", "wave", "wave"]
+    store = stores.open_store(FIXTURES / name)
+    assert (store.timed, store.manifest()["clips"]) == (timed, 4)
+    assert store.times(0)[-1] == pytest.approx(5 / 30 if timed else 5, rel=1e-4)
+    split = json.loads((FIXTURES / "result-0.1.0.json").read_text())["split"]
+    assert store.splits[split].hash == store.header["splits"][split]["hash"]
+    assert [sorted(store.subjects[part]) for part in store.split(split)] == [[1, 1], [2, 2]]
 
 
 def test_result_of_the_first_version_opens_with_its_metrics_under_todays_name() -> None:
@@ -57,9 +61,11 @@ def test_package_of_the_first_version_opens() -> None:
 def test_segments_of_the_first_version_are_read_as_events() -> None:
     read, left_out = read_events(FIXTURES / "segments-0.1.0.csv")
     assert [(event.recording, event.start, event.stop, event.label, event.score) for event in read] == [
-        ("long", 0.0, 2.0, "wave", 0.97),
-        ("long", 2.0, 5.5, "squat", 0.81),
-        ("long", 5.5, 6.5, "", 0.4),
+        ("long", 0.0, 4.99995, "march", 0.885447),
+        ("long", 4.99995, 9.9999, "wave", 0.800223),
+        ("long", 9.9999, 14.99985, "squat", 0.708869),
+        ("long", 14.99985, 19.9998, "wave", 0.800344),
+        ("long", 19.9998, 24.99975, "", 0.497222),
     ]
     assert not left_out
 

@@ -330,3 +330,75 @@ def test_maps_take_any_axes_before_the_coordinates() -> None:
             torch.testing.assert_close(tangent[i, j], sphere.log_map(base[i, j], point[i, j]))
     torch.testing.assert_close(sphere.exp_map(base, tangent), point)
     torch.testing.assert_close(tangent.norm(dim=-1), sphere.angle(base, point))
+
+
+@pytest.mark.parametrize("t", [0.0, 0.25, 0.5, 1.0])
+def test_slerp_between_vectors_closer_than_a_sine_can_tell_goes_in_proportion(t: float) -> None:
+    near = torch.tensor([1.0, 1e-9], dtype=torch.float64)
+    walked = slerp(torch.tensor([1.0, 0.0], dtype=torch.float64), near, t)
+    assert float(walked[1]) == pytest.approx(t * 1e-9, abs=1e-14)
+
+
+def test_karcher_mean_comes_to_rest_without_being_told_when_to_stop() -> None:
+    points = unit(sphere_points(40, 6, seed=7) + 0.7 * torch.eye(6, dtype=torch.float64)[0])
+    assert log_map(karcher_mean(points), points).mean(0).norm() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(5))
+def test_starts_of_kmeans_are_drawn_in_proportion_to_the_squared_angle(seed: int, dtype: torch.dtype) -> None:
+    points = sphere_points(12, 4, seed=seed, dtype=dtype).repeat(2, 1)
+    draws = torch.rand(5, generator=torch.Generator().manual_seed(seed)).double().tolist()
+    chosen = [int(draws[0] * len(points))]
+    for draw in draws[1:]:
+        nearest = torch.stack([angle(points.double(), points[c].double()) for c in chosen]).amin(0)
+        cumulative = nearest.square().cumsum(0)
+        chosen.append(int((cumulative < draw * cumulative[-1]).sum()))
+    started = sphere._spread_start(points, 5, torch.Generator().manual_seed(seed))
+    assert torch.equal(started, points[chosen])
+    assert len({row % 12 for row in chosen}) == 5
+
+
+def test_kmeans_without_a_generator_draws_from_that_of_torch() -> None:
+    points = groups(60, 8, 3, 0.1, seed=20)
+    torch.manual_seed(4)
+    found = kmeans(points, 3)
+    assert torch.equal(found, kmeans(points, 3, generator=torch.Generator().manual_seed(4)))
+
+
+def test_kmeans_takes_one_start_unless_told_otherwise_and_the_best_of_several() -> None:
+    points = sphere_points(60, 6, seed=13)
+    better = 0
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        ends = [kmeans(points, 8, generator=generator) for _ in range(3)]
+        assert torch.equal(ends[0], kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=1))
+        for starts in (2, 3):
+            best = min(ends[:starts], key=lambda centres: float(inertia(points, centres)))
+            assert torch.equal(best, kmeans(points, 8, generator=torch.Generator().manual_seed(seed), starts=starts))
+            better += best is not ends[0]
+    assert better
+
+
+def test_one_round_of_kmeans_moves_each_centre_by_one_step_of_its_mean() -> None:
+    points, start = sphere_points(80, 3, seed=23), sphere_points(2, 3, seed=24)
+    nearest = (points @ start.T).argmax(1)
+    assert float((points * start[nearest]).sum(1).min()) < -0.1  # some are more than a right angle away
+    wanted = [exp_map(c, log_map(c, points[nearest == j]).mean(0)) for j, c in enumerate(start)]
+    torch.testing.assert_close(kmeans(points, 2, start=start, iterations=1), torch.stack(wanted), atol=1e-9, rtol=0)
+
+
+def test_centres_without_members_move_to_the_worst_served_points_and_the_others_stay() -> None:
+    points = unit(groups(60, 8, 3, 0.1, seed=20).abs())
+    assert float((points @ points[0]).min()) > 0
+    lost = -points[0]
+    found = kmeans(points, 3, start=torch.stack([lost, points[0], lost]), iterations=1)
+    first = int((points @ points[0]).argmin())
+    second = int((points @ torch.stack([points[0], points[first]]).T).amax(1).argmin())
+    assert torch.equal(found, points[[first, 0, second]])
+
+
+def test_step_towards_the_key_itself_is_whole_only_where_nothing_is_nearer() -> None:
+    key, other = torch.eye(3, dtype=torch.float64)[0], sphere_points(3, seed=1)
+    assert hardest_step(key, key, key) == 1
+    assert hardest_step(key, other, key) == 0

@@ -80,7 +80,8 @@ def completion(shell: str, commands: dict[str, list[str]]) -> str:
     if shell == "fish":
         lines = [f"complete -c halp -f -n __fish_use_subcommand -a {name}" for name in commands]
         for name, options in commands.items():
-            lines += [f"complete -c halp -n '__fish_seen_subcommand_from {name}' -l {option[2:]}" for option in options]
+            seen = f"complete -c halp -n '__fish_seen_subcommand_from {name}'"
+            lines += [f"{seen} -l {word[2:]}" if word.startswith("--") else f"{seen} -a {word}" for word in options]
         return "\n".join(lines)
     cases = "\n".join(f"    {name}) words='{' '.join(options)}' ;;" for name, options in commands.items())
     head = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
@@ -95,7 +96,7 @@ def completion(shell: str, commands: dict[str, list[str]]) -> str:
   esac
   case "$here" in
     -*) COMPREPLY=( $(compgen -W "$words" -- "$here") ) ;;
-    *) COMPREPLY=( $(compgen -f -- "$here") ) ;;
+    *) COMPREPLY=( $(compgen -W "${{words%%--*}}" -- "$here") $(compgen -f -- "$here") ) ;;
   esac
 }}
 complete -o filenames -F _halp halp"""

@@ -208,7 +208,7 @@ def _exchange(one: Path, two: Path) -> bool:
     if sys.platform != "linux":
         return False
     try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        rename = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError):
         return False
     names = os.fsencode(one), os.fsencode(two)

@@ -60,6 +60,7 @@ def test_completion_knows_commands_and_options(shell: str, capsys: pytest.Captur
     script = capsys.readouterr().out
     assert all(name in script for name in app.commands)
     assert "html" in script
+    assert shell != "fish" or "from classify' -a fit" in script
     assert "--window" in options_of(app.commands["segment"])  # type: ignore[arg-type]
     assert "--in" in options_of(app.commands["search"])  # type: ignore[arg-type]
 
@@ -68,7 +69,10 @@ def test_bash_completes_a_command_and_its_options(capsys: pytest.CaptureFixture[
     main(["completion", "bash"])
     ask = "COMP_WORDS=(halp {}); COMP_CWORD={}; _halp; echo ${{COMPREPLY[@]}}"
     script = capsys.readouterr().out
-    for words, place, expected in (("se", 1, "search segment"), ("search --ht", 2, "--html")):
+    for words, place, expected in (
+        *(("se", 1, "search segment"), ("search --ht", 2, "--html")),
+        *(("classify fi", 2, "fit"), ("classify fit --wi", 3, "--window")),
+    ):
         shell = f"{script}\n{ask.format(words, place)}"
         answer = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
         assert answer.stdout.strip() == expected

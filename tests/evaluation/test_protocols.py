@@ -77,7 +77,7 @@ def rows(seed: int, count: int = 60, width: int = 6, classes: int = 4) -> tuple[
     return (centres[labels] + noise).astype(np.float32), labels
 
 
-def test_every_protocol_of_the_issue_is_registered() -> None:
+def test_every_protocol_of_the_paper_is_registered() -> None:
     assert set(list_protocols()) >= {"knn", "linear", "semi", "finetune", "ensemble", "retrieval"}
 
 

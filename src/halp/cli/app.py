@@ -158,7 +158,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
 
 
 def _cell(value: Any, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+    from rich.markup import escape
+
+    return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))
 
 
 def show(

@@ -70,30 +70,28 @@ def doctor(*, json: bool = False) -> None:
     Args:
         json: print as JSON.
     """
-    from rich.table import Table
-
     from halp.doctor import diagnose
 
     facts = diagnose()
-    table = Table("what", "state", "what to do")
-    table.add_row("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores")
+    rows = [("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores", "")]
     for name, version in facts["packages"].items():
-        table.add_row(name, version or "missing", "" if version else f"pip install {name}")
+        rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     for extra, state in facts["extras"].items():
         missing = ", ".join(state["missing"])
-        table.add_row(
-            f"extra {extra}", f"without {missing}" if missing else "installed", state["install"] if missing else ""
+        rows.append(
+            (f"extra {extra}", f"without {missing}", state["install"])
+            if missing
+            else (f"extra {extra}", "installed", "")
         )
-    table.add_row("devices", "; ".join(facts["devices"]))
+    rows.append(("devices", "; ".join(facts["devices"]), ""))
     cache = facts["cache"]
     if cache["folder"] is None:
-        table.add_row("cache", "switched off", "unset HALP_CACHE to keep vectors for the next time")
+        rows.append(("cache", "switched off", "unset HALP_CACHE to keep vectors for the next time"))
     else:
-        table.add_row(
-            "cache",
-            f"{cache['bytes'] / 1e6:,.1f} MB in {cache['files']} files",
-            f"{cache['folder']} may be removed at any time",
-        )
+        size = f"{cache['bytes'] / 1e6:,.1f} MB in {cache['files']} files"
+        rows.append(("cache", size, f"{cache['folder']} may be removed at any time"))
+    columns = ("what", "state", "what to do")
+    table = table_of([dict(zip(columns, row)) for row in rows], columns)
     show(facts, table, json=json)
 
 
@@ -108,8 +106,10 @@ def completion(shell: Positional[str] = "bash") -> None:
     from halp.doctor import completion as script
     from halp.errors import choose
 
-    known = {
-        name: sorted(entry.commands) if isinstance(entry, CommandGroup) else options_of(entry)
-        for name, entry in app.commands.items()
-    }
+    known = {}
+    for name, entry in app.commands.items():
+        inner = entry.commands if isinstance(entry, CommandGroup) else {}
+        functions = [function for function in inner.values() or [entry] if not isinstance(function, CommandGroup)]
+        options = dict.fromkeys(option for function in functions for option in options_of(function))
+        known[name] = [*sorted(inner), *options]
     sys.stdout.write(script(choose("shell", shell, ("bash", "zsh", "fish")), known) + "\n")

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,20 +69,39 @@ def pose_estimator(model: Path, persons: int) -> Iterator[Any]:
         num_poses=persons,
     )
     try:
-        landmarker = tasks.vision.PoseLandmarker.create_from_options(options)
+        with _without_native_log():
+            landmarker = tasks.vision.PoseLandmarker.create_from_options(options)
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"'{model}' is not a pose model that mediapipe can use ({str(error).splitlines()[0]})"
         ) from error
 
+    seen = False  # the log warns once as it starts, and once more when it finds somebody
+
     def estimate(picture: Picture, milliseconds: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        found = landmarker.detect_for_video(mp.Image(image_format=mp.ImageFormat.SRGB, data=picture), milliseconds)
+        nonlocal seen
+        with nullcontext() if seen else _without_native_log():
+            found = landmarker.detect_for_video(mp.Image(image_format=mp.ImageFormat.SRGB, data=picture), milliseconds)
+        seen = seen or bool(found.pose_landmarks)
         height, width = picture.shape[:2]
         image = _numbers(found.pose_landmarks) * np.array([width, height, width, 1], dtype=np.float32)
         return image, _numbers(found.pose_world_landmarks)
 
     with landmarker:
         yield estimate
+
+
+@contextmanager
+def _without_native_log() -> Iterator[None]:
+    """What C++ writes to standard error as it starts, before its own settings for that are in force, goes nowhere."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _numbers(people: Any) -> npt.NDArray[np.float32]:
