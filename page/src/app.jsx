@@ -5,9 +5,9 @@ import { effect } from "@preact/signals";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
 import { colourOf, css, ramp } from "./colours.js";
-import { ScatterMap } from "./map.js";
+import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
-import { Dot, IconButton, Stage } from "./stage.jsx";
+import { Categories, IconButton, Stage } from "./stage.jsx";
 import { Compare, Groups, Label, Method, Similar, Watch, nextToLabel } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
@@ -152,19 +152,10 @@ function positiveMarks() {
   return { lines, spots };
 }
 
-// The name of every class where most of it lies.
 function names() {
   const { categories, values } = s.column.value ?? {};
   if (!categories || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
-  const found = categories.map(() => [[], []]);
-  const stride = Math.max(1, Math.floor(values.length / 20000));
-  for (let row = 0; row < values.length; row += stride) {
-    if (values[row] < 0 || s.hidden.value.has(values[row])) continue;
-    found[values[row]][0].push(s.places.value[2 * row]);
-    found[values[row]][1].push(s.places.value[2 * row + 1]);
-  }
-  const median = (list) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)];
-  return found.map(([xs, ys], i) => [xs.length, median(xs), median(ys), categories[i]]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, x, y, text]) => [x, y, text.length > 28 ? text.slice(0, 27) + "…" : text]);
+  return categoryNames(categories, values, s.places.value, s.hidden.value);
 }
 
 function Legend() {
@@ -175,22 +166,7 @@ function Legend() {
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
     return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  const toggle = (event, place) => {
-    const all = categories.map((_, i) => i);
-    const now = s.hidden.value;
-    if (event.shiftKey || event.altKey) s.hidden.value = now.has(place) ? new Set([...now].filter((one) => one !== place)) : new Set([...now, place]);
-    else s.hidden.value = now.size === all.length && !now.has(place) ? new Set() : new Set([-1, ...all.filter((one) => one !== place)]);
-  };
-  return (
-    <details class="legend" open={innerWidth > 860}>
-      <summary>{title}</summary>
-      <ul>
-        {categories.slice(0, 40).map((name, place) => <li key={place}><button type="button" aria-pressed={!s.hidden.value.has(place)} title={`show only ${name}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{name}</button></li>)}
-      </ul>
-      {categories.length > 40 && <span class="soft">and {categories.length - 40} more</span>}
-      {s.hidden.value.size > 0 && <button type="button" class="link" onClick={() => (s.hidden.value = new Set())}>show all</button>}
-    </details>
-  );
+  return <details class="legend" open={innerWidth > 860}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {

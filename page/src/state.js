@@ -1,7 +1,7 @@
 // What the page knows and does. Every part of the page reads these signals; the server is the one place that keeps anything.
 import { batch, effect, signal } from "@preact/signals";
 import { api, isStatic } from "./api.js";
-import { colourOf, parse, ramp } from "./colours.js";
+import { categoryColours, ramp } from "./colours.js";
 import { Clock, follow, stages, trail, view } from "./playing.js";
 import { bodyReach } from "./skeleton.js";
 
@@ -319,20 +319,7 @@ export function pointColours() {
   const out = new Uint8Array(count * 4);
   if (!values) return [out.fill(128), null];
   const alpha = count > 200000 ? 150 : count > 20000 ? 190 : 230;
-  if (categories) {
-    const table = new Map();
-    for (let row = 0; row < count; row++) {
-      const value = values[row];
-      if (!table.has(value)) {
-        const faded = hidden.value.has(value);
-        const [r, g, b] = parse(colourOf(value));
-        const a = faded ? 18 : value < 0 ? alpha * 0.55 : alpha;
-        table.set(value, [r, g, b, a]);
-      }
-      out.set(table.get(value), row * 4);
-    }
-    return [out, null];
-  }
+  if (categories) return [categoryColours(values, hidden.value, alpha), null];
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (let row = 0; row < count; row++) {
