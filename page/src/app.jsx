@@ -265,7 +265,7 @@ function TimePane() {
           {s.span.value.tier === "human" && <button type="button" class="link" onClick={() => s.giveLabel("")}>remove label</button>}
           <button type="button" class="link" onClick={() => s.searchLike([], [{ recording: answer.recording, start: s.span.value.start, stop: s.span.value.stop }])}>find similar</button>
           <button type="button" class="link" onClick={() => { s.span.value = null; }}>clear</button></>}
-        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then press the number of a class</span>}
+        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then {s.facts.value.classes.length ? "press the number of a class" : "type a label"}</span>}
         <button type="button" class="link" onClick={() => at(0.5)} aria-label="zoom into the timeline">+</button>
         <button type="button" class="link" onClick={() => at(2)} aria-label="zoom out of the timeline">−</button>
       </div>
@@ -301,7 +301,8 @@ function onKey(event) {
     Escape: () => { s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
-  if (digit) s.giveLabel(digit.name);
+  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones, clicked or tabbed to
+  if (digit) s.giveLabel(digit.name, tile ? { rows: [Number(tile.dataset.row)], text: tile.querySelector(".mini-name").title } : undefined);
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;
@@ -352,9 +353,9 @@ function Loading() {
         <h1>{state?.source ?? "halp explore"}</h1>
         {error ? <p class="error" role="alert">{error}</p> : (
           <>
-            <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings" }[title] ?? title}`} …</p>
+            <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings", reading: "reading the recordings" }[title] ?? title}`} …</p>
             <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
-            <p class="soft">{total ? `${done.toLocaleString()} of ${total.toLocaleString()}; this is done once` : "the first time takes a while, later it opens at once"}</p>
+            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" ? "a store, as halp prepare makes it, is opened at once" : title === "embedding" ? "this is done once" : "the first time takes a while"}</p>
           </>
         )}
       </div>

@@ -18,6 +18,7 @@ export const about = signal(null); // what is known about it
 export const details = signal([]); // [name, text, place] of its columns
 export const chosen = signal([]); // rows of a lasso, of a group …
 export const chosenTitle = signal("");
+export const further = signal([]); // rows that wait behind the chosen ones
 export const hover = signal(null); // { row, x, y }
 export const panel = signal("watch");
 export const tool = signal("pan");
@@ -166,13 +167,15 @@ export async function look(row, stay = false) {
   await Promise.all([readDetails(row), fresh && recording !== clip && showTimeline(clip.recording)]);
 }
 
-export function choose(rows, title = "") {
+// others: what the chosen ones are a part of, to go on with.
+export function choose(rows, title = "", others = []) {
   batch(() => {
     chosen.value = rows;
     chosenTitle.value = title;
+    further.value = others;
     if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
   });
-  if (rows.length) say(`${rows.length} chosen`);
+  if (rows.length && !title) say(`${rows.length} chosen`);
 }
 
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
@@ -289,6 +292,20 @@ export async function membersOf(group) {
   const rows = [];
   values.forEach((value, row) => value === group && rows.push(row));
   return rows;
+}
+
+// Rows in an order whose beginning shows what there is: by chance, of each recording one before a second of any.
+export async function spread(rows) {
+  const recording = (await attempt(() => api.arrays("rows")))?.arrays.recording;
+  const chance = (row) => (Math.imul(row + 1, 2654435761) >>> 0) ^ (row << 7);
+  const turns = new Map();
+  const turn = (row) => {
+    const number = turns.get(recording?.[row]) ?? 0;
+    turns.set(recording?.[row], number + 1);
+    return number;
+  };
+  const order = rows.map((row) => [chance(row), row]).sort((a, b) => a[0] - b[0]).map(([, row]) => [recording ? turn(row) : 0, row]);
+  return order.sort((a, b) => a[0] - b[0]).map(([, row]) => row);
 }
 
 // -- the map -----------------------------------------------------------------------------------------------------------

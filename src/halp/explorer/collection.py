@@ -85,6 +85,12 @@ class Collection:
         """Whether times are seconds rather than frames."""
         return bool((self.source.fps > 0).all())
 
+    @property
+    def overlapping(self) -> int:
+        """Windows that share time with one of them, itself included; 1 for clips."""
+        window, stride = self.source.cutting.window, self.source.cutting.stride
+        return 1 if window is None or stride is None or stride >= window else 2 * int(np.ceil(window / stride)) - 1
+
     def rate(self, row: int) -> float:
         """Frames per second of a row, 30 where that is not known."""
         fps = float(self.source.rows[row]["fps"])
