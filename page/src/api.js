@@ -141,7 +141,15 @@ class Folder {
     }
     const skip = new Set([...given.rows, ...(given.against ?? [])]);
     const order = Array.from(score.keys()).sort((a, b) => score[b] - score[a]);
-    const hits = order.filter((row) => !skip.has(row) && score[row] > -2).slice(0, given.k ?? 24);
+    const { recording, start, stop } = (await this.arrays("rows")).arrays;
+    const taken = new Map(); // windows overlap: of those that share time, the nearest one
+    const free = (row) => {
+      if (!taken.has(recording[row])) taken.set(recording[row], []);
+      const spans = taken.get(recording[row]);
+      return spans.every(([low, high]) => stop[row] <= low || high <= start[row]) && spans.push([start[row], stop[row]]);
+    };
+    given.rows.forEach(free);
+    const hits = order.filter((row) => !skip.has(row) && score[row] > -2 && free(row)).slice(0, given.k ?? 24);
     const entry = async (row, more) => ({ ...(await this.describe(row)), similarity: Math.round(score[row] * 1e4) / 1e4, ...more });
     const quantiles = [0.99, 0.95, 0.9, 0.75, 0.5].map((quantile) => [quantile, order[Math.round((1 - quantile) * (count - 1))]]);
     return {

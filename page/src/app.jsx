@@ -5,9 +5,9 @@ import { effect } from "@preact/signals";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
 import { colourOf, css, ramp } from "./colours.js";
-import { ScatterMap } from "./map.js";
+import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
-import { Dot, IconButton, Stage } from "./stage.jsx";
+import { Categories, IconButton, Stage } from "./stage.jsx";
 import { Compare, Groups, Label, Method, Similar, Watch, nextToLabel } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
@@ -152,19 +152,10 @@ function positiveMarks() {
   return { lines, spots };
 }
 
-// The name of every class where most of it lies.
 function names() {
   const { categories, values } = s.column.value ?? {};
   if (!categories || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
-  const found = categories.map(() => [[], []]);
-  const stride = Math.max(1, Math.floor(values.length / 20000));
-  for (let row = 0; row < values.length; row += stride) {
-    if (values[row] < 0 || s.hidden.value.has(values[row])) continue;
-    found[values[row]][0].push(s.places.value[2 * row]);
-    found[values[row]][1].push(s.places.value[2 * row + 1]);
-  }
-  const median = (list) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)];
-  return found.map(([xs, ys], i) => [xs.length, median(xs), median(ys), categories[i]]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, x, y, text]) => [x, y, text.length > 28 ? text.slice(0, 27) + "…" : text]);
+  return categoryNames(categories, values, s.places.value, s.hidden.value);
 }
 
 function Legend() {
@@ -175,22 +166,7 @@ function Legend() {
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
     return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  const toggle = (event, place) => {
-    const all = categories.map((_, i) => i);
-    const now = s.hidden.value;
-    if (event.shiftKey || event.altKey) s.hidden.value = now.has(place) ? new Set([...now].filter((one) => one !== place)) : new Set([...now, place]);
-    else s.hidden.value = now.size === all.length && !now.has(place) ? new Set() : new Set([-1, ...all.filter((one) => one !== place)]);
-  };
-  return (
-    <details class="legend" open={innerWidth > 860}>
-      <summary>{title}</summary>
-      <ul>
-        {categories.slice(0, 40).map((name, place) => <li key={place}><button type="button" aria-pressed={!s.hidden.value.has(place)} title={`show only ${name}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{name}</button></li>)}
-      </ul>
-      {categories.length > 40 && <span class="soft">and {categories.length - 40} more</span>}
-      {s.hidden.value.size > 0 && <button type="button" class="link" onClick={() => (s.hidden.value = new Set())}>show all</button>}
-    </details>
-  );
+  return <details class="legend" open={innerWidth > 860}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {
@@ -289,7 +265,7 @@ function TimePane() {
           {s.span.value.tier === "human" && <button type="button" class="link" onClick={() => s.giveLabel("")}>remove label</button>}
           <button type="button" class="link" onClick={() => s.searchLike([], [{ recording: answer.recording, start: s.span.value.start, stop: s.span.value.stop }])}>find similar</button>
           <button type="button" class="link" onClick={() => { s.span.value = null; }}>clear</button></>}
-        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then press the number of a class</span>}
+        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then {s.facts.value.classes.length ? "press the number of a class" : "type a label"}</span>}
         <button type="button" class="link" onClick={() => at(0.5)} aria-label="zoom into the timeline">+</button>
         <button type="button" class="link" onClick={() => at(2)} aria-label="zoom out of the timeline">−</button>
       </div>
@@ -325,7 +301,8 @@ function onKey(event) {
     Escape: () => { s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
-  if (digit) s.giveLabel(digit.name);
+  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones, clicked or tabbed to
+  if (digit) s.giveLabel(digit.name, tile ? { rows: [Number(tile.dataset.row)], text: tile.querySelector(".mini-name").title } : undefined);
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;
@@ -376,9 +353,9 @@ function Loading() {
         <h1>{state?.source ?? "halp explore"}</h1>
         {error ? <p class="error" role="alert">{error}</p> : (
           <>
-            <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings" }[title] ?? title}`} …</p>
+            <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings", reading: "reading the recordings" }[title] ?? title}`} …</p>
             <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
-            <p class="soft">{total ? `${done.toLocaleString()} of ${total.toLocaleString()}; this is done once` : "the first time takes a while, later it opens at once"}</p>
+            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" ? "a store, as halp prepare makes it, is opened at once" : title === "embedding" ? "this is done once" : "the first time takes a while"}</p>
           </>
         )}
       </div>

@@ -19,3 +19,14 @@ export function ramp(share) {
 }
 
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+
+// Colours of points by category, four bytes each; hidden ones and those without a category are faint.
+export function categoryColours(values, hidden, alpha) {
+  const out = new Uint8Array(values.length * 4);
+  const table = new Map();
+  values.forEach((value, row) => {
+    if (!table.has(value)) table.set(value, [...parse(colourOf(value)), hidden.has(value) ? 18 : value < 0 ? alpha * 0.55 : alpha]);
+    out.set(table.get(value), row * 4);
+  });
+  return out;
+}

@@ -1,9 +1,11 @@
-// The figures of single pages: clips side by side in step, and below them the timeline of a recording.
+// The figures of single pages: clips side by side in step, below them the timeline of a recording, and a map of many.
 import { render } from "preact";
 import { useLayoutEffect, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { effect } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
+import { categoryColours } from "./colours.js";
+import { ScatterMap, categoryNames } from "./map.js";
 import { Clock, follow, view } from "./playing.js";
-import { Controls, Dot, Film, IconButton, Stage } from "./stage.jsx";
+import { Categories, Controls, Dot, Film, IconButton, Stage } from "./stage.jsx";
 import { Timeline } from "./timeline.js";
 
 follow.value = false; // all of the way that a person goes is in the picture
@@ -111,14 +113,53 @@ function Bar({ data, clock }) {
   );
 }
 
+// Points that are named where the pointer rests, or the keyboard is.
+function PlainMap({ data, hidden }) {
+  const [points, over, map] = [useRef(), useRef(), useRef()];
+  const [row, setRow] = useState(-1);
+  useEffect(() => {
+    const focus = (row) => { setRow(row); map.current.setMarks({ focus: row }); };
+    map.current = new ScatterMap(points.current, over.current, { focus, hover: (row) => row >= 0 && focus(row) }, true);
+    map.current.setPlaces(Float32Array.from(data.places));
+    const paint = () => {
+      map.current.setColours(categoryColours(data.values, hidden.value, 230));
+      map.current.setMarks({ words: data.categories.length > 30 ? [] : categoryNames(data.categories, data.values, data.places, hidden.value) });
+    };
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", paint);
+    window.halpMap = map.current;
+    const end = effect(paint);
+    return () => { end(); scheme.removeEventListener("change", paint); map.current.end(); };
+  }, []);
+  const key = (event) => {
+    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    const zoom = { "+": 1.3, "-": 1 / 1.3 }[event.key];
+    if (way && data.values.length) map.current.act.focus(row < 0 ? 0 : map.current.step(row, ...way));
+    else if (zoom) map.current.zoomAt(points.current.width / 2, points.current.height / 2, zoom);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <>
+      <div class="ground" onKeyDown={key}>
+        <canvas ref={points} aria-hidden="true" />
+        <canvas ref={over} tabIndex={0} role="application" aria-label={`Map of ${data.values.length} movements. Arrow keys walk from one to its neighbour, plus and minus zoom.`} />
+      </div>
+      <div class="says" role="status">{row < 0 ? "Rest on a point to see its name. Drag to move, Ctrl and wheel to zoom, double-click for everything." : [data.names?.[row], data.categories[data.values[row]]].filter(Boolean).join(": ")}</div>
+      <div class="keys"><Categories categories={data.categories} hidden={hidden} /></div>
+    </>
+  );
+}
+
 let clock = null;
-for (const root of document.querySelectorAll(".halp-player, .halp-timeline")) {
+for (const root of document.querySelectorAll(".halp-player, .halp-timeline, .halp-map")) {
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   if (root.className === "halp-player") {
     clock = new Clock();
     if (data.rows.length) render(<Player data={data} clock={clock} />, root);
     else root.append("no clips to show");
-  } else {
+  } else if (root.className === "halp-map") render(<PlainMap data={data} hidden={signal(new Set())} />, root);
+  else {
     if (!clock?.loop.value) (clock = new Clock(false)).loop.value = [0, data.stop - data.start];
     render(<Bar data={data} clock={clock} />, root);
   }

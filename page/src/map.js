@@ -1,4 +1,5 @@
 // The map: up to a million points on a WebGL canvas, with pan, zoom, lasso and picking; a second canvas carries what is marked.
+// A plain map stands in a page that is read and printed: no WebGL, and the wheel scrolls the page unless Ctrl is held.
 const VERTEX = `#version 300 es
 in vec2 place; in vec4 colour; uniform vec2 scale, shift; uniform float size; out vec4 tint;
 void main() { gl_Position = vec4(place * scale + shift, 0.0, 1.0); gl_PointSize = size; tint = colour; }`;
@@ -11,9 +12,9 @@ export const NEAR = 14; // pixels within which a point is meant
 export const DWELL = 125; // milliseconds before a point under the pointer is shown
 
 export class ScatterMap {
-  constructor(canvas, overlay, act) {
-    Object.assign(this, { canvas, overlay, act, count: 0, zoom: 1, centre: [0, 0], spread: [1, 1], mode: "pan", marks: {}, lasso: null, chosen: null });
-    this.gl = canvas.getContext("webgl2", { antialias: false, alpha: true, premultipliedAlpha: true, preserveDrawingBuffer: false });
+  constructor(canvas, overlay, act, plain = false) {
+    Object.assign(this, { canvas, overlay, act, plain, count: 0, zoom: 1, centre: [0, 0], spread: [1, 1], mode: "pan", marks: {}, lasso: null, chosen: null });
+    this.gl = plain ? null : canvas.getContext("webgl2", { antialias: false, alpha: true, premultipliedAlpha: true, preserveDrawingBuffer: false });
     if (this.gl) this.setUp();
     else this.pen = canvas.getContext("2d");
     this.pointers = new Map();
@@ -175,7 +176,9 @@ export class ScatterMap {
     const dot = (row, wide) => {
       const [x, y] = this.toPixels(...this.placeOf(row));
       pen.fillStyle = `rgb(${colours[4 * row]} ${colours[4 * row + 1]} ${colours[4 * row + 2]} / ${colours[4 * row + 3] / 255})`;
-      pen.fillRect(x - wide / 2, y - wide / 2, wide, wide);
+      pen.beginPath();
+      pen.arc(x, y, wide / 2, 0, 7);
+      pen.fill();
     };
     for (let row = 0; row < this.count; row++) dot(row, size);
     for (const row of this.chosen ?? []) dot(row, size * 1.7);
@@ -323,6 +326,7 @@ export class ScatterMap {
       return [(event.clientX - box.left) * (this.dense ?? 1), (event.clientY - box.top) * (this.dense ?? 1)];
     };
     node.addEventListener("wheel", (event) => {
+      if (this.plain && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       this.zoomAt(...place(event), Math.exp(-Math.max(-60, Math.min(60, event.deltaY)) * 0.006));
     }, { passive: false });
@@ -337,7 +341,7 @@ export class ScatterMap {
       this.pointers.set(event.pointerId, place(event));
       this.moved = 0;
       this.pressed = true;
-      if (this.pointers.size === 1 && (this.mode === "lasso" || event.shiftKey)) this.lasso = [place(event)];
+      if (this.pointers.size === 1 && this.act.choose && (this.mode === "lasso" || event.shiftKey)) this.lasso = [place(event)];
       else this.lasso = null;
       this.leave();
     });
@@ -397,4 +401,17 @@ export class ScatterMap {
     this.watch.disconnect();
     clearTimeout(this.timer);
   }
+}
+
+// The name of every category where most of it lies, the largest first.
+export function categoryNames(categories, values, places, hidden) {
+  const found = categories.map(() => [[], []]);
+  const stride = Math.max(1, Math.floor(values.length / 20000));
+  for (let row = 0; row < values.length; row += stride) {
+    if (values[row] < 0 || hidden.has(values[row])) continue;
+    found[values[row]][0].push(places[2 * row]);
+    found[values[row]][1].push(places[2 * row + 1]);
+  }
+  const median = (list) => list.sort((a, b) => a - b)[Math.floor(list.length / 2)];
+  return found.map(([xs, ys], i) => [xs.length, median(xs), median(ys), categories[i]]).filter(([count]) => count > 0).sort((a, b) => b[0] - a[0]).map(([, x, y, text]) => [x, y, text.length > 28 ? text.slice(0, 27) + "…" : text]);
 }

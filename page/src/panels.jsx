@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isStatic, api } from "./api.js";
 import { colourOf } from "./colours.js";
-import { Grid, LabelBar, Mini, clockText, spanText } from "./parts.jsx";
+import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
 import { Controls, Dot, Film, Icon, IconButton, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
@@ -27,7 +27,6 @@ function Views() {
       </span>}
       <label class="check"><input type="checkbox" checked={s.trail.value} onChange={(event) => (s.trail.value = event.currentTarget.checked)} /> trail</label>
       {!flat && <label class="check"><input type="checkbox" checked={s.follow.value} onChange={(event) => (s.follow.value = event.currentTarget.checked)} /> walk along</label>}
-      <span class="sides"><Dot colour="var(--left)" />left <Dot colour="var(--right)" />right</span>
     </div>
   );
 }
@@ -45,24 +44,44 @@ function OwnFilm({ recording }) {
 
 const frameNow = (clip) => Math.floor((s.time.value - clip.start) * clip.clock + 1e-6);
 
-export function Watch() {
+// What is looked at, moving.
+function Player({ low = false }) {
   const clip = s.about.value;
-  if (!clip) {
-    return <Empty title="Choose a movement">Click a point of the map to watch it. Rest on one for a quick look. Draw around several with the lasso to see them side by side.</Empty>;
-  }
   const whole = s.line.value && s.recording?.recording === clip.recording && s.recording.at;
   return (
     <>
-      <div class="player" data-mode={whole ? "recording" : "clip"} onWheel={(event) => (s.view.zoom = Math.max(0.5, Math.min(4, s.view.zoom * Math.exp(-event.deltaY * 0.002))))}>
+      <div class={low ? "player low" : "player"} data-mode={whole ? "recording" : "clip"} onWheel={(event) => (s.view.zoom = Math.max(0.5, Math.min(4, s.view.zoom * Math.exp(-event.deltaY * 0.002))))}>
         {whole
           ? <Stage key={clip.recording} clip={s.recording} frame={frameNow} label={`${clip.name}, moving`} main />
           : <Stage key="row" clip={clip} frame={frameNow} label={clip.name} main />}
+        <span class="sides"><Dot colour="var(--left)" />left <Dot colour="var(--right)" />right</span>
       </div>
       {whole && s.line.value.film && !isStatic && <OwnFilm key={`film-${clip.recording}`} recording={clip.recording} />}
       <Controls clock={s.clock} step={s.step} text={clockText(s.time.value)} />
+    </>
+  );
+}
+
+export function Watch() {
+  const clip = s.about.value;
+  if (!clip && !s.chosen.value.length) {
+    return <Empty title="Choose a movement">Click a point of the map to watch it. Rest on one for a quick look. Draw around several with the lasso to see them side by side.</Empty>;
+  }
+  return (
+    <>
+      {s.chosen.value.length > 0 && <Chosen />}
+      {clip && <One clip={clip} />}
+    </>
+  );
+}
+
+function One({ clip }) {
+  return (
+    <>
+      <Player />
       <Views />
       <Details clip={clip} />
-      <LabelBar />
+      {!s.chosen.value.length && <LabelBar />}
       <div class="acts">
         <button type="button" class="primary" onClick={() => s.searchLike(s.span.value ? [] : [s.focus.value], s.span.value ? [{ recording: s.line.value.recording, start: s.span.value.start, stop: s.span.value.stop }] : [])}>
           {s.span.value ? "Find what is like the span" : "Find similar"}
@@ -70,7 +89,6 @@ export function Watch() {
         {!isStatic && <button type="button" onClick={() => { s.panel.value = "compare"; }}>Compare</button>}
         {!isStatic && <button type="button" onClick={() => { s.panel.value = "method"; s.understand(); }}>What HaLP sees</button>}
       </div>
-      {s.chosen.value.length > 0 && <Chosen />}
     </>
   );
 }
@@ -88,11 +106,17 @@ function Details({ clip }) {
 
 function Chosen() {
   const rows = s.chosen.value;
+  const rest = s.further.value;
   return (
-    <section aria-label="chosen movements">
+    <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
-      <Grid rows={rows} />
-      <div class="acts"><button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button></div>
+      {!isStatic && <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one and press a number: it goes to that one alone.</p>}
+      <LabelBar />
+      <Grid rows={rows} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest)} />} />
+      <div class="acts">
+        {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12))}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
+        <button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button>
+      </div>
     </section>
   );
 }
@@ -115,7 +139,7 @@ export function Similar() {
           <h2>Nearest first</h2>
           <div class="grid">
             {answer.hits.map((hit) => (
-              <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={(row) => s.look(row, true)}>
+              <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(2)} onPick={(row) => s.look(row, true)}>
                 <IconButton icon="yes" label={`yes, like ${hit.name}`} onClick={() => s.judge(hit.row, true)} />
                 <IconButton icon="no" label={`no, unlike ${hit.name}`} onClick={() => s.judge(hit.row, false)} />
               </Mini>
@@ -161,16 +185,18 @@ function Model() {
       <div class="acts">
         <button type="button" onClick={() => s.paintBy("prediction")}>Show on the map</button>
         <button type="button" onClick={() => s.paintBy("confidence")}>Show how sure</button>
-        <button type="button" onClick={download}>Download table</button>
+        <button type="button" onClick={() => download({})}>Download table</button>
+        {s.facts.value.long && <button type="button" onClick={() => download({ by: "recording" })}>… by recording</button>}
       </div>
+      {!few.rejects && <p class="soft small">Every movement is given one of these classes, also where none fits: to learn what is unlike all of them, the model would have to know who is who. Label a class of “other” things.</p>}
     </section>
   );
 }
 
-async function download() {
-  const answer = await s.attempt(async () => (await api.request("table")).blob());
+async function download(given) {
+  const answer = await s.attempt(async () => (await api.request("table", {}, api.query(given))).blob());
   if (!answer) return;
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(answer), download: `${s.facts.value.source}.table.csv` });
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(answer), download: `${s.facts.value.source}.${given.by ?? "table"}.csv` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -197,21 +223,23 @@ function ClassRow({ one, place }) {
 }
 
 export function Label() {
-  const { classes, few, group, undoable, label_file: file } = s.facts.value;
+  const { classes, few, group, undoable, label_file: file, command } = s.facts.value;
+  const labelled = s.span.value?.tier === "human" || (s.chosen.value.length ? s.chosen.value : [s.focus.value]).some((row) => s.labelValues.value?.[row] >= 0);
   const given = s.target();
   const next = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
   const open = next.filter((one) => !s.labelValues.value || s.labelValues.value[one.row] < 0);
   return (
     <>
+      {s.about.value && <Player low />}
       <h2>Classes <button type="button" class="link" disabled={!undoable} onClick={s.undo}><Icon name="undo" /> undo <kbd>u</kbd></button></h2>
       {classes.length > 0 && <ul class="classes">{classes.map((one, i) => <ClassRow key={one.name} one={one} place={i} />)}</ul>}
       <p class="soft">{given ? <>The next label goes to <b>{given.text}</b>.</> : "Choose a movement, then type a label or press its number."}</p>
       <LabelBar />
-      {given && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
+      {given && labelled && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
       <Model />
       <h2>Label next <span class="soft">{few ? "where the model learns most" : "one of each group"}</span></h2>
       {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything here has a label.</p>}
-      <p class="soft small">Labels are kept in <code>{file}</code> as you give them. Carry on with <code>halp classify fit</code> and <code>--labels {file}</code>.</p>
+      <p class="soft small">Labels are kept in <code>{file}</code> as you give them. A model for other recordings: <code>{command}</code></p>
     </>
   );
 }
@@ -227,51 +255,54 @@ export function Groups() {
   const { group } = s.facts.value;
   const [marked, setMarked] = useState([]);
   const [busy, setBusy] = useState(false);
+  const [typed, setTyped] = useState({}); // names that are on their way
   if (!group) return <p class="soft" role="status">finding groups …</p>;
   const change = async (given) => {
     setBusy(true);
     await s.changeGroups(given);
     setMarked([]);
+    setTyped({});
     setBusy(false);
   };
   const show = async (number) => {
-    const rows = await s.membersOf(number);
-    s.choose(rows, group.groups[number].name);
+    const rows = await s.spread(await s.membersOf(number));
+    s.choose(rows.slice(0, 12), `${group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12));
     await s.paintBy("group");
     s.panel.value = "watch";
-    s.look(group.groups[number].typical.row, true);
+    document.getElementById("panel").scrollTop = 0;
+    s.look(rows[0], true);
   };
   // The name is the one that stands in the field, also where it has just been typed.
-  const labelAll = async (number, typed) => {
-    const name = typed.trim() || group.groups[number].name;
+  const labelAll = async (number) => {
+    const name = (typed[number] ?? "").trim() || group.groups[number].name;
     if (name !== group.groups[number].name) await change({ action: "name", groups: [number], name });
     const rows = await s.membersOf(number);
-    await s.giveLabel(name, { rows, text: `${rows.length} movements` });
+    await s.giveLabel(name, { rows, text: rowsText(rows.length) });
   };
   return (
     <>
       <h2>{group.groups.length} groups <span class="soft">found without labels</span></h2>
-      <p class="soft">Movements that the encoder finds alike. Look at the members, give the group a name, then make the name the label of all of them.</p>
+      <p class="soft">Movements that the encoder finds alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); change({ action: "count", count: Number(event.currentTarget.elements.count.value) }); }}>
           <label class="check">how many <input name="count" type="number" min="1" max="60" value={group.groups.length} /></label>
           <button type="submit" disabled={busy}>Group again</button>
-          <button type="button" disabled={marked.length < 2 || busy} onClick={() => change({ action: "merge", groups: marked })}>Merge marked</button>
+          {marked.length > 0 && <button type="button" disabled={marked.length < 2 || busy} onClick={() => change({ action: "merge", groups: marked })}>Merge marked</button>}
         </form>
       )}
       <ul class="groups" aria-busy={busy}>
         {group.groups.map((one, number) => (
           <li key={number}>
-            <Mini row={one.typical.row} title={one.name} note={`${one.size}`} onPick={() => show(number)} />
+            <Mini row={one.typical.row} onPick={() => show(number)} />
             <div class="group-facts">
               {isStatic ? <b><Dot place={number} />{one.name}</b> : (
-                <label><Dot place={number} /><input value={one.name} maxLength={100} aria-label={`name of ${one.name}`} onChange={(event) => change({ action: "name", groups: [number], name: event.currentTarget.value })} /></label>
+                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => change({ action: "name", groups: [number], name: event.currentTarget.value })} /></label>
               )}
-              <span class="soft">{one.size} movements</span>
+              <span class="soft small">{rowsText(one.size, one.recordings)}</span>
               <div class="acts tight">
                 <button type="button" onClick={() => show(number)}>Show</button>
                 {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => change({ action: "split", groups: [number] })}>Split</button>}
-                {!isStatic && <button type="button" onClick={(event) => labelAll(number, event.currentTarget.closest("li").querySelector("input[maxlength]").value)} title={`label all ${one.size} as ${one.name}`}>Use as label</button>}
+                {!isStatic && <button type="button" onClick={() => labelAll(number)} title={`label all ${one.size} as ${typed[number] ?? one.name}`}>Use as label</button>}
                 {!isStatic && <label class="check"><input type="checkbox" checked={marked.includes(number)} onChange={(event) => setMarked(event.currentTarget.checked ? [...marked, number] : marked.filter((n) => n !== number))} /> mark</label>}
               </div>
             </div>
@@ -408,7 +439,7 @@ function Positives() {
     <>
       <h2>What HaLP sees</h2>
       <p>HaLP makes up {answer.count} harder versions of <b>{clip.name}</b> by walking from it towards other prototypes, and keeps those that still lie nearest to its own prototype.</p>
-      <p><b>{percent(answer.kept)}</b> are kept <Dot colour="var(--good)" />, the rest are left out <Dot colour="var(--bad)" />.</p>
+      <p><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> are kept{answer.kept < 1 ? <>, <Dot colour="var(--bad)" />the rest is left out.</> : "."}</p>
       <svg class="walks" viewBox="0 0 300 90" role="img" aria-label="how far each made-up movement lies from the real one, in degrees">
         <line x1="10" x2="290" y1="70" y2="70" />
         {Array.from(angle, (value, i) => <circle key={i} cx={10 + (value / widest) * 280} cy={62 - ((i * 37) % 52)} r="3" class={keep[i] ? "good" : "bad"} />)}

@@ -6,6 +6,13 @@ import * as s from "./state.js";
 export const clockText = (value) => (s.facts.value?.unit === "s" ? `${value.toFixed(value < 100 ? 2 : 1)} s` : `frame ${Math.round(value)}`);
 export const spanText = (row) => (s.facts.value?.unit === "s" ? `${row.start.toFixed(1)} – ${row.stop.toFixed(1)} s` : `${Math.round(row.stop - row.start)} frames`);
 
+// So many rows of the collection, in words; recordings: of how many recordings.
+export function rowsText(count, recordings = 0) {
+  const { window, long } = s.facts.value;
+  const many = `${count.toLocaleString()} ${window ? "window" : "movement"}${count === 1 ? "" : "s"}`;
+  return long && recordings ? `${many} of ${recordings.toLocaleString()} recording${recordings === 1 ? "" : "s"}` : many;
+}
+
 export const inStep = (clip) => Math.floor(s.clock.passed * clip.rate) % clip.shape[0];
 
 // A row of the collection as a small moving picture that can be clicked.
@@ -18,24 +25,25 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
     return () => (there = false);
   }, [row]);
   const name = title ?? clip?.name ?? "";
+  const own = s.labelValues.value?.[row] ?? -1;
   return (
     <figure class={`mini ${mood} ${s.focus.value === row ? "is-focus" : ""}`} data-row={row}>
       <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)}>
         {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
       </button>
-      <figcaption><span class="mini-name" title={name}>{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
+      <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
       {children && <div class="mini-acts">{children}</div>}
     </figure>
   );
 }
 
-export function Grid({ rows, notes }) {
+export function Grid({ rows, notes, acts }) {
   const [first, setFirst] = useState(0);
   useEffect(() => setFirst(0), [rows]);
   const page = rows.slice(first, first + 12);
   return (
     <>
-      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} />)}</div>
+      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={(one) => s.look(one, true)}>{acts?.(row)}</Mini>)}</div>
       {rows.length > 12 && (
         <div class="pager">
           <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>

@@ -133,3 +133,21 @@ export function Film({ address, clock }) {
   }, []);
   return !broken && <video ref={ref} class="film" src={address} muted playsInline preload="auto" aria-label="the film" onError={() => setBroken(true)} />;
 }
+
+// Names of categories with their colours; a press shows one alone, with shift it takes one out. hidden: a signal with the set of those that are faded.
+export function Categories({ categories, hidden }) {
+  const toggle = (event, place) => {
+    const now = hidden.value;
+    if (event.shiftKey || event.altKey) hidden.value = now.has(place) ? new Set([...now].filter((one) => one !== place)) : new Set([...now, place]);
+    else hidden.value = now.size === categories.length && !now.has(place) ? new Set() : new Set([-1, ...categories.keys()].filter((one) => one !== place));
+  };
+  return (
+    <>
+      <ul>
+        {categories.slice(0, 60).map((name, place) => <li key={place}><button type="button" aria-pressed={!hidden.value.has(place)} title={`show only ${name}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{name}</button></li>)}
+      </ul>
+      {categories.length > 60 && <span class="soft">and {categories.length - 60} more</span>}
+      {hidden.value.size > 0 && <button type="button" class="link" onClick={() => (hidden.value = new Set())}>show all</button>}
+    </>
+  );
+}

@@ -1,7 +1,7 @@
 // What the page knows and does. Every part of the page reads these signals; the server is the one place that keeps anything.
 import { batch, effect, signal } from "@preact/signals";
 import { api, isStatic } from "./api.js";
-import { colourOf, parse, ramp } from "./colours.js";
+import { categoryColours, ramp } from "./colours.js";
 import { Clock, follow, stages, trail, view } from "./playing.js";
 import { bodyReach } from "./skeleton.js";
 
@@ -18,6 +18,7 @@ export const about = signal(null); // what is known about it
 export const details = signal([]); // [name, text, place] of its columns
 export const chosen = signal([]); // rows of a lasso, of a group …
 export const chosenTitle = signal("");
+export const further = signal([]); // rows that wait behind the chosen ones
 export const hover = signal(null); // { row, x, y }
 export const panel = signal("watch");
 export const tool = signal("pan");
@@ -166,13 +167,15 @@ export async function look(row, stay = false) {
   await Promise.all([readDetails(row), fresh && recording !== clip && showTimeline(clip.recording)]);
 }
 
-export function choose(rows, title = "") {
+// others: what the chosen ones are a part of, to go on with.
+export function choose(rows, title = "", others = []) {
   batch(() => {
     chosen.value = rows;
     chosenTitle.value = title;
+    further.value = others;
     if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
   });
-  if (rows.length) say(`${rows.length} chosen`);
+  if (rows.length && !title) say(`${rows.length} chosen`);
 }
 
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
@@ -291,6 +294,20 @@ export async function membersOf(group) {
   return rows;
 }
 
+// Rows in an order whose beginning shows what there is: by chance, of each recording one before a second of any.
+export async function spread(rows) {
+  const recording = (await attempt(() => api.arrays("rows")))?.arrays.recording;
+  const chance = (row) => (Math.imul(row + 1, 2654435761) >>> 0) ^ (row << 7);
+  const turns = new Map();
+  const turn = (row) => {
+    const number = turns.get(recording?.[row]) ?? 0;
+    turns.set(recording?.[row], number + 1);
+    return number;
+  };
+  const order = rows.map((row) => [chance(row), row]).sort((a, b) => a[0] - b[0]).map(([, row]) => [recording ? turn(row) : 0, row]);
+  return order.sort((a, b) => a[0] - b[0]).map(([, row]) => row);
+}
+
 // -- the map -----------------------------------------------------------------------------------------------------------
 export async function paintBy(name) {
   const answer = await attempt(() => api.arrays("column", { name }));
@@ -319,20 +336,7 @@ export function pointColours() {
   const out = new Uint8Array(count * 4);
   if (!values) return [out.fill(128), null];
   const alpha = count > 200000 ? 150 : count > 20000 ? 190 : 230;
-  if (categories) {
-    const table = new Map();
-    for (let row = 0; row < count; row++) {
-      const value = values[row];
-      if (!table.has(value)) {
-        const faded = hidden.value.has(value);
-        const [r, g, b] = parse(colourOf(value));
-        const a = faded ? 18 : value < 0 ? alpha * 0.55 : alpha;
-        table.set(value, [r, g, b, a]);
-      }
-      out.set(table.get(value), row * 4);
-    }
-    return [out, null];
-  }
+  if (categories) return [categoryColours(values, hidden.value, alpha), null];
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (let row = 0; row < count; row++) {

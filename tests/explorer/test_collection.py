@@ -1,13 +1,25 @@
-"""What the explorer keeps beside the vectors is checked before it is shown."""
+"""A collection of the explorer: what it keeps is checked before it is shown, and windows are searched, counted and told."""
 
 from __future__ import annotations
 
+import csv
+import io
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from reader_samples import body, write_utdmhad
 
+from halp.cli import main
+from halp.clips.clip import Clip
+from halp.clips.store import Store, StoreWriter
+from halp.explorer.api import Api
 from halp.explorer.collection import kept_array
+from halp.explorer.session import Session, Settings
+from halp.progress import Bar, watchers
+from halp.use.model_folder import load_model
 
 
 @pytest.mark.parametrize("damage", ["noise", "shorter", "no array", "no hash"])
@@ -30,3 +42,80 @@ def test_a_kept_map_that_was_changed_is_made_again(tmp_path: Path, damage: str) 
     assert len(calls) == 2
     assert kept_array(path, places).shape == (3, 2)
     assert len(calls) == 2
+
+
+@pytest.fixture
+def session(store: Store, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """Long recordings of four clips each, cut into windows that overlap."""
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    long = tmp_path / "long"
+    with StoreWriter(long, store.topology, persons=store.persons) as writer:
+        for number in range(6):
+            frames = np.concatenate([store.clip(4 * number + part) for part in range(4)])
+            writer.add(Clip(frames, f"long {number}", extra={"fps": 30.0}))
+    session = Session(Settings(long, str(package), tmp_path / "labels.csv", window=1.0, stride=0.25))
+    with session.labels:
+        session.load()
+        yield session
+
+
+def test_hits_of_a_search_share_no_time_with_the_example_or_each_other(session: Session) -> None:
+    answer = Api(session).search({"rows": [3], "k": 10})
+    spans = [(hit["recording"], hit["start"], hit["stop"]) for hit in answer["hits"]]
+    spans.append((int(session.collection.recording[3]), *session.collection.span(3)[1:]))
+    assert len(spans) == 11
+    for number, (recording, start, stop) in enumerate(spans):
+        assert all(recording != other or stop <= low or high <= start for other, low, high in spans[:number])
+
+
+def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
+    api, collection = Api(session), session.collection
+    for number, label in enumerate(("calm", "=wild")):
+        rows = np.flatnonzero(np.isin(collection.recording, [2 * number, 2 * number + 1])).tolist()
+        api.label({"rows": rows, "label": label})
+    session.fit_now()
+    lines = list(csv.DictReader(io.StringIO(api.table({"by": "recording"}).decode())))
+    assert [line["recording"] for line in lines] == collection.recordings
+    assert [line["label"] for line in lines] == ["calm", "calm", "'=wild", "'=wild", "", ""]  # no formula
+    assert lines[0]["label share"] == "1.0"
+    mean = session.model.prediction.probabilities[collection.rows_of(5)].mean(0)
+    assert lines[5]["best"].lstrip("'") == session.model.classifier.classes[mean.argmax()]
+    assert float(lines[5]["probability"]) == pytest.approx(mean.max(), abs=1e-4)
+    assert not session.model.prediction.rejected.any()  # people are not known, so nothing tells what is unlike them
+
+
+def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(
+    session: Session,
+) -> None:
+    api, collection = Api(session), session.collection
+    for number in range(4):
+        api.label({"rows": collection.rows_of(number)[:3].tolist(), "label": "ab"[number % 2]})
+    command = shlex.split(api.state({})["command"])
+    assert command[:3] == ["halp", "classify", "fit"]
+    assert command[-4:] == ["--window", "1", "--stride", "0.25"]
+    command[command.index("model")] = str(session.labels.path.with_name("model"))
+    main(command[1:])
+    values, _ = session.label_column()
+    assert sum(load_model(session.labels.path.with_name("model")).labelled.values()) == (values >= 0).sum()
+
+
+def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "recordings").mkdir()
+    for number in range(8):
+        write_utdmhad(tmp_path / "recordings", f"a1_s{number + 1}_t1", body(12, seed=number))
+    session = Session(Settings(tmp_path / "recordings"))
+    seen: list[tuple[str, int, int]] = []
+
+    def watch(bar: Bar) -> None:
+        session._watch(bar)
+        seen.append((session.progress.title, session.progress.done, session.progress.total))
+
+    watchers.append(watch)
+    try:
+        session.load()
+    finally:
+        watchers.remove(watch)
+    assert [part for part in seen if part[0] == "reading"] == [("reading", done, 8) for done in range(9)]
+    totals = [total for title, _, total in seen if title == "embedding"]
+    assert totals == sorted(totals)  # parts of the work do not start the count again

@@ -68,7 +68,7 @@ def test_page_in_a_cell_shows_the_map_and_keeps_labels(browser: Any, widget: Any
     frame.locator("html[data-ready=true]").wait_for(timeout=60_000)
     assert page.frames[1].evaluate("halpMap.count") == len(store)
     frame.get_by_role("combobox", name="find").fill(store.names[0])
-    frame.get_by_role("option").first.click()
+    frame.locator("#find-list li").first.click()
     frame.locator(".player canvas[data-frame]").wait_for()
     frame.get_by_role("textbox", name="new label").fill("squat")
     frame.get_by_role("textbox", name="new label").press("Enter")

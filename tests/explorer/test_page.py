@@ -17,6 +17,7 @@ from explorer.conftest import Explorer
 from halp.clips.store import Store
 
 ROOT = Path(__file__).parents[2]
+PANELS = ("watch", "similar", "label", "groups", "compare", "method", "camera")
 WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b = m.overlay.getBoundingClientRect();
   return [b.left + x / m.dense, b.top + y / m.dense]; }"""
 
@@ -158,11 +159,91 @@ def test_timeline_spans_compare_and_method(browser: Any, explorer: Explorer) -> 
         assert page.evaluate("halpMap.marks.spots.length") > 100
 
 
-def test_phone_shows_everything_without_scrolling_sideways(browser: Any, explorer: Explorer) -> None:
-    with visit(browser, explorer, 390, 844, has_touch=True, color_scheme="dark") as page:
-        for name in ("watch", "similar", "label", "groups", "compare", "method", "camera"):
+@pytest.mark.parametrize("width", [1280, 1024, 390, 320])
+def test_every_tab_is_in_sight_at_every_width_and_nothing_scrolls_sideways(
+    browser: Any, explorer: Explorer, width: int
+) -> None:
+    with visit(browser, explorer, width, 844, has_touch=width < 500, color_scheme="dark") as page:
+        for name in PANELS:
+            box = page.locator(f"#tab-{name}").bounding_box()
+            assert box["x"] >= 0, name
+            assert box["x"] + box["width"] <= width, name
+            assert box["height"] >= 24, name
+        rows = len({round(page.locator(f"#tab-{name}").bounding_box()["y"]) for name in PANELS})
+        assert rows == (2 if width == 320 else 1)
+        for name in PANELS:
             page.click(f"#tab-{name}")
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_together(
+    browser: Any, launch: Callable[..., Explorer], tmp_path: Path
+) -> None:
+    explorer = launch(tmp_path / "labels.csv")
+    explorer.wait(lambda state: state["group"])
+    with visit(browser, explorer) as page:
+        page.click("#tab-groups")
+        page.locator(".groups button:text-is('Show')").first.click()
+        page.wait_for_selector(".chosen .mini canvas[data-frame]")
+        shown = [int(one.get_attribute("data-row")) for one in page.locator(".chosen .mini").all()]
+        assert len(shown) == len(set(shown)) == 12
+        assert shown != sorted(shown)
+        page.locator(".chosen button[aria-label='take out of the choice']").nth(1).click()
+        until(page, "() => document.querySelectorAll('.chosen .mini').length === 11")
+        page.fill(".chosen input[name=label]", "together")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".chip:has-text('together')")
+        state = explorer.wait(lambda state: state["classes"])
+        assert state["classes"] == [{"name": "together", "rows": 11}]
+        page.click("text=12 others of")
+        until(page, "row => document.querySelector('.chosen .mini').dataset.row !== String(row)", shown[0])
+        page.locator(".chosen .mini-stage").nth(2).click()
+        page.keyboard.press("1")
+        explorer.wait(lambda state: state["classes"][0]["rows"] == 12)
+        until(page, "() => document.querySelectorAll('.chosen .mini-name .dot').length === 1")
+
+
+def test_a_class_of_one_recording_does_not_hide_the_accuracy_of_the_others(
+    browser: Any, launch: Callable[..., Explorer], tmp_path: Path
+) -> None:
+    explorer = launch(tmp_path / "labels.csv")
+    explorer.post("label", {"rows": [0, 1, 2, 3], "label": "wave"})
+    explorer.post("label", {"rows": [4, 5, 6, 7], "label": "kick"})
+    explorer.post("label", {"rows": [8], "label": "rare"})
+    explorer.wait(lambda state: state["few"] and state["few"]["assessment"] and len(state["classes"]) == 3)
+    with visit(browser, explorer) as page:
+        page.click("#tab-label")
+        page.wait_for_selector(".accuracy.best")
+        page.wait_for_selector("text=/Not judged yet, for want of a second \\w+: rare/")
+
+
+def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(
+    browser: Any, launch: Callable[..., Explorer], tmp_path: Path
+) -> None:
+    explorer = launch(tmp_path / "labels.csv")
+    size = explorer.wait(lambda state: state["group"])["group"]["groups"][0]["size"]
+    with visit(browser, explorer) as page:
+        page.click("#tab-groups")
+        page.locator(".groups input[maxlength]").first.fill("squats")
+        page.locator("text=Use as label").first.click()
+        state = explorer.wait(lambda state: state["classes"])
+        assert state["classes"] == [{"name": "squats", "rows": size}]
+        assert explorer.get("state")["group"]["groups"][0]["name"] == "squats"
+
+
+def test_arrow_keys_step_through_frames_after_a_click_on_the_map(browser: Any, explorer: Explorer) -> None:
+    with visit(browser, explorer) as page:
+        look_at(page, 7)
+        page.keyboard.press("Space")
+        row = page.evaluate("halpMap.marks.focus")
+        page.wait_for_timeout(300)
+        frame = int(page.get_attribute(".player canvas", "data-frame"))
+        page.keyboard.press("ArrowRight")
+        until(page, "frame => Number(document.querySelector('.player canvas').dataset.frame) === frame + 1", frame)
+        assert page.evaluate("halpMap.marks.focus") == row
+        page.locator(".over").focus()  # who tabs to the map walks on it
+        page.keyboard.press("ArrowRight")
+        until(page, "row => halpMap.marks.focus !== row", row)
 
 
 def test_an_address_without_its_token_says_so(browser: Any, explorer: Explorer) -> None:
@@ -180,7 +261,7 @@ def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, expl
         with visit(browser, explorer, color_scheme=scheme) as page:
             look_at(page, 3)
             page.evaluate(script.read_text(encoding="utf-8"))
-            for name in ("watch", "similar", "label", "groups", "compare", "method", "camera"):
+            for name in PANELS:
                 page.click(f"#tab-{name}")
                 found = page.evaluate("async () => (await axe.run()).violations")
                 serious = [
@@ -212,7 +293,7 @@ def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Pa
     page.click("text=Find similar")
     page.wait_for_selector("text=Nearest first")
     page.click("#tab-groups")
-    page.locator("text=Show").first.click()
+    page.locator("button:text-is('Show')").first.click()
     page.wait_for_selector("text=clear (Esc)")
     page.fill("#find", str(store.names[7]))
     page.wait_for_selector("#find-list li")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halp.reports.figures import bars, heatmap, line_chart, scatter
+from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
-from halp.reports.player import PlayerClip, player
+from halp.reports.player import PlayerClip, clip_map, player
 from halp.skeleton import KINECT_V1
 
 # What the tips of all charts say where a reader rests on a mark of each.
@@ -35,7 +35,7 @@ def test_report_runs_in_a_browser_without_an_error_and_its_player_moves(browser:
     report = Report("Browser", "<&\"'>")
     report.section("Charts")
     report.figure(line_chart({"real": ([1, 2, 3], [0.5, 0.7, 0.8]), "empty": ([], [])}, x_label="epoch"))
-    report.figure(scatter(g.normal(size=(30, 2)), [f"class {i % 15}" for i in range(30)]))
+    report.figure(clip_map(g.normal(size=(30, 2)), [f"class {i % 15}" for i in range(30)]))
     report.figure(heatmap([[5, 1], [0, 7]], ["sit", "run"], ["sit", "run"]))
     report.figure(bars({"knn": {"moco": (70.0, 1.0), "halp": (75.0, 0.5)}}))
     report.section("Player")
@@ -50,7 +50,7 @@ def test_report_runs_in_a_browser_without_an_error_and_its_player_moves(browser:
     assert page.locator("text=no clips to show").count() == 1
     tips = page.evaluate(_TIPS)
     assert tips[0] == "epoch 2|real: 0.7"
-    assert tips[2:] == ["true: sit|predicted: sit|5 (83.3% of the row)", "knn|moco: 70 ± 1"]
+    assert tips[1:] == ["true: sit|predicted: sit|5 (83.3% of the row)", "knn|moco: 70 ± 1"]
     page.keyboard.press("Tab")
     page.locator(".halp-player canvas").first.focus()
     before = page.evaluate("halpView.yaw")
@@ -64,4 +64,35 @@ def test_report_runs_in_a_browser_without_an_error_and_its_player_moves(browser:
     page.wait_for_selector(".halp-player .cards.few")
     assert page.get_by_label("query", exact=True).input_value() == "1"
     assert page.evaluate("document.documentElement.dataset.error ?? null") is None
+    page.close()
+
+
+def test_map_of_a_page_names_what_lies_under_pointer_and_keyboard_and_shows_one_group_alone(
+    browser: Any, tmp_path: Path
+) -> None:
+    report = Report("Groups")
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    names = ["<b>low</b>", "right", "high", "far"]
+    report.figure(clip_map(places, ["group 1", "group 1", "group 2", "group 2"], names=names))
+    page = browser.new_page(viewport={"width": 900, "height": 800})
+    page.goto(report.save(tmp_path / "page.html").as_uri())
+    page.wait_for_function("window.halpMap?.first")
+    where = page.evaluate(
+        """() => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(0)), b = m.overlay.getBoundingClientRect();
+          return [b.left + x / m.dense, b.top + y / m.dense]; }"""
+    )
+    page.mouse.move(*where)
+    page.wait_for_selector("text=<b>low</b>: group 1")  # as text, whatever stands in it
+    page.locator(".halp-map [role=application]").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("text=right: group 1")
+    page.get_by_role("button", name="group 2").click()
+    assert page.evaluate("[3, 15].map((i) => halpMap.colours[i])") == [18, 230]
+    page.get_by_role("button", name="show all").click()
+    assert page.evaluate("halpMap.colours[3]") == 230
+    before = page.evaluate("scrollY")
+    page.mouse.wheel(0, 200)  # the page scrolls, the map stays as it is
+    assert page.evaluate("halpMap.zoom") == 0.92
+    assert page.evaluate("document.documentElement.dataset.error ?? null") is None
+    assert before == 0
     page.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from halp.errors import InputError
 from halp.reports.axes import AxisScale
-from halp.reports.figures import bars, heatmap, line_chart, scatter
+from halp.reports.figures import bars, heatmap, line_chart
+from halp.reports.player import clip_map
 
 NASTY = "<b>&\"' 動作 \x00\udc80 ]]> </svg><script>alert(1)</script>"
 
@@ -119,44 +122,30 @@ def test_series_of_unequal_lengths_is_refused() -> None:
         line_chart({"a": ([1, 2], [1])})
 
 
-def test_scatter_keeps_directions_and_one_scale() -> None:
-    places = circles(parse(scatter([[0, 0], [1, 0], [0, 1]], ["a", "a", "a"])))[:3]
-    (x0, y0), (x1, y1), (_, y2) = places
-    assert x1 > x0
-    assert y1 == pytest.approx(y0)
-    assert y2 < y0
-    assert x1 - x0 == pytest.approx(y0 - y2, abs=0.02)
+def map_data(markup: str) -> dict[str, Any]:
+    return json.loads(re.search(r"<script[^>]*>(.*)</script>", markup, re.S)[1])  # type: ignore[index]
 
 
-def test_scatter_names_every_point_and_leaves_unknown_places_out() -> None:
-    root = parse(scatter([[0, 0], [math.nan, 1], [2, 2]], ["a", "b", "b"], names=["x", "y", "z"]))
-    assert [title.text for title in root.iter("title")] == ["x\na", "z\nb"]
+def test_map_keeps_directions_and_one_scale() -> None:
+    data = map_data(clip_map([[0, 0], [2, 0], [0, 1]], ["b", "a", "b"]))
+    assert data["places"] == [-1, -0.5, 1, -0.5, -1, 0.5]
+    assert [data["categories"][value] for value in data["values"]] == ["b", "a", "b"]
+
+
+def test_map_names_every_point_and_leaves_unknown_places_out() -> None:
+    data = map_data(clip_map([[0, 0], [math.nan, 1], [2, 2]], ["a", "b", "b"], names=["x", "y", "z"]))
+    assert data["names"] == ["x", "z"]
+    assert data["categories"] == ["a", "b"]
 
 
 @pytest.mark.parametrize("points", [np.zeros((0, 2)), np.zeros((1, 2)), np.full((3, 2), 7.0), np.full((2, 2), np.nan)])
-def test_scatter_survives_few_equal_or_unknown_points(points: np.ndarray) -> None:
-    root = parse(scatter(points, ["a"] * len(points)))
-    assert all(0 < x < 720 for x, _ in circles(root))
+def test_map_survives_few_equal_or_unknown_points(points: np.ndarray) -> None:
+    assert set(map_data(clip_map(points, ["a"] * len(points)))["places"]) <= {0}
 
 
-def test_sixty_classes_have_sixty_different_keys_within_the_image() -> None:
-    groups = [f"class {i:02d}" for i in range(60)]
-    root = parse(scatter(np.random.default_rng(0).normal(size=(60, 2)), groups))
-    keys = [g for g in root.iter("g") if g.get("class") == "key"]
-    looks = {(key.get("style"), next(iter(key[0])).tag, _shape(next(iter(key[0])))) for key in keys}
-    assert len(keys) == len(looks) == 60
-    _, _, width, height = (float(side) for side in root.get("viewBox", "").split())
-    assert max(float(text.get("x", 0)) for key in keys for text in key.iter("text")) < width
-    assert max(float(text.get("y", 0)) for key in keys for text in key.iter("text")) < height
-
-
-def _shape(mark: ElementTree.Element) -> str:
-    return re.sub(r"^M[\d.,]+", "", mark.get("d", ""))
-
-
-def test_scatter_without_a_group_for_every_point_is_refused() -> None:
+def test_map_without_a_group_for_every_point_is_refused() -> None:
     with pytest.raises(InputError, match="2 points"):
-        scatter([[0, 0], [1, 1]], ["a"])
+        clip_map([[0, 0], [1, 1]], ["a"])
 
 
 def test_counts_of_a_confusion_matrix_are_on_hover_and_shaded_by_row() -> None:
@@ -212,7 +201,6 @@ def test_bars_without_a_value_say_so(values: dict[str, dict[str, tuple[float, fl
 def test_every_chart_escapes_every_name() -> None:
     charts = [
         line_chart({NASTY: ([1, 2], [1, 2])}, title=NASTY, x_label=NASTY, y_label=NASTY),
-        scatter([[0, 0]], [NASTY], names=[NASTY], title=NASTY),
         heatmap([[1]], [NASTY], [NASTY], title=NASTY, x_label=NASTY, y_label=NASTY),
         bars({NASTY: {NASTY: (1.0, 0.1)}}, title=NASTY, y_label=NASTY),
     ]

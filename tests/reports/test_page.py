@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from halp.errors import InputError
-from halp.reports.figures import bars, heatmap, line_chart, scatter
+from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
-from halp.reports.player import PlayerClip, player
+from halp.reports.player import PlayerClip, clip_map, player
 from halp.skeleton import KINECT_V1
 
 NASTY = "<i>&\"' 動作 \udc80</title><script>alert(1)</script>"
@@ -45,7 +45,7 @@ def full_report() -> Report:
     report.table(["method", "kNN"], [["MoCo", 70.5], ["HaLP", 75.25]], caption="Top-1", highlight=1)
     report.figure(line_chart({"a": ([1, 2], [1, 2])}), "A curve")
     report.section("More")
-    report.figure(scatter([[0, 0], [1, 1]], ["a", "b"]))
+    report.figure(clip_map([[0, 0], [1, 1]], ["a", "b"]))
     report.figure(heatmap(np.eye(3), list("abc"), list("abc")))
     report.figure(bars({"knn": {"moco": (1.0, 0.1)}}))
     frames = np.random.default_rng(0).normal(size=(4, 1, len(KINECT_V1), 3))

@@ -55,9 +55,12 @@ def test_prototypes_are_the_mean_directions() -> None:
     assert np.allclose(head.logits(vectors), 10 * directions @ head.weight.T, atol=1e-4)
 
 
-@pytest.mark.parametrize(("classes", "width"), [(2, 8), (3, 8), (3, 200)])
-def test_linear_head_is_at_the_minimum_of_its_loss(classes: int, width: int) -> None:
+@pytest.mark.parametrize(("classes", "width", "kept"), [(2, 8, 48), (3, 8, 48), (3, 200, 48), (3, 8, 21)])
+def test_linear_head_is_at_the_minimum_of_its_loss(classes: int, width: int, kept: int) -> None:
     vectors, labels = blobs(48, classes, width, noise=2.0)
+    rare = np.flatnonzero(labels == 0)[kept // 3 :]
+    vectors, labels = np.delete(vectors, rare, 0), np.delete(labels, rare)
+    share = (len(labels) / classes / np.bincount(labels))[labels]  # classes weigh alike
     head = fit_head(Candidate("linear", 10.0), vectors, labels, classes)
     rows = head.standardise(vectors).astype(np.float64) / math.sqrt(width)
 
@@ -67,7 +70,7 @@ def test_linear_head_is_at_the_minimum_of_its_loss(classes: int, width: int) -> 
         right = scores[np.arange(len(rows)), labels] - np.log(np.exp(scores).sum(1))
         # two classes are one weight vector: half of it on either side
         penalty = 0.5 * (weight**2).sum() * (2 if classes == 2 else 1) / 10.0
-        return float(-right.sum() + penalty)
+        return float(-(share * right).sum() + penalty)
 
     weight, bias = head.weight.astype(np.float64) * math.sqrt(width), head.bias.astype(np.float64)
     best = loss(weight, bias)
@@ -77,6 +80,18 @@ def test_linear_head_is_at_the_minimum_of_its_loss(classes: int, width: int) -> 
         step = step - step.mean(0) if classes == 2 else step
         assert loss(weight + step, bias) > best - 1e-3
         assert loss(weight, bias + 0.02 * draw.normal(size=classes)) > best - 1e-3
+
+
+def test_many_labels_of_one_class_do_not_make_everything_that_class() -> None:
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(5, 32))
+    truth, labels = np.arange(200) % 5, np.repeat(np.arange(5), [20, 5, 5, 5, 5])
+    new, vectors = (
+        (centres[rows] + 4 * draw.normal(size=(len(rows), 32))).astype(np.float32) for rows in (truth, labels)
+    )
+    best = fit_classifier(vectors, labels, "abcde").predict(new).best
+    assert (best == 0).mean() < 0.6
+    assert np.mean([(best[truth == label] == label).mean() for label in range(5)]) > 0.28  # by chance 0.2
 
 
 def test_one_class_and_one_vector_are_possible() -> None:

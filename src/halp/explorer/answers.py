@@ -68,7 +68,7 @@ def search(
         raise InputError("a search needs an example; choose a clip or draw a span")
     queries = unit(np.concatenate(vectors))
     examples = {*rows, *against}
-    wanted = min(len(collection), (k + len(examples)) * (4 if against else 1))
+    wanted = min(len(collection), (k + len(examples)) * (4 if against else 1) * collection.overlapping)
     found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
     order = np.argsort(-similarity, kind="stable")
     kept = [place for place in order if found[place] not in examples]
@@ -80,6 +80,8 @@ def search(
         fitted = fit_classifier(yes, labels, ("yes", "no"))
         chosen = fitted.predict(collection.table.vectors[[row for row, _ in hits]], reject="none").best == 0
         hits = [hit for hit, good in zip(hits, chosen) if good]
+    known = [*((int(collection.recording[row]), *collection.span(row)[1:]) for row in rows), *spans]
+    hits = apart(collection, hits, known)
     some = sample(collection)
     values = (unit(np.asarray(collection.table.vectors[some])) @ queries.T).max(1)
     ranked = np.argsort(values, kind="stable")
@@ -95,6 +97,23 @@ def search(
             for quantile, place in zip(QUANTILES, places)
         ],
     }
+
+
+def apart(
+    collection: Collection, hits: Sequence[tuple[int, float]], known: Sequence[tuple[int, float, float]]
+) -> list[tuple[int, float]]:
+    """Hits without those that share time with a known span or an earlier hit: windows that overlap are most like each other."""
+    taken: dict[int, list[tuple[float, float]]] = {}
+    for recording, start, stop in known:
+        taken.setdefault(recording, []).append((start, stop))
+    kept = []
+    for row, value in hits:
+        _, start, stop = collection.span(row)
+        spans = taken.setdefault(int(collection.recording[row]), [])
+        if all(stop <= low or high <= start for low, high in spans):
+            spans.append((start, stop))
+            kept.append((row, value))
+    return kept
 
 
 def timeline(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,9 @@ class Api:
         return describe_model(self.session)
 
     def table(self, given: dict[str, Any]) -> Any:
-        """All rows with label, group and prediction, as CSV."""
-        return result_table(self.session).encode()
+        """All rows with label, group and prediction as CSV, or one line for each recording."""
+        make = recording_table if given.get("by") == "recording" else result_table
+        return make(self.session).encode()
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
@@ -251,6 +253,7 @@ def describe_state(session: Session) -> dict[str, Any]:
         "long": len(collection.recordings) < len(collection),
         "unit": "s" if collection.timed else "frames",
         "encoder": given.encoder,
+        "command": _fit_command(session),
         "window": window,
         "stride": stride,
         "body": describe_body(collection.source.topology),
@@ -263,6 +266,18 @@ def describe_state(session: Session) -> dict[str, Any]:
         "group": describe_groups(session),
         "few": describe_model(session),
     }
+
+
+def _fit_command(session: Session) -> str:
+    """What fits a model to the labels outside the page."""
+    given, cutting = session.settings, session.collection.source.cutting
+    labels = given.labels or given.source.with_name(session.labels.path.name)
+    words = ["halp", "classify", "fit", given.encoder, str(given.source), "model", "--labels", str(labels)]
+    words += [] if given.format == "auto" else ["--format", given.format]
+    for name in ("window", "stride", "fps"):
+        value = getattr(cutting, name)
+        words += [] if value is None else [f"--{name}", f"{value:g}"]
+    return shlex.join(words)
 
 
 def describe_row(session: Session, row: int) -> list[list[Any]]:
@@ -299,11 +314,13 @@ def describe_groups(session: Session) -> dict[str, Any] | None:
     clusters = session.collection.groups
     if clusters is None:
         return None
+    count = len(session.collection.recordings)
+    recordings = np.bincount(np.unique(clusters.group * count + session.collection.recording) // count)
     return {
         "silhouette": round(clusters.silhouette, 3),
         "groups": [
-            {"name": name, "size": int(size), "typical": session.collection.describe(int(row))}
-            for name, size, row in zip(session.group_names, clusters.sizes, clusters.typical)
+            {"name": name, "size": int(size), "recordings": int(own), "typical": session.collection.describe(int(row))}
+            for name, size, own, row in zip(session.group_names, clusters.sizes, recordings, clusters.typical)
         ],
     }
 
@@ -318,6 +335,7 @@ def describe_model(session: Session) -> dict[str, Any] | None:
         "classes": list(model.classifier.classes),
         "counts": model.counts,
         "kind": str(model.classifier.head.candidate),
+        "rejects": model.classifier.rejection_rate is not None,
         "seconds": round(model.seconds, 3),
         "assessment": model.assessment,
         "suggestions": model.suggestions,
@@ -346,6 +364,38 @@ def result_table(session: Session) -> str:
             best = model.classifier.classes[int(model.prediction.best[row])]
             cells += [spreadsheet_cell(best), round(float(model.prediction.probability[row]), 4)]
             cells.append(bool(model.prediction.rejected[row]))
+        table.writerow(cells)
+    return out.getvalue()
+
+
+def recording_table(session: Session) -> str:
+    """One line for each recording: the label and the class that most of it has, and the share of its rows that have it."""
+    collection, model, out = session.collection, session.model, io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["recording", "start", "stop", "label", "label share", "best", "best share", "probability"])
+    values, names = session.label_column()
+    order = np.argsort(collection.recording, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(collection.recording[order])) + 1):
+        given = values[rows]
+        counts = np.bincount(given[given >= 0], minlength=1)
+        label = [names[counts.argmax()], round(counts.max() / len(rows), 4)] if counts.any() else ["", 0]
+        start, stop = collection.table.starts[rows].min(), collection.table.stops[rows].max()
+        name = collection.recordings[collection.recording[rows[0]]]
+        cells = [
+            spreadsheet_cell(name),
+            round(float(start), 3),
+            round(float(stop), 3),
+            spreadsheet_cell(label[0]),
+            label[1],
+        ]
+        if model is not None:
+            mean = model.prediction.probabilities[rows].mean(0)
+            share = (model.prediction.best[rows] == mean.argmax()).mean()
+            cells += [
+                spreadsheet_cell(model.classifier.classes[mean.argmax()]),
+                round(float(share), 4),
+                round(float(mean.max()), 4),
+            ]
         table.writerow(cells)
     return out.getvalue()
 

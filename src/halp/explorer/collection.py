@@ -23,7 +23,7 @@ from halp.features.embed import embed_table
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.files import atomic_path, is_sealed, seal
-from halp.reports.player import Box, Up, bounding_box, pack_joints, upward
+from halp.reports.player import Box, Up, bounding_box, pack_joints, upward, within_one
 from halp.use.cluster import Clusters, group_vectors
 from halp.use.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
@@ -84,6 +84,12 @@ class Collection:
     def timed(self) -> bool:
         """Whether times are seconds rather than frames."""
         return bool((self.source.fps > 0).all())
+
+    @property
+    def overlapping(self) -> int:
+        """Windows that share time with one of them, itself included; 1 for clips."""
+        window, stride = self.source.cutting.window, self.source.cutting.stride
+        return 1 if window is None or stride is None or stride >= window else 2 * int(np.ceil(window / stride)) - 1
 
     def rate(self, row: int) -> float:
         """Frames per second of a row, 30 where that is not known."""
@@ -289,12 +295,9 @@ def beside_neighbours(
 
 
 def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Places within −1 … 1, both axes in the same scale."""
+    """Two coordinates within −1 … 1."""
     places = np.asarray(places, dtype=np.float64)
-    if places.shape[1] < 2:
-        places = np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
-    middle = (places.max(axis=0) + places.min(axis=0)) / 2
-    return ((places - middle) / (np.abs(places - middle).max() or 1.0)).astype(np.float32)
+    return within_one(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
 
 
 def _column(name: str, values: npt.NDArray[Any]) -> Column | None:

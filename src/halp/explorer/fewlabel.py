@@ -17,7 +17,7 @@ from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
 from halp.use.assessment import cross_validate
 from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
-from halp.use.classify import group_clips
+from halp.use.classify import group_clips, without_doubtful_rejection
 
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
 
@@ -30,8 +30,9 @@ def fit_labels(
     rows, labels, classes = _labelled(values, names)
     if len(classes) < 2:
         return None
-    groups, _ = _groups(collection, rows, labels)
+    groups, grouped_by = _groups(collection, rows, labels)
     classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
+    classifier = without_doubtful_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = sample(collection, revision)
     open_rows = open_rows[values[open_rows] < 0]

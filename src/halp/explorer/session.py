@@ -134,7 +134,8 @@ class Session:
             self._changed.notify_all()
 
     def _watch(self, bar: Bar) -> None:
-        if "pca" not in self.progress.ready:  # later bars belong to refits, which show themselves
+        part = bar.title == self.progress.title and bar.total < self.progress.total  # of the one that is shown
+        if "pca" not in self.progress.ready and not part:  # later bars belong to refits, which show themselves
             self.progress.title, self.progress.done, self.progress.total = bar.title, bar.done, bar.total
 
     def _guarded(self, work: Callable[[], None]) -> None:

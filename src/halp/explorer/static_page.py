@@ -52,7 +52,7 @@ def _write_parts(session: Session, folder: Path) -> None:
     state = describe_state(session)
     columns = [name for name in state["columns"] if _there(session, name)]
     parts: dict[str, Any] = {
-        "state": {**state, "static": True, "columns": columns, "label_file": ""},
+        "state": {**state, "static": True, "columns": columns, "label_file": "", "command": ""},
         "rows": api.rows({}),
         "names": collection.recordings,
         "vectors": pack({}, {"vectors": np.round(unit(collection.reduced) * 127).astype(np.int8)}),

@@ -39,6 +39,7 @@ from halp.features.content import (
     make_rows,
 )
 from halp.features.table import RowColumns
+from halp.progress import Bar
 from halp.skeleton import Topology
 
 Array = npt.NDArray[Any]
@@ -120,8 +121,9 @@ class Source(RowColumns):
         if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
             self.recorded = self.content.recorded(self.cutting)
         if self.recorded is None:
-            for _ in self.read():
-                pass
+            with Bar("reading", self.content.items, shown=False) as bar:
+                for _, rows in self.read():
+                    bar.advance(int(rows["item"].max(initial=bar.done - 1)) + 1 - bar.done)
         if self.recorded is None:
             raise RuntimeError("rows are complete once all recordings were read")
         return self.recorded

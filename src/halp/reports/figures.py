@@ -1,4 +1,4 @@
-"""Charts as pure functions, data → one stand-alone SVG string: line chart, scatter, heat map, bars; a report adds hovering."""
+"""Charts as pure functions, data → one stand-alone SVG string: line chart, heat map, bars; a report adds hovering."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from halp.errors import InputError
 from halp.reports.axes import RIGHT, AxisScale, legend_above, no_data_label, x_axis, y_axis, y_axis_width
 from halp.reports.drawing import (
     COLOURS,
-    WIDTH,
     Floats,
     escape_text,
     format_number,
-    legend,
     marker,
     numbers,
     series_style,
@@ -28,7 +25,7 @@ from halp.reports.drawing import (
 )
 from halp.reports.heat import heatmap
 
-__all__ = ["bars", "heatmap", "line_chart", "scatter"]
+__all__ = ["bars", "heatmap", "line_chart"]
 
 _MOST_POINTS = 1500
 
@@ -108,47 +105,6 @@ def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> 
         if few or len(places) == 1:
             marks.append(tag("g", "".join(marker(0, a, b, 3.2) for a, b in places), class_="mark"))
     return marks
-
-
-def scatter(
-    points: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[str] | None = None, title: str = ""
-) -> str:
-    """Points `(N, 2)` coloured by group `(N,)`, with `names` `(N,)` on hover; both axes have one scale and no ticks."""
-    places = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    if len(groups) != len(places) or (names is not None and len(names) != len(places)):
-        raise InputError(f"a scatter of {len(places)} points needs a group and a name for each of them")
-    labels = sorted({str(group) for group in groups})
-    position = {label: i for i, label in enumerate(labels)}
-    paints = [series_style(i) for i in range(len(labels))]
-    top, height = (30.0 if title else 6.0), 460.0
-    flat = numbers(places.ravel()).reshape(-1, 2)
-    drawn = np.isfinite(flat).all(axis=1)
-    spread = flat[drawn] if drawn.any() else np.zeros((1, 2))
-    middle = (spread.min(axis=0) + spread.max(axis=0)) / 2
-    extent = np.maximum((spread.max(axis=0) - spread.min(axis=0)) / (WIDTH - 40, height - 40), 1e-300)
-    zoom = 1 / extent.max() if np.ptp(spread, axis=0).any() else 1.0
-    radius = 4.0 if len(places) < 400 else 3.0 if len(places) < 2000 else 2.2
-    marks: list[list[str]] = [[] for _ in labels]
-    for i in np.flatnonzero(drawn).tolist():
-        group = position[str(groups[i])]
-        px, py = (flat[i] - middle) * (zoom, -zoom) + (WIDTH / 2, top + height / 2)
-        name = str(groups[i]) if names is None else f"{names[i]}\n{groups[i]}"
-        marks[group].append(marker(group, float(px), float(py), radius, name))
-    body = [tag("rect", x=0.5, y=top, width=WIDTH - 1, height=height, rx=6, class_="grid")]
-    body += [
-        tag(
-            "g",
-            "".join(mark),
-            class_="mark",
-            data_series=i,
-            style=f"{paints[i]};fill-opacity:.8;stroke-width:{radius / 5:g}",
-        )
-        for i, mark in enumerate(marks)
-    ]
-    if not drawn.any():
-        body.append(no_data_label(WIDTH / 2, top + height / 2))
-    keys, tall = legend(labels, paints, top + height + 12)
-    return svg_image([*body, keys], top + height + 16 + tall, title, "scatter")
 
 
 def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str = "", y_label: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The skeleton player: clips side by side, a query and its nearest neighbours, as a figure of a report."""
+"""Figures that move, of the explorer's parts: clips side by side, the timeline of a recording, a map of many clips."""
 
 from __future__ import annotations
 
@@ -203,6 +203,33 @@ def timeline(
         },
     }
     return _moving_figure("timeline", data)
+
+
+def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[str] | None = None) -> str:
+    """A map of clips at places `(N, 2)`, coloured by group `(N,)`, with `names` `(N,)` under the pointer; one scale for both.
+
+    What has no finite place is left out.
+    """
+    where = np.asarray(places, dtype=np.float64).reshape(-1, 2)
+    if len(groups) != len(where) or (names is not None and len(names) != len(where)):
+        raise InputError(f"a map of {len(where)} points needs a group and a name for each of them")
+    shown = np.flatnonzero(np.isfinite(where).all(axis=1))
+    categories, values = np.unique([str(groups[row]) for row in shown], return_inverse=True)
+    data = {
+        "places": [round(value, 4) for value in within_one(where[shown]).ravel().tolist()],
+        "categories": categories.tolist(),
+        "values": values.tolist(),
+        "names": None if names is None else [str(names[row]) for row in shown],
+    }
+    return _moving_figure("map", data)
+
+
+def within_one(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Places `(N, 2)` within −1 … 1, both axes in the same scale."""
+    if not len(places):
+        return np.zeros((0, 2), np.float32)
+    middle = (places.max(axis=0) + places.min(axis=0)) / 2
+    return ((places - middle) / (np.abs(places - middle).max() or 1.0)).astype(np.float32)
 
 
 def _moving_figure(kind: str, data: Any) -> str:

@@ -14,10 +14,10 @@ from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation.evaluate_run import EncoderResults, saved_results
 from halp.evaluation.results import Result
-from halp.reports.figures import line_chart, scatter
+from halp.reports.figures import line_chart
 from halp.reports.heat import heatmap
 from halp.reports.page import Report
-from halp.reports.player import PlayerClip, player
+from halp.reports.player import PlayerClip, clip_map, player
 from halp.reports.tables import accuracy_table, overlap_note, result_title
 from halp.training.run import Run, open_run
 
@@ -197,11 +197,10 @@ def add_embedding(report: Report, run: Run, store: Store, result: Result | None,
         f"Features of {len(embedding.clips)} test clips on a plane by t-SNE, coloured by class.",
     )
     report.figure(
-        scatter(
+        clip_map(
             embedding.places,
             [_class_name(store, clip) for clip in embedding.clips],
             names=[str(store.names[clip]) for clip in embedding.clips],
-            title="Embedding map",
         )
     )
     if result is not None:

@@ -113,7 +113,9 @@ def choose_candidate(
 ) -> tuple[Candidate, float]:
     """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
 
-    Where no fold can be made (a class with one recording only), the first candidate and the temperature 1.
+    Classes count alike, however many labels each has: labels are given where it is easy or where the model is unsure, so
+    their shares are not those of the recordings. Where no fold can be made (a class with one recording only), the first
+    candidate and the temperature 1.
     """
     tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
     if not splits:
@@ -125,8 +127,9 @@ def choose_candidate(
         return np.concatenate([head.logits(rows[test]) for head, (_, test) in zip(heads, splits)])
 
     logits = [held_out_logits(candidate) for candidate in tried]
-    right = [float((scores.argmax(1) == labels[held]).mean()) for scores in logits]
-    best = int(np.argmax(right))
+    counts = np.bincount(labels[held], minlength=classes)
+    right = [np.bincount(labels[held][scores.argmax(1) == labels[held]], minlength=classes) for scores in logits]
+    best = int(np.argmax([round(float((hits / np.maximum(counts, 1)).sum()), 9) for hits in right]))  # ties are ties
     return tried[best], fit_temperature(logits[best], labels[held])
 
 

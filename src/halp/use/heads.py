@@ -135,7 +135,7 @@ def standardised_in_their_span(vectors: Vectors) -> Vectors:
 
 
 def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
-    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength on rows over √F."""
+    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike."""
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = np.zeros((classes, rows.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
@@ -151,7 +151,7 @@ def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> t
     size = np.sqrt(rows.shape[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
-        fitted = LogisticRegression(C=strength, max_iter=500).fit(inputs / size, labels)
+        fitted = LogisticRegression(C=strength, max_iter=500, class_weight="balanced").fit(inputs / size, labels)
     coefficients = (fitted.coef_ if back is None else fitted.coef_ @ back) / size
     # of two classes there is one vector of coefficients: half of it for the one, half against the other
     sign = np.array([[-0.5], [0.5]]) if len(there) == 2 else 1.0

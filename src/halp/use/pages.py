@@ -10,9 +10,9 @@ from halp.analysis.embedding import embedding_map
 from halp.clips.clip import Clip
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.table import FeatureTable
-from halp.reports.figures import heatmap, line_chart, scatter
+from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
-from halp.reports.player import PlayerClip, TimelinePart, player, timeline
+from halp.reports.player import PlayerClip, TimelinePart, clip_map, player, timeline
 from halp.skeleton import Topology
 from halp.use.cluster import Clusters
 from halp.use.compare import Comparison, DifferingSegment, bone_length, mean_over_time
@@ -145,7 +145,7 @@ def cluster_page(
     places = embedding_map(np.asarray(table.vectors[rows]))
     digits = len(str(len(cards)))
     report.figure(
-        scatter(
+        clip_map(
             places,
             [f"group {clusters.group[row] + 1:0{digits}}" for row in rows],
             names=[f"{table.name(int(row))} {table.starts[row]:.2f} – {table.stops[row]:.2f}" for row in rows],
