@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -87,7 +89,12 @@ def browser() -> Iterator[Any]:
 HEAVY = {"pretrain", "reproduce_table", "subprocess", "forked"}
 
 
-def _is_heavy(function: object, seen: set[object]) -> bool:
+@cache
+def _is_heavy(function: object) -> bool:
+    return _names_heavy(function, set())
+
+
+def _names_heavy(function: object, seen: set[object]) -> bool:
     """Whether a function, or one of its module that it calls, names a training or processes, also in a command."""
     function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType) or function in seen:
@@ -100,15 +107,28 @@ def _is_heavy(function: object, seen: set[object]) -> bool:
         if HEAVY & {*code.co_names, *(part for part in constants if isinstance(part, str))}:
             return True
         called = [function.__globals__.get(name) for name in code.co_names]
-        if any(_is_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
+        if any(_names_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
             return True
     return False
 
 
+def pytest_collection() -> None:
+    gc.disable()  # what collection makes stays
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out."""
+    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out. Slow modules go first."""
     for item in items:
         fixtures = getattr(item, "_fixtureinfo", None)
         definitions = [one.func for known in fixtures.name2fixturedefs.values() for one in known] if fixtures else []
-        if any(_is_heavy(function, set()) for function in (getattr(item, "function", None), *definitions)):
+        if "browser" in getattr(item, "fixturenames", ()) or any(
+            map(_is_heavy, (getattr(item, "function", None), *definitions))
+        ):
             item.add_marker("heavy")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # at the end, workers share short tests

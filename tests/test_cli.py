@@ -192,7 +192,7 @@ def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
         "saving.checkpoint_epochs=2",
         "saving.log_every=1",
     )
-    answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 240, "--json", "--set", *small)
+    answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 144, "--json", "--set", *small)
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
     assert list(rows) == ["raw coordinates", "untrained", "MoCo", "HaLP"]
@@ -202,7 +202,7 @@ def test_demo_writes_a_table_and_a_report(tmp_path: Path) -> None:
         assert title in page
     for title in ("Embedding map", "Confusion matrix", "Nearest neighbours"):
         assert title in page
-    again = halp("demo", "--folder", tmp_path / "demo", "--clips", 120, "--json", "--set", *small)
+    again = halp("demo", "--folder", tmp_path / "demo", "--clips", 96, "--json", "--set", *small)
     assert again.returncode == 0, again.stderr
 
 

@@ -92,6 +92,7 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
     assert not list(tmp_path.rglob("*"))
 
 
+@pytest.mark.heavy
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     table, sources = list_tables()["linear-others"], [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")]
     asked = make_schedule(table, PAPER, sources)
@@ -100,6 +101,7 @@ def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     assert len(make_schedule(table, PAPER, sources, all_cells=True).jobs) == len(table.rows) * len(table.columns)
 
 
+@pytest.mark.heavy
 def test_a_recipe_can_have_a_store_of_its_own() -> None:
     sources = [DataSource("ntu60"), DataSource("ntu60:aimclr")]
     plan = make_schedule(list_tables()["linear-others"], PAPER, [sources[0]])
