@@ -15,11 +15,15 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
+from hypothesis import settings
 
 from halp.clips.store import Store
 from halp.clips.synthetic import make_synthetic_store
 
 ROOT = Path(__file__).parents[1]
+
+settings.register_profile("same", deadline=None, derandomize=True)  # `make fuzz` looks for new cases
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from halp.clips.store import open_store
 from halp.errors import InputError
 
 MIB = 2**20
-CASES = int(os.environ.get("HALP_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "30"))
 
 
 class Raw:

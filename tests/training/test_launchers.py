@@ -129,7 +129,11 @@ class Elastic:
             begin = subprocess.Popen if self.alone == "1" else forked.Popen  # machines that meet are real processes
             job = begin(
                 [*command, *options, "--", *self.given],
-                env=environment(PIDS=str(self.pids), TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone),
+                env=environment(
+                    PIDS=str(self.pids),
+                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone,
+                    PYTHON_EXEC=str(Path(forked.commands(), "python")),
+                ),
                 stderr=errors,
             )
         self.launchers.append(job)

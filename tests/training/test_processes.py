@@ -114,8 +114,17 @@ def test_processes_together_equal_one(
 
 
 def test_fabric_starts_the_processes_itself(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    halp = Path(sys.executable).with_name("halp")
-    command = [str(halp), "pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "pretrain",
+        "small",
+        "--data",
+        str(store.path),
+        "--run",
+        str(tmp_path / "run"),
+    ]
     command += ["--devices", "2", "--accelerator", "cpu", "--json", "--set", *tiny]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
