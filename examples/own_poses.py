@@ -1,4 +1,4 @@
-"""From arrays of joints to an encoder and its nearest neighbours, in one script (half a minute on a CPU)."""
+"""From arrays of joints to an encoder and its nearest neighbours, in one script."""
 
 import tempfile
 from pathlib import Path
@@ -21,7 +21,7 @@ store = store_from_arrays(
 )
 
 recipe = halp.load_recipe(
-    "small", ["split=all", "epochs=20", "contrast.queue=128", "halp.recent=128", "halp.start_epoch=10"]
+    "small", ["split=all", "epochs=10", "contrast.queue=128", "halp.recent=128", "halp.start_epoch=5"]
 )
 run = halp.pretrain(recipe, store, folder / "run")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -14,11 +16,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from halp.clips.store import Store
 from halp.clips.synthetic import make_synthetic_store
 
 ROOT = Path(__file__).parents[1]
+
+settings.register_profile("same", deadline=None, derandomize=True)  # `make fuzz` looks for new cases
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +102,12 @@ def browser() -> Iterator[Any]:
 HEAVY = {"pretrain", "reproduce_table", "subprocess", "forked"}
 
 
-def _is_heavy(function: object, seen: set[object]) -> bool:
+@cache
+def _is_heavy(function: object) -> bool:
+    return _names_heavy(function, set())
+
+
+def _names_heavy(function: object, seen: set[object]) -> bool:
     """Whether a function, or one of its module that it calls, names a training or processes, also in a command."""
     function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType) or function in seen:
@@ -109,15 +120,30 @@ def _is_heavy(function: object, seen: set[object]) -> bool:
         if HEAVY & {*code.co_names, *(part for part in constants if isinstance(part, str))}:
             return True
         called = [function.__globals__.get(name) for name in code.co_names]
-        if any(_is_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
+        if any(_names_heavy(one, seen) for one in called if getattr(one, "__module__", None) == function.__module__):
             return True
     return False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what collection makes stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out."""
+    """Mark what trains or starts processes, itself or in a fixture: `make quick` leaves it out. Slow modules go first."""
     for item in items:
         fixtures = getattr(item, "_fixtureinfo", None)
         definitions = [one.func for known in fixtures.name2fixturedefs.values() for one in known] if fixtures else []
-        if any(_is_heavy(function, set()) for function in (getattr(item, "function", None), *definitions)):
+        if "browser" in getattr(item, "fixturenames", ()) or any(
+            map(_is_heavy, (getattr(item, "function", None), *definitions))
+        ):
             item.add_marker("heavy")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # at the end, workers share short tests

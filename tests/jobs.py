@@ -102,7 +102,7 @@ def compare_whole_killed_and_two_processes(folder: Path, store: Store, recipe: s
     """Train `whole`, `killed` (with kill -9, then resumed: equal to the bit) and `two` (on two processes) in a folder."""
     program = TRAIN.replace('"small"', f'"{recipe}"')
     assert start(folder, store, "whole", settings, program=program).wait(timeout=300) == 0
-    killed = start(folder, store, "killed", settings, pause=0.2, program=program)
+    killed = start(folder, store, "killed", settings, pause=0.1, program=program)
     wait_for_steps(folder / "killed", killed, 4)
     killed.kill()
     killed.wait()

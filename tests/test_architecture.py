@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import import_graph
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "halp"
@@ -19,6 +20,7 @@ ORDER = "skeleton clips clips.readers clips.ingest augment encoders methods trai
 ORDER += "reports use findings cli"
 
 
+@pytest.mark.heavy
 def test_imports_run_in_one_direction_between_sub_packages() -> None:
     edges = import_graph.graph()
     assert import_graph.cycle(edges) == []

@@ -133,6 +133,7 @@ def examples_of(entries: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, inspect.getdoc(entry) or ""
 
 
+@pytest.mark.heavy
 def test_command_line_takes_the_examples_of_its_own_help() -> None:
     lines = [
         re.split(r"\s#", line)[0].strip()

@@ -51,11 +51,11 @@ def test_script_for_own_data_goes_from_recordings_to_answers(tmp_path: Path) -> 
     script = str(ROOT / "examples" / "own_data.sh")
     small = [
         "--set",
-        "epochs=4",
+        "epochs=2",
         "batch_size=12",
         "encoder.hidden=24",
-        "halp.start_epoch=2",
-        "saving.checkpoint_epochs=4",
+        "halp.start_epoch=1",
+        "saving.checkpoint_epochs=2",
     ]
     done = subprocess.run(
         ["bash", script, *small], capture_output=True, text=True, cwd=folder, env=environment, check=False

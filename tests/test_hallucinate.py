@@ -348,6 +348,7 @@ def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_fi
 
 @settings(max_examples=60, deadline=None)
 @given(degenerate_scenes(), st.integers(0, 1000))
+@pytest.mark.heavy
 def test_steps_of_degenerate_scenes_are_in_range(vectors: tuple[Tensor, Tensor, Tensor], seed: int) -> None:
     query, key, prototypes = vectors
     for step, direction in itertools.product(STEPS, DIRECTIONS):

@@ -19,6 +19,7 @@ def test_correctness_is_averaged_over_the_parts_that_test_a_clip() -> None:
     assert found[:6].tolist() == [1, 1, 1, 0, 1, 1]
 
 
+@pytest.mark.heavy
 def test_the_interval_covers_the_mean_and_shrinks_with_more_clips() -> None:
     draw = np.random.default_rng(1)
     few, many = (draw.choice([-1.0, 0.0, 1.0], size=size, p=[0.1, 0.7, 0.2]) for size in (50, 5000))

@@ -11,8 +11,9 @@ from halp.errors import InputError
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne", pytest.param("umap", marks=pytest.mark.slow)])
-def test_clusters_stay_apart_on_the_map(method: str) -> None:
+def test_clusters_stay_apart_on_the_map(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if method == "umap":
+        monkeypatch.setenv("NUMBA_OPT", "0")  # its compiler takes most of the time
         pytest.importorskip("umap", reason="this map needs the extra halp[umap]")
     g = np.random.default_rng(0)
     vectors = np.concatenate([g.normal(0, 0.1, (20, 8)), g.normal(3, 0.1, (20, 8))])

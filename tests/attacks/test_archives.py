@@ -57,6 +57,7 @@ def peak(path: Path) -> int:
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])
+@pytest.mark.heavy
 def test_a_bomb_is_refused_with_and_without_padding(padding: int, tmp_path: Path) -> None:
     path = bomb(tmp_path / "a.npz", 600_000, padding)
     assert path.stat().st_size < 300_000
@@ -81,6 +82,7 @@ def test_an_archive_that_lies_about_its_size_is_not_believed(tmp_path: Path) -> 
     assert peak(path) < 4 * MIB
 
 
+@pytest.mark.heavy
 def test_members_that_share_their_bytes_are_paid_for_each(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a0.npy", header((8 * MIB,)) + bytes(32 * MIB))

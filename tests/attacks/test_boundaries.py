@@ -149,6 +149,7 @@ def environment_names(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.heavy
 def test_the_environment_is_asked_for_these_variables_and_no_others() -> None:
     found = set().union(*(environment_names(path) for path in sorted((ROOT / "src").rglob("*.py"))))
     assert found == VARIABLES

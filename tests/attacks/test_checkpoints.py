@@ -226,6 +226,7 @@ def authors_file(path: Path, **changes: Any) -> Path:
         {"queue": torch.zeros(16, 32).to_sparse()},
     ],
 )
+@pytest.mark.heavy
 def test_convert_refuses_tensors_that_declare_more_than_they_hold(changes: dict, tmp_path: Path) -> None:
     path = authors_file(tmp_path / "a.pth.tar", **changes)
     began = time.process_time()

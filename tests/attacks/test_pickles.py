@@ -26,7 +26,7 @@ from halp.clips.store import open_store
 from halp.errors import InputError
 
 MIB = 2**20
-CASES = int(os.environ.get("HALP_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "30"))
 
 
 class Raw:
@@ -122,6 +122,7 @@ def test_shared_nesting_is_refused_at_once(kind: type, place: str, tmp_path: Pat
         b"(iposix\nsystem\n.",
     ],
 )
+@pytest.mark.heavy
 def test_programs_that_waste_memory_or_time_are_refused(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_programs_that_waste_memory_or_time_are_refused(
     assert memory < 48 * MIB + 512 * len(data)  # an empty set alone takes 216 bytes
 
 
+@pytest.mark.heavy
 def test_one_text_encoded_many_times_is_paid_for(tmp_path: Path) -> None:
     text = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000
     call = b"c_codecs\nencode\nh\x00\x8c\x06latin1\x86Ra"

@@ -135,6 +135,7 @@ def test_rotation_alone_keeps_lengths() -> None:
     np.testing.assert_allclose(plane @ plane.mT, torch.eye(2).expand(50, 3, 2, 2), atol=1e-5)
 
 
+@pytest.mark.heavy
 def test_same_generator_gives_the_same_view_and_another_another(store: Store) -> None:
     pool = ClipPool.from_store(store)
     clips = torch.arange(8)

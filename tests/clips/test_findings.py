@@ -97,12 +97,14 @@ def real_store(path: Path, change) -> list[str]:
     return [finding.problem for finding in inspect(path).findings]
 
 
+@pytest.mark.heavy
 def test_millimetres_among_metres_are_noticed(tmp_path: Path) -> None:
     assert not [problem for problem in real_store(tmp_path / "same", lambda clip, _: clip) if "mixed" in problem]
     mixed = real_store(tmp_path / "mixed", lambda clip, number: clip * (1000 if number % 2 else 1))
     assert [problem for problem in mixed if "units seem to be mixed" in problem]
 
 
+@pytest.mark.heavy
 def test_left_and_right_exchanged_or_mirrored_is_noticed(tmp_path: Path) -> None:
     words = "left and right seem to be exchanged"
     mirrored = np.array([-1, 1, 1], dtype=np.float32)

@@ -126,6 +126,7 @@ def test_what_was_half_written_is_read_again(tmp_path: Path, tree: Path, monkeyp
 
 
 @pytest.mark.parametrize("change", ["file", "rights", "settings", "limit"])
+@pytest.mark.heavy
 def test_nothing_is_taken_over_from_other_files_or_settings(
     tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:

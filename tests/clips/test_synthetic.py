@@ -55,6 +55,7 @@ def test_different_seeds_give_different_clips() -> None:
     assert one.shape != two.shape or not np.allclose(one, two)
 
 
+@pytest.mark.heavy
 def test_a_clip_does_not_depend_on_how_many_are_asked_for() -> None:
     few = {clip.name: clip.frames for clip in synthetic_clips(subjects=2, seed=2)}
     many = synthetic_clips(subjects=3, repetitions=2, seed=2)
@@ -64,10 +65,12 @@ def test_a_clip_does_not_depend_on_how_many_are_asked_for() -> None:
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.heavy
 def test_fewer_clips_are_the_first_of_more_clips() -> None:
     assert [clip.name for clip in synthetic_clips(20)] == [clip.name for clip in sample()[:20]]
 
 
+@pytest.mark.heavy
 def test_full_data_set_has_every_class_subject_camera_and_repetition_once() -> None:
     clips = list(synthetic_clips(subjects=2, repetitions=2))
     keys = {(clip.label, clip.subject, clip.camera, clip.extra["repetition"]) for clip in clips}
@@ -154,6 +157,7 @@ def test_feet_keep_to_the_floor_and_knees_bend_ahead(label: int) -> None:
         assert (((knee * ahead).sum(axis=-1) > 0) | straight).all()
 
 
+@pytest.mark.heavy
 def test_store_keeps_the_normalised_clips(tmp_path: Path) -> None:
     store = make_synthetic_store(tmp_path / "store", count=96, subjects=4, seed=1)
     assert (len(store), store.persons, store.topology) == (96, 2, KINECT_V2)

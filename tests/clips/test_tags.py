@@ -241,6 +241,7 @@ def test_a_label_of_thousands_of_characters_is_refused(takes: Path) -> None:
         tagged(takes, f"path,label\ntake1.npy,{'x' * 5000}\n")
 
 
+@pytest.mark.heavy
 def test_a_large_table_is_looked_through_once(takes: Path) -> None:
     rows = "".join(f"clip{number},c{number}\n" for number in range(100_000))
     labels, classes, notes = tagged(takes, f"path,label\ns01/take1.npy,walk\n{rows}")

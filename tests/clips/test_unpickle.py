@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from halp.clips.sandbox import load_pickle
 from halp.errors import InputError
 
-CASES = int(os.environ.get("HALP_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "30"))
 PLAIN = {
     "half": np.arange(24, dtype=np.float16).reshape(2, 3, 4),
     "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),

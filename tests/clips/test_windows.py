@@ -22,6 +22,7 @@ from halp.features.source import open_source
 
 @settings(deadline=None, max_examples=300)
 @given(st.integers(1, 500), st.floats(1, 120), st.floats(0.1, 5), st.floats(0.1, 5))
+@pytest.mark.heavy
 def test_windows_are_equally_long_in_order_and_reach_the_last_frame(
     length: int, fps: float, window: float, stride: float
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_topology_whose_names_say_nothing_is_refused() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.heavy
 def test_a_package_and_its_onnx_file_give_the_same_features(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     architecture = EncoderSettings("branches", frames=8, **SIZES).to_plain()

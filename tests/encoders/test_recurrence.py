@@ -19,6 +19,7 @@ def gradients(gru: nn.GRU, x: Tensor, states: Tensor, weight: Tensor) -> list[Te
 
 @settings(max_examples=25, deadline=None)
 @given(frames=st.integers(1, 9), batch=st.integers(1, 5), inputs=st.integers(1, 7), hidden=st.integers(1, 6))
+@pytest.mark.heavy
 def test_states_and_gradients_are_those_of_torch(frames: int, batch: int, inputs: int, hidden: int) -> None:
     torch.manual_seed(frames * 1000 + batch * 100 + inputs * 10 + hidden)
     gru = nn.GRU(inputs, hidden)
@@ -44,6 +45,7 @@ class Afresh(torch.autograd.Function):
             return torch.autograd.grad(Recurrences.apply(True, *inputs)[0], inputs, grads[0])
 
 
+@pytest.mark.heavy
 def test_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
     gru = nn.GRU(3, 4).double()

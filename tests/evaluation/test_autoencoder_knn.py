@@ -25,6 +25,7 @@ def test_layers_are_linear_and_tanh_down_to_the_code_and_back() -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_autoencoder_finds_the_plane_that_the_rows_lie_in() -> None:
     draws = torch.Generator().manual_seed(0)
     rows = 0.3 * torch.randn(64, 2, generator=draws) @ torch.randn(2, 8, generator=draws)

@@ -145,6 +145,7 @@ def test_fingerprint_sees_a_change_of_one_bit() -> None:
     assert fingerprint(module) != before
 
 
+@pytest.mark.heavy
 def test_embedding_of_raw_arrays_equals_that_of_their_store(store: Store) -> None:
     encoder = untrained(store)
     raw = {clip.name: clip.frames for clip in synthetic_clips(192, subjects=6)}

@@ -190,6 +190,7 @@ def test_fresh_crops_agree_with_cached_ones_within_noise(store: Store) -> None:
     assert abs(found[False] - found[True]) < 12
 
 
+@pytest.mark.heavy
 def test_fine_tuning_starts_from_the_given_weights_and_learns(store: Store) -> None:
     encoder = untrained(store)
     train, _ = store.split("xsub")

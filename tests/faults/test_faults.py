@@ -13,7 +13,7 @@ from faults.__main__ import try_faults
 
 pytestmark = pytest.mark.slow  # real processes
 
-SAMPLE = 5
+SAMPLE = 3
 WRITERS = (
     "a new store",
     "a store that replaces another",

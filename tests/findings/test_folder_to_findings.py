@@ -52,6 +52,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.heavy
 def test_segments_become_a_page_of_statistics_and_files_of_boris_and_elan(
     package: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def spans(folder: Path) -> Events:
     return Events(events)
 
 
+@pytest.mark.heavy
 def test_labelled_spans_of_another_program_train_a_classifier(
     package: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ def sequences(count: int, seed: int = 0, noise: float = 1.5) -> tuple[list[np.nd
     return vectors, states
 
 
+@pytest.mark.heavy
 def test_motifs_are_the_states_that_made_the_vectors_and_their_number_is_found() -> None:
     vectors, states = sequences(4)
     model = fit_motifs(vectors)

@@ -113,6 +113,7 @@ def test_smoothness_falls_where_a_movement_stops_and_starts() -> None:
     assert spectral_arc_length([0.0] * 9, 60.0) is None
 
 
+@pytest.mark.heavy
 def test_real_trials_joined_to_one_recording_are_counted(shared: Path) -> None:
     """Squats and arm curls of UTD-MHAD: each trial is one repetition, four trials of one person in a row are four."""
     file = shared / "data" / "utd-mhad.npz"

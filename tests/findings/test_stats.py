@@ -146,6 +146,7 @@ def test_effect_sizes_are_those_computed_by_hand() -> None:
     assert low <= -2 <= high
 
 
+@pytest.mark.heavy
 def test_people_without_a_true_difference_are_rarely_called_different() -> None:
     """Type-I error at 5 %: 120 experiments without an effect, windows of a person alike, persons as units."""
     rng = np.random.default_rng(0)

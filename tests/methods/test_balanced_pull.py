@@ -91,6 +91,7 @@ def test_without_a_queue_the_other_keys_of_the_batch_are_the_negatives() -> None
     assert float(value) == pytest.approx(float(paper + added))
 
 
+@pytest.mark.heavy
 def test_only_the_balanced_pull_keeps_embeddings_apart() -> None:
     """Free points under the term alone: the paper's pull draws all of them together, the balanced one does not."""
     queue = KeyQueue(("joint",), 64, 8).double()

@@ -9,15 +9,14 @@ import jobs
 import pytest
 import torch
 from predictive_recipes import COMMON, RECIPES
-from safetensors.torch import load_file
 
 from halp.cli import main
 from halp.clips.store import Store
 from halp.features.loading import load_encoder
 from halp.methods import StepContext
 from halp.skeleton import get_topology
-from halp.training import Recipe, load_recipe, open_run, pretrain
-from halp.training.checkpoint import list_checkpoints, newest_checkpoint
+from halp.training import Recipe, load_recipe, pretrain
+from halp.training.checkpoint import newest_checkpoint
 from halp.training.run import build_method
 
 
@@ -63,6 +62,7 @@ def test_run_by_the_command_is_evaluated_reported_and_exported(
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.heavy
 def test_any_topology_and_number_of_persons_and_empty_clips_have_finite_losses_and_gradients(name: str) -> None:
     for topology, persons in ((get_topology("coco-17"), 1), (get_topology("kinect-v2"), 3)):
         method = build_method(recipe(name), topology, persons)
@@ -87,19 +87,5 @@ def test_lower_precision_trains_to_about_the_same_loss(name: str, tmp_path: Path
 @pytest.mark.slow
 def test_masked_run_ends_in_the_same_bits_after_kill_and_on_two_processes(tmp_path: Path, store: Store) -> None:
     settings = (*COMMON, *RECIPES["small-masked"][0], "saving.checkpoint_steps=2")
-    program = jobs.TRAIN.replace('"small"', '"small-masked"')
-    whole = jobs.start(tmp_path, store, "whole", settings, program=program)
-    assert whole.wait(timeout=300) == 0
-    killed = jobs.start(tmp_path, store, "killed", settings, pause=0.2, program=program)
-    jobs.wait_for_steps(tmp_path / "killed", killed, 4)
-    killed.kill()
-    killed.wait()
-    resumed = jobs.start(tmp_path, store, "killed", settings, resume=True, program=program)
-    assert resumed.wait(timeout=300) == 0
-    assert jobs.final_files(tmp_path / "whole") == jobs.final_files(tmp_path / "killed")
-    both = jobs.start(tmp_path, store, "two", settings, ranks=2, program=program)
-    assert both.wait(timeout=300) == 0
-    newest = [list_checkpoints(open_run(tmp_path / run).checkpoints)[-1] for run in ("whole", "two")]
-    one, two = (load_file(path / "model.safetensors") for path in newest)
-    for name, value in one.items():
-        torch.testing.assert_close(value, two[name], atol=2e-3, rtol=1e-3)
+    jobs.compare_whole_killed_and_two_processes(tmp_path, store, "small-masked", settings)
+    jobs.assert_whole_and_two_are_close(tmp_path, 2e-3)

@@ -160,9 +160,7 @@ def results(folder: Path, out: str) -> tuple[bytes, object]:
 
 
 @pytest.mark.slow  # real processes
-def test_a_sweep_in_parts_or_in_two_processes_equals_one_in_one_go(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_in_parts_equals_one_in_one_go(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(arguments(folder, "whole"))
     shown = capsys.readouterr()
     assert "HaLP" in shown.out
@@ -171,7 +169,7 @@ def test_a_sweep_in_parts_or_in_two_processes_equals_one_in_one_go(
     left = folder / "parts" / "graphs" / "cells"
     next(left.glob("*-graphcl-*")).unlink()
     kept = {path: path.stat().st_mtime_ns for path in left.iterdir()}
-    main(arguments(folder, "parts", "--jobs", "2"))
+    main(arguments(folder, "parts"))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "a finished cell was computed again"
     assert results(folder, "parts") == results(folder, "whole")
 
@@ -208,11 +206,9 @@ def test_a_dry_run_counts_what_is_left_and_writes_nothing(folder: Path, capsys: 
 
 
 @pytest.mark.slow  # real processes
-@pytest.mark.parametrize("jobs", ["2"])
-def test_a_stopped_sweep_keeps_its_cells_and_resumes(folder: Path, jobs: str) -> None:
-    more = ("--jobs", jobs)
+def test_a_sweep_of_two_processes_that_is_stopped_keeps_its_cells_and_equals_one_in_one_go(folder: Path) -> None:
     command = [sys.executable, "-c", "import sys; from halp.cli import main; main(sys.argv[1:])"]
-    given = arguments(folder, "stopped", *more, sets=("ONE",), seeds=80)
+    given = arguments(folder, "stopped", "--jobs", "2", sets=("ONE",), seeds=80)
     job = subprocess.Popen(
         [*command, *given], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "300"}
     )

@@ -49,6 +49,7 @@ def test_aimclr_rows_at_the_papers_scale_are_the_published_recipes(data: str) ->
     assert tables.get_table("aimclr").all_rows()[1].recipe == "aimclr-halp"
 
 
+@pytest.mark.heavy
 def test_aimclr_and_its_halp_share_their_warm_up_and_have_runs_of_their_own_at_every_scale(store: Store) -> None:
     for scale in (scale for name, scale in SCALES.items() if name != "ntu10"):  # which has tables of its own
         plan = make_schedule(tables.get_table("aimclr"), scale, [DataSource("mine", store)])

@@ -94,6 +94,7 @@ def test_untrained_rows_of_other_systems_are_their_own_encoders_and_train_nothin
     assert not list(tmp_path.rglob("*"))
 
 
+@pytest.mark.heavy
 def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     table, sources = list_tables()["linear-others"], [DataSource("ntu60"), DataSource("ntu120"), DataSource("pku2")]
     asked = make_schedule(table, SCALES["paper"], sources)
@@ -104,6 +105,7 @@ def test_other_systems_run_where_the_paper_has_a_figure_or_on_request() -> None:
     )
 
 
+@pytest.mark.heavy
 def test_a_recipe_can_have_a_store_of_its_own() -> None:
     sources = [DataSource("ntu60"), DataSource("ntu60:aimclr")]
     plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])

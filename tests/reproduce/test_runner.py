@@ -22,7 +22,7 @@ from halp.files import write_json
 from halp.reproduce import TableColumn, TableRow, list_tables, prepare_sweep, reproduce_table
 from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES
-from halp.training import open_run, pretrain
+from halp.training import load_recipe, open_run, pretrain
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder
 
@@ -49,6 +49,11 @@ TABLES = ("cost", "filter", "transfer", "semi-network", "similarities", "prototy
 
 @pytest.mark.parametrize("table", [*TABLES, "knn-streams", "ensemble", "knn-others"])
 def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
+    if table == "cost":
+        prepared = prepare_sweep(table, out=out, scale="tiny", progress=False)
+        prepared.runner.train(prepared.schedule.jobs.values())
+        for job in prepared.schedule.jobs.values():  # what a training costs is measured in a test of its own
+            write_json(RunFolder(prepared.runner.path(job.name)).cost_file, {"time": 1.0, "memory": 1.0})
     summary = reproduce_table(table, out=out, scale="tiny", progress=False)
     folder = out / "tables" / "tiny"
     assert json.loads((folder / f"{table}.json").read_text())["id"] == table
@@ -133,6 +138,14 @@ def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) ->
     assert job.source.store is not None
     whole = pretrain(job.recipe, job.source.store, tmp_path / "whole", progress=False)
     assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.runner.path(job.name)).encoder())
+
+
+def test_cost_of_a_training_is_measured_once(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+    given = (load_recipe("small", tiny), store.path, RunFolder(tmp_path / "run"), None, 0)
+    cost = runner_module.measure_training(*given)
+    assert cost["time"] > 0
+    assert cost["memory"] > 2**20
+    assert runner_module.measure_training(*given) == cost
 
 
 def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> None:

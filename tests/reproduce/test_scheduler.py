@@ -63,6 +63,7 @@ def test_baselines_stand_in_every_table() -> None:
             assert (raw.method, untrained.trained) == ("raw", False)
 
 
+@pytest.mark.heavy
 def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store) -> None:
     plan = make_schedule(tables.get_table("hardness"), SCALES["tiny"], [DataSource("mine", store)], seeds=(0, 1))
     for seed in (0, 1):
@@ -74,6 +75,7 @@ def test_halp_and_its_baseline_fork_from_one_warm_up_of_their_seed(store: Store)
         assert job.parent is None or order.index(job.parent) < order.index(job.name)
 
 
+@pytest.mark.heavy
 def test_a_table_has_a_scale_of_its_own_and_recordings_are_prepared_once(tmp_path: Path) -> None:
     for name in ("S001C001P001R001A001", "S001C001P003R001A002"):
         write_skeleton(tmp_path / "ten", name)
@@ -105,6 +107,7 @@ def test_longer_warm_ups_fork_from_shorter_ones(store: Store) -> None:
     assert [(job.first, job.last) for job in warm] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 8)]
 
 
+@pytest.mark.heavy
 def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
     names = [
         set(make_schedule(tables.get_table(t), SCALES["tiny"], [DataSource("mine", store)]).jobs)
@@ -114,6 +117,7 @@ def test_tables_share_the_runs_of_the_published_settings(store: Store) -> None:
     assert names[0] & names[1] == shared
 
 
+@pytest.mark.heavy
 def test_a_plan_at_the_papers_scale_needs_no_data(tmp_path: Path) -> None:
     prepared = prepare_sweep("linear", scale="paper", dry=True, out=tmp_path, seeds=2)
     job = prepared.schedule.jobs["paper/ntu60-xsub/halp-seed0"]

@@ -52,7 +52,7 @@ def test_starts_meet_under_new_names_whoever_comes_first() -> None:
         threads = [threading.Thread(target=join, args=(rank,)) for rank in order]
         for thread in threads:
             thread.start()
-            thread.join(0.3)  # the next one is later
+            thread.join(0.1)  # the next one is later
         for thread in threads:
             thread.join()
         assert fresh == {0: True, 1: True, 2: True}
@@ -75,7 +75,7 @@ def test_process_that_nobody_answers_gives_up_in_one_sentence(monkeypatch: pytes
 @pytest.mark.slow
 def test_process_started_again_sooner_than_the_others_does_not_call_the_dead() -> None:
     host = hosted()
-    for pauses in ((0, 0), (0, 2)):
+    for pauses in ((0, 0), (0, 1)):
         jobs = []
         for rank, pause in enumerate(pauses):
             given = {

@@ -72,7 +72,7 @@ def test_documented_line_of_torchrun_takes_the_run_folder(tmp_path: Path, store:
         str(free_port()),
     ]
     command = [*launcher, "-m", "--", "halp", *arguments(store, tmp_path / "run", (*tiny, "epochs=1"))]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    done = forked.run(command, env=environment(), capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
 
@@ -86,7 +86,7 @@ def test_variables_of_slurm_make_one_job_of_two_processes(tmp_path: Path, store:
             "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost",
             "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
         }  # fmt: skip
-        jobs.append(subprocess.Popen(command, env=environment(**slurm), stderr=subprocess.PIPE, text=True))
+        jobs.append(forked.Popen(command, env=environment(**slurm), stderr=forked.PIPE, text=True))
     answers = [job.communicate(timeout=240)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], answers
     assert open_run(tmp_path / "run").info["finished"]["processes"] == 2
@@ -129,7 +129,11 @@ class Elastic:
             begin = subprocess.Popen if self.alone == "1" else forked.Popen  # machines that meet are real processes
             job = begin(
                 [*command, *options, "--", *self.given],
-                env=environment(PIDS=str(self.pids), TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone),
+                env=environment(
+                    PIDS=str(self.pids),
+                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=self.alone,
+                    PYTHON_EXEC=str(Path(forked.commands(), "python")),
+                ),
                 stderr=errors,
             )
         self.launchers.append(job)
@@ -192,7 +196,7 @@ def test_job_that_loses_a_machine_goes_on_with_the_remaining_one(
 ) -> None:
     settings = (*tiny, "saving.checkpoint_steps=2")
     pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
-    times = "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=3"
+    times = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "job")
     with Elastic(tmp_path, store, settings, alone="1") as job:
         for host in ("true", "false"):  # the first holds the meeting point, and is the one that stays

@@ -93,7 +93,7 @@ def test_normalisation_and_gathering_give_the_gradients_of_one_process(tmp_path:
 def test_processes_together_equal_one(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], ranks: int, more: tuple[str, ...]
 ) -> None:
-    settings = (*tiny, "epochs=8", *more)
+    settings = (*tiny, "epochs=4", *more)
     one = pretrain(load_recipe("small", settings), store, tmp_path / "one", accelerator="cpu", progress=False)
     (tmp_path / "train.py").write_text(TRAIN)
     given = [str(store.path), str(tmp_path / "many"), *settings]
@@ -104,7 +104,7 @@ def test_processes_together_equal_one(
     many = open_run(tmp_path / "many")
     assert many.info["finished"]["processes"] == ranks
     first, second = one.metrics(), many.metrics()
-    assert len(first) == len(second) >= 32
+    assert len(first) == len(second) >= 16
     for a, b in zip(first, second):
         assert a.keys() == b.keys()
         assert a["loss"] == pytest.approx(b["loss"], rel=2e-3, abs=2e-3), a["step"]
@@ -114,8 +114,17 @@ def test_processes_together_equal_one(
 
 
 def test_fabric_starts_the_processes_itself(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
-    halp = Path(sys.executable).with_name("halp")
-    command = [str(halp), "pretrain", "small", "--data", str(store.path), "--run", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "halp",
+        "pretrain",
+        "small",
+        "--data",
+        str(store.path),
+        "--run",
+        str(tmp_path / "run"),
+    ]
     command += ["--devices", "2", "--accelerator", "cpu", "--json", "--set", *tiny]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

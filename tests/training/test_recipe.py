@@ -36,6 +36,7 @@ def test_published_recipes_have_the_papers_settings(
     assert (term.hardness, term.refresh, term.recent, term.step, term.filter) == (0.8, 5, 256, "paper", "rank")
 
 
+@pytest.mark.heavy
 def test_every_recipe_that_comes_along_loads_and_survives_writing(tmp_path: Path) -> None:
     assert {"small", "demo-moco", "demo-halp"} <= set(list_recipes())
     for name in list_recipes():

@@ -195,6 +195,7 @@ def test_intervals_hold_what_they_should() -> None:
     assert windows[0] < alone[0]
 
 
+@pytest.mark.heavy
 def test_assessment_tells_good_vectors_from_poor_ones() -> None:
     vectors, labels = blobs(60, 3, 16, noise=1.6)
     noise = np.random.default_rng(5).normal(size=(60, 16)).astype(np.float32)

@@ -179,6 +179,7 @@ def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path
         fit(package, LabelledSource(labelled, labels=bare), progress=False)
 
 
+@pytest.mark.heavy
 def test_commands_fit_predict_and_suggest(
     package: Path, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def refused_or_loaded(folder: Path, load: Any, keep: int) -> int:
     return refusals
 
 
+@pytest.mark.heavy
 def test_packages_with_strange_values_are_refused(package: Path, tmp_path: Path) -> None:
     assert refused_or_loaded(shutil.copytree(package, tmp_path / "package"), load_package, 200) > 60
 
@@ -77,6 +78,7 @@ def test_packages_of_impossible_size_are_refused_before_anything_is_built(
         load_package(folder)
 
 
+@pytest.mark.heavy
 def test_models_with_strange_values_are_refused(encoder: PretrainedEncoder, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(12, encoder.output_size)).astype(np.float32)

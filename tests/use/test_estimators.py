@@ -76,6 +76,7 @@ def test_vectors_are_those_of_embed(encoder: PretrainedEncoder, package: object,
         SkeletonEncoder(encoder).transform(arrays)
 
 
+@pytest.mark.heavy
 def test_encoder_is_trained_where_none_is_given(store: Store, tiny: tuple[str, ...]) -> None:
     arrays = [np.array(store.clip(i)) for i in range(40)]
     learner = SkeletonEncoder(topology="kinect-v2", settings=tiny)

@@ -95,6 +95,7 @@ def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
     assert not list(cache.glob(".*")), "nothing unfinished is left behind"
 
 
+@pytest.mark.heavy
 def test_index_is_measured_kept_and_reused(tmp_path: Path) -> None:
     pytest.importorskip("usearch", reason="usearch is not installed")
     draw = np.random.default_rng(0)
@@ -121,6 +122,7 @@ def test_index_is_measured_kept_and_reused(tmp_path: Path) -> None:
     assert recall_of(again, exact) >= 0.95
 
 
+@pytest.mark.heavy
 def test_a_crash_of_the_index_costs_an_exact_search_and_not_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_crash_of_the_index_costs_an_exact_search_and_not_the_process(
     np.testing.assert_array_equal(rows, search_exactly(vectors, vectors[:2], 3)[0])
 
 
+@pytest.mark.heavy
 def test_large_sources_are_searched_by_the_index(
     encoder: PretrainedEncoder, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -317,6 +317,7 @@ def test_pages_run_in_a_browser_and_a_click_on_the_timeline_seeks(
         page.close()
 
 
+@pytest.mark.heavy
 def test_commands_print_tables_and_files(
     package: Path, model: Model, few: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

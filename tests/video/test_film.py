@@ -25,7 +25,8 @@ from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, 
 from halp.video.pose_model import find_pose_model, kept_pose_model
 
 pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
-pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp[video])")
+if find_spec("mediapipe") is None:
+    pytest.skip("mediapipe is not installed (pip install halp[video])", allow_module_level=True)
 
 from halp.video.film import FilmWriter, film_addresses, film_facts, film_pictures
 from halp.video.overlay import write_overlay
@@ -142,6 +143,7 @@ def test_damaged_landmarks_in_the_cache_are_made_again_with_a_word(film: Path, d
         film_landmarks(film, find_pose_model(), 1)
 
 
+@pytest.mark.heavy
 def test_films_read_by_several_processes_make_the_store_that_one_makes(film: Path, tmp_path: Path) -> None:
     folder = tmp_path / "films"
     folder.mkdir()

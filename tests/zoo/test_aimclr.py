@@ -7,7 +7,6 @@ from pathlib import Path
 import jobs
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from halp.clips.store import Store
@@ -17,8 +16,8 @@ from halp.errors import InputError
 from halp.losses.infonce import info_nce
 from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.skeleton import KINECT_V1
-from halp.training import Recipe, Run, load_recipe, pretrain
-from halp.training.checkpoint import list_checkpoints
+from halp.training import Recipe, load_recipe, pretrain
+from halp.training.checkpoint import newest_checkpoint
 from halp.zoo.aimclr import AimClrSettings, distribution_match, energy_drop, nearest_positives_loss, union_of_nearest
 
 STGCN = EncoderSettings("stgcn", output=16, stages=2, dropout=0.5)
@@ -66,6 +65,7 @@ def state(made: MocoMethod, epochs: tuple[int, ...] = (0, 0, 0, 150, 150)) -> di
     return found | {name: value for name, value in made.state_dict().items() if not name.startswith("terms.halp")}
 
 
+@pytest.mark.heavy
 def test_halp_without_weight_is_aimclr_to_the_bit() -> None:
     without = state(model())
     mute = HalpSettings(weight=0.0, start_epoch=0, prototypes=3, count=5, recent=16)
@@ -139,6 +139,7 @@ def test_a_batch_in_parts_has_the_gradients_of_every_part() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in made.pairs["joint"].query.parameters())  # type: ignore[union-attr]
 
 
+@pytest.mark.heavy
 def test_halp_pulls_the_queries_that_it_is_told_to() -> None:
     losses = {}
     for queries in (("query",), ("extreme",), ("extreme-dropped",), ("query", "extreme", "extreme-dropped")):
@@ -223,30 +224,18 @@ def test_recipes_are_as_published() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["small-aimclr", "small-aimclr-halp"])
-def test_run_with_dropout_resumes_exactly_and_one_with_halp_may_fork(name: str, tmp_path: Path, store: Store) -> None:
-    chosen = load_recipe(name, (*TINY, *(HALP if "halp" in name else ())))
-    whole = pretrain(chosen, store, tmp_path / "whole", progress=False)
-    pretrain(chosen, store, tmp_path / "parts", until=1, progress=False)
-    parts = pretrain(chosen, store, tmp_path / "parts", resume=True, progress=False)
-    assert jobs.final_files(whole.path) == jobs.final_files(parts.path)
-    assert "joint/positives" in whole.metrics()[-1]
-    if "halp" in name:
-        assert "joint/kept" in whole.metrics()[-1]
-        return
-    both = load_recipe("small-aimclr-halp", (*TINY, *HALP))
-    warm = pretrain(chosen, store, tmp_path / "warm", until=1, progress=False)
-    forked = pretrain(both, store, tmp_path / "fork", fork=warm.path, progress=False)
-    assert "joint/kept" in forked.metrics()[-1]
-    muted = pretrain(
-        load_recipe("small-aimclr-halp", (*TINY, *HALP, "halp.weight=0.0")), store, tmp_path / "muted", progress=False
+def test_run_may_be_forked_with_halp_and_ends_in_the_same_bits_where_halp_has_no_weight(
+    tmp_path: Path, store: Store
+) -> None:
+    whole = pretrain(load_recipe("small-aimclr", TINY), store, tmp_path / "whole", progress=False)
+    warm = pretrain(load_recipe("small-aimclr", TINY), store, tmp_path / "warm", until=1, progress=False)
+    forked, muted = (
+        pretrain(load_recipe("small-aimclr-halp", given), store, tmp_path / name, fork=warm.path, progress=False)
+        for name, given in (("fork", (*TINY, *HALP)), ("muted", (*TINY, *HALP, "halp.weight=0.0")))
     )
-    one, two = (newest(run) for run in (whole, muted))
+    assert {"joint/kept", "joint/positives"} <= forked.metrics()[-1].keys()
+    one, two = (newest_checkpoint(run.checkpoints).model for run in (whole, muted))
     assert all(torch.equal(value, two[key]) for key, value in one.items())
-
-
-def newest(run: Run) -> dict[str, Tensor]:
-    return load_file(list_checkpoints(run.checkpoints)[-1] / "model.safetensors")
 
 
 @pytest.mark.slow

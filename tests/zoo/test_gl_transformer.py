@@ -29,6 +29,7 @@ def method(encoder: str, settings: DisplacementSettings) -> DisplacementMethod:
 
 @pytest.mark.parametrize("centre", ["all", "first"])
 @pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.heavy
 def test_step_has_the_losses_of_the_loops(encoder: str, centre: str) -> None:
     chosen = DisplacementSettings(intervals=(1, 3), bin=0.1, bins=4, magnitude_weight=0.5, centre_intervals=centre)
     made = method(encoder, chosen)

@@ -148,6 +148,7 @@ def public_subgraph_by_loops(neighbours: dict[int, set[int]], nodes: int, draw: 
     return frozenset(members)
 
 
+@pytest.mark.heavy
 def test_public_subgraphs_are_as_frequent_as_those_drawn_try_by_try() -> None:
     # a ring of eleven with spokes from node 0, node 10 without a self-loop: few tries often find too few neighbours
     pairs = [(i, (i + 1) % 11) for i in range(11)] + [(0, 5), (0, 7)]

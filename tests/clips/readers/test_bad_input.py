@@ -18,7 +18,7 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, get_reader, with_options
 from halp.errors import InputError
 
-CASES = int(os.environ.get("HALP_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "30"))
 JSON_SAMPLES = ("nw-ucla", "mediapipe", "openpose", "coco17", "azure-kinect")
 
 

@@ -29,6 +29,7 @@ def test_a_walk_is_sorted_enters_linked_folders_once_and_skips_hidden_files(tmp_
         find_files(tmp_path, ".json")
 
 
+@pytest.mark.heavy
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -22,7 +22,7 @@ from halp.errors import InputError
 
 # Every case is a new state of its file, so that none is answered from memory.
 CLOCK = itertools.count(1, 1000)
-CASES = int(os.environ.get("HALP_FUZZ_CASES", "100"))
+CASES = int(os.environ.get("HALP_FUZZ_CASES", "50"))
 fuzz = settings(
     max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

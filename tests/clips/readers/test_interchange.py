@@ -20,6 +20,7 @@ COUNTS = {"nw-ucla": (1484, 10), "utd-mhad": (861, 27), "msr-action3d": (567, 20
 
 
 @pytest.mark.parametrize("name", SETS)
+@pytest.mark.heavy
 def test_the_real_sets_load_whole_and_in_the_order_of_kinect_v1(name: str) -> None:
     path = shared("data", f"{name}.npz")
     info = get_reader("interchange").info(path)
@@ -37,6 +38,7 @@ def test_the_real_sets_load_whole_and_in_the_order_of_kinect_v1(name: str) -> No
         assert (clips[row].label, clips[row].subject) == (arrays["labels"][row], arrays["subjects"][row])
 
 
+@pytest.mark.heavy
 def test_splits_of_the_real_sets_have_the_published_sizes() -> None:
     for name, split, expected in (("nw-ucla", "xview", (1020, 464)), ("utd-mhad", "xsub", (431, 430))):
         path = shared("data", f"{name}.npz")
@@ -127,6 +129,7 @@ def test_labels_names_and_bones_may_be_left_out(tmp_path: Path) -> None:
     assert (clip.name, clip.label, clip.subject, clip.camera) == ("set_000000", -1, -1, -1)
 
 
+@pytest.mark.heavy
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("joints.npy", "offsets.npy"):

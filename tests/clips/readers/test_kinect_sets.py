@@ -87,6 +87,7 @@ def test_matlab_files_may_be_compressed(tmp_path: Path) -> None:
     assert np.array_equal(first.frames, second.frames)
 
 
+@pytest.mark.heavy
 def test_a_matlab_bomb_is_not_unpacked(tmp_path: Path) -> None:
     packed = zlib.compress(b"\0" * 200_000_000)
     header = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"

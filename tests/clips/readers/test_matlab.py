@@ -100,6 +100,7 @@ def test_a_file_cut_anywhere_gives_one_sentence(tmp_path: Path) -> None:
                 read_all("utd-mhad", tmp_path)
 
 
+@pytest.mark.heavy
 def test_many_small_bombs_share_one_budget(tmp_path: Path) -> None:
     bomb = zlib.compress(struct.pack("<II", 14, 60_000_000) + bytes(60_000_000), 9)
     data = mat_file(np.ones((20, 3, 1)))[:128] + (struct.pack("<II", 15, len(bomb)) + bomb) * 50
@@ -110,6 +111,7 @@ def test_many_small_bombs_share_one_budget(tmp_path: Path) -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.heavy
 def test_changed_bytes_anywhere_give_clips_or_one_sentence(data: st.DataObject, tmp_path: Path) -> None:
     whole = bytearray(mat_file(np.ones((20, 3, 2)), big=data.draw(st.booleans()), packed=data.draw(st.booleans())))
     for _ in range(data.draw(st.integers(1, 5))):

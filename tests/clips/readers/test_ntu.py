@@ -116,12 +116,14 @@ def columns_of(names: list[str]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(("which", "splits", "counts"), [(60, SPLITS_60, COUNTS_60), (120, SPLITS_120, COUNTS_120)])
+@pytest.mark.heavy
 def test_the_splits_give_the_published_counts_on_the_published_names(which: int, splits, counts) -> None:
     columns = columns_of(published_names(which))
     for split in splits:
         assert tuple(map(len, split.indices(columns))) == counts[split.name]
 
 
+@pytest.mark.heavy
 def test_an_invented_tree_of_real_names_is_split_as_its_names_are_and_names_what_is_dropped(tmp_path: Path) -> None:
     original = tmp_path / "original"
     original.write_text(skeleton_text(bodies(1, 1)))

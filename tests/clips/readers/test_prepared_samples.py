@@ -25,6 +25,7 @@ def test_a_sample_becomes_a_store_with_format_auto(sample: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", SETS)
+@pytest.mark.heavy
 def test_a_real_set_becomes_a_store_with_its_splits(name: str, tmp_path: Path) -> None:
     prepare("auto", shared("data", f"{name}.npz"), tmp_path / "store", workers=1, progress=False)
     store = open_store(tmp_path / "store")
