@@ -6,8 +6,8 @@
     python -m benchmarks.view --corpus stores/cmu-view
 
 The trained lifting network is followed by the GRU and the kernels of `halp-base`, whose biases and scales are fitted to 1,000
-training windows as virtual cameras see them, and by a projection to 256 numbers that predicts from any camera what `halp-base`
-says of the window in space (`fit_compact`).
+training windows as virtual cameras see them. Beside all its numbers stands a projection to 256 (`compact.safetensors`) that
+predicts from any camera what `halp-base` says of the window in space (`fit_compact`).
 Weights are stored in half precision. Metrics on the card are those of `results/view.json`, where it is there.
 """
 
@@ -37,10 +37,10 @@ from halp.use.export import export
 PERSONS = 2
 FRAMES = 64
 FITTED = 1000  # windows for kernels and scales
-PROJECTED, VIEWS = 2000, 3  # windows, and cameras that see each of them
+PROJECTED, VIEWS = 4000, 4  # windows, and cameras that see each of them
 OUTPUTS = 256
 PRINCIPAL = 1000  # directions of the features that the projection is made from
-RIDGE = 0.1  # of the mean eigenvalue
+RIDGE = 0.03  # of the mean eigenvalue
 POWER = 0.5  # of the spread that a direction of the features in space keeps
 # what several cameras and estimators make of one window
 FAULTS = (
@@ -56,8 +56,10 @@ A frozen encoder of human movement in pictures: key points of a clip in, {featur
 
 - **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) says how deep the joints
   lie behind what one camera sees; the body is then turned into its own frame, where the GRU and the kernels of `halp-base` read
-  it. A projection to {features} numbers, fitted by ridge regression, predicts from any camera the features that `halp-base` has
-  of the same movement in space.
+  it.
+- **Compact output**: search, groups, the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`),
+  a projection that was fitted by ridge regression, without labels: it predicts from any camera the features that `halp-base` has
+  of the same movement in space. It stands the turn of the camera better; classifiers with many labels read all {features}.
 - **Input**: 2D key points in any unit, y down as in pictures or up, of any layout whose joints map by name onto `body-16-2d`:
   COCO-17 (MMPose, YOLO, AlphaPose), Halpe-26, OpenPose 18 and 25, MediaPipe-33, Human3.6M-17. A key point at (0, 0) is missing;
   gaps are filled on straight lines, joints that are never seen are missing, and without hips the shoulders are the centre. Up to
@@ -65,15 +67,13 @@ A frozen encoder of human movement in pictures: key points of a clip in, {featur
 - **Training data**: windows of 64 frames at 30 per second of the CMU motion capture database (mocap.cs.cmu.edu; free for
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Training**: virtual cameras in perspective (full circle of yaw, pitch −20° to 50°, roll, distances, focal lengths) with the
-  faults of estimators: jitter, spikes, exchanged sides, joints outside the picture, lost frames. Recipe `{recipe}`, seed {seed},
-  halp {version}; 6 minutes of one core, the first run stopped early. Trials: `benchmarks/results/view_trials.json`.
+  faults of estimators: jitter, spikes, exchanged sides, joints outside the picture, lost frames. Recipe `{recipe}`, {epochs}
+  epochs, seed {seed}, halp {version}. Trials: `benchmarks/results/view_trials.json`.
 - **Made by**:
 
 ```
 python -m benchmarks.corpus RAW stores/cmu-view --unturned
-halp pretrain cmu-view --data stores/cmu-view --run runs/first      # stopped when step-000001420 was written, after epoch 10
-halp pretrain cmu-view --data stores/cmu-view --run runs/cmu-view --init runs/first --set epochs={epochs} \\
-    --set optimiser.learning_rate=0.0012 --set optimiser.warmup=0.1
+halp pretrain {recipe} --data stores/cmu-view --run runs/cmu-view
 python -m benchmarks.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/{name}
 python -m benchmarks.view --corpus stores/cmu-view
 ```
@@ -89,7 +89,7 @@ clips at 0°, test clips turned by an angle:
 
 Clips of one movement, some 1 to 5 seconds; longer recordings have to be cut into windows. Where a person goes in the picture is
 not read: every frame is centred. Standing and lying look alike to some degree, since the body's own frame is upright. Trained on
-7.5 hours of one person at a time, for minutes on one processor core; depth that one camera cannot see is guessed.
+7.5 hours of one person at a time; depth that one camera cannot see is guessed.
 """
 
 
@@ -98,13 +98,13 @@ def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
     run, store = open_run(run_folder), open_store(corpus)
     trained = run.encoder("joint")
     base = load_package(find_package("halp-base") or "halp-base")
-    architecture = {**trained.architecture, **base.architecture, "name": "lifted", "outputs": OUTPUTS}
+    architecture = {**trained.architecture, **base.architecture, "name": "lifted", "outputs": 0}
     inner = build_architecture(architecture, FLAT, PERSONS)
     inner.lifter.load_state_dict(trained.encoder.lifter.state_dict())
     inner.reader.load_state_dict(base.encoder.state_dict())
     inner.half().float()  # what is stored
     inner.fit(camera_windows(store, FITTED, FRAMES)[0][..., :2])
-    fit_compact(inner, base.encoder, store)
+    projection = fit_compact(inner, store)
     return PretrainedEncoder(
         inner.half(),
         FLAT,
@@ -114,12 +114,14 @@ def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
         normalisation=STEPS,
         origin=trained.origin,
         architecture=architecture,
+        projection=projection,
     ).eval()
 
 
 @torch.no_grad()
-def fit_compact(inner: Any, base: Any, store: Store) -> None:
-    """Set the projection: ridge regression from what cameras saw of a window to `halp-base`'s features of it in space."""
+def fit_compact(inner: Any, store: Store) -> dict[str, torch.Tensor]:
+    """A projection: ridge regression from what cameras saw of a window to `halp-base`'s features of it in space."""
+    base = load_package(find_package("halp-base") or "halp-base").encoder
     views = camera_windows(store, PROJECTED, FRAMES, seed=1, views=VIEWS, augmentations=FAULTS)[..., :2]
     rows = torch.cat([inner.reader(inner.lift(part, inner.stride)) for part in views.flatten(0, 1).split(128)]).numpy()
     bodies = camera_windows(store, PROJECTED, FRAMES, seed=1, augmentations=())
@@ -136,10 +138,13 @@ def fit_compact(inner: Any, base: Any, store: Store) -> None:
     weights = np.linalg.solve(gram + RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram)), known.T @ wanted)
     # probes standardise features: turned at random they keep their distances
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(wanted.shape[1], OUTPUTS)))[0]
-    inner.projection.shift.copy_(torch.from_numpy(shift))
-    inner.projection.spread.copy_(torch.from_numpy(spread))
     matrix = principal @ weights @ turn
-    inner.projection.matrix.copy_(torch.from_numpy(matrix / (rows @ matrix).std()))
+    matrix = matrix / (rows @ matrix).std()
+    return {
+        "shift": torch.from_numpy(shift),
+        "spread": torch.from_numpy(spread),
+        "matrix": torch.from_numpy(matrix).half(),
+    }
 
 
 def metrics_table() -> str:
@@ -176,6 +181,7 @@ def main(arguments: Sequence[str]) -> int:
         "seed": run.recipe.seed,
         "parameters": sum(parameter.numel() for parameter in encoder.encoder.lifter.parameters()),
         "features": encoder.output_size,
+        "compact": OUTPUTS,
         "frames": encoder.frames,
         "version": encoder.origin.get("halp", ""),
         "metrics": metrics_table(),

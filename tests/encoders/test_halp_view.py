@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from encoders.test_shipped import likeness, walker
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import make_pipeline
 
 import halp
-from halp.encoders.pretrained import PretrainedEncoder
+from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.packages import list_shipped
 from halp.skeleton import get_topology
+from halp.use.estimators import SkeletonEncoder
 
 BODY = get_topology("body-16")
 LAYOUTS = ("coco-17", "openpose-18", "openpose-25", "mediapipe-33-2d", "h36m-17-2d", "halpe-26")
@@ -39,10 +42,10 @@ def in_layout(name: str, points: np.ndarray) -> np.ndarray:
     return np.stack(chosen, axis=2)
 
 
-def test_the_package_is_whole_small_and_gives_few_numbers(encoder: PretrainedEncoder) -> None:
-    assert sum(path.stat().st_size for path in list_shipped()["halp-view"].iterdir()) < 6e6
+def test_the_package_is_whole_and_small_and_search_reads_few_numbers(encoder: PretrainedEncoder) -> None:
+    assert sum(path.stat().st_size for path in list_shipped()["halp-view"].iterdir()) < 5e6
     assert encoder.topology.name == "body-16-2d"
-    assert encoder.output_size <= 256
+    assert (encoder.output_size, compacted(encoder).output_size) == (4176, 256)
     assert "Made by" in (list_shipped()["halp-view"] / "README.md").read_text(encoding="utf-8")
 
 
@@ -64,7 +67,8 @@ def test_layouts_of_estimators_are_read_by_joint_names(encoder: PretrainedEncode
 def test_the_same_movement_from_another_camera_is_nearer_than_another_movement(encoder: PretrainedEncoder) -> None:
     seeds, angles = range(6), (0, 60)
     first, second = (
-        halp.embed(encoder, [seen_from(angle, walker(seed=seed)) for seed in seeds], progress=False) for angle in angles
+        halp.embed(encoder, [seen_from(angle, walker(seed=seed)) for seed in seeds], compact=True, progress=False)
+        for angle in angles
     )
     mean = np.concatenate([first, second]).mean(0)
     similar = np.array([[likeness(a - mean, b - mean) for b in second] for a in first])
@@ -82,6 +86,17 @@ def test_missing_legs_and_gaps_are_defined(encoder: PretrainedEncoder) -> None:
 
 
 def test_auto_chooses_by_the_number_of_coordinates() -> None:
-    flat, space = seen_from(0, walker()), walker()
-    assert halp.embed("auto", [flat], topology="body-16-2d", progress=False).shape[1] == 256
-    assert halp.embed("auto", [space], topology="body-16", progress=False).shape[1] == 4176
+    clips = {"halp-view": (seen_from(0, walker()), "body-16-2d"), "halp-base": (walker(), "body-16")}
+    for name, (clip, layout) in clips.items():
+        chosen, named = (halp.embed(word, [clip], topology=layout, progress=False) for word in ("auto", name))
+        assert np.array_equal(chosen, named)
+
+
+def test_scikit_learn_tells_two_movements_apart_from_another_camera() -> None:
+    train, test = (
+        [seen_from(angle, walker(seconds, seed=seed)) for seed in (0, 1) for seconds in (1.8, 2.0, 2.2)]
+        for angle in (0, 40)
+    )
+    labels = [0] * 3 + [1] * 3
+    model = make_pipeline(SkeletonEncoder("halp-view", topology="body-16-2d"), RidgeClassifier())
+    assert model.fit(train, labels).score(test, labels) == 1

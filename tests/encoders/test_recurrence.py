@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from halp.encoders.recurrence import Recurrences, run_grus
+from halp.encoders.recurrence import GRUStack, Recurrences, run_grus
 
 
 def gradients(gru: nn.GRU, x: Tensor, states: Tensor, weight: Tensor) -> list[Tensor]:
@@ -116,3 +117,15 @@ def test_few_or_many_frames_at_once_come_to_the_same(chunk: int, monkeypatch: py
     theirs = torch.autograd.grad(summed([gru(x)[0] for gru in grus]), wanted)
     for a, b in zip(ours, theirs):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_a_compiled_stack_leaves_the_frames_to_the_recurrence() -> None:
+    stack, x = GRUStack(6, 8, layers=2), torch.randn(3, 12, 6)
+    graphs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    assert torch.equal(torch.compile(stack, backend=backend)(x), stack(x))
+    assert sum(graphs) < x.shape[1]

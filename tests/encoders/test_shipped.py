@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,14 @@ def walker(seconds: float = 2.0, fps: float = 30.0, seed: int = 0) -> np.ndarray
     size = draw.uniform(0, 0.25, (16, 1)) * (body[:, 1:2] < 1.3)
     moves = size * np.sin(2 * np.pi * speed * time[:, None, None] + phase)
     return (body + moves)[:, None].astype(np.float32)
+
+
+def test_a_shipped_encoder_opens_without_the_compiler_of_torch() -> None:
+    count = "import sys, halp; halp.load_encoder(sys.argv[1]); print(sum(n.startswith('torch._dynamo') for n in sys.modules))"
+    for name in list_shipped():
+        assert subprocess.run([sys.executable, "-c", count, name], capture_output=True, check=True).stdout.split() == [
+            b"0"
+        ]
 
 
 def features(encoder: PretrainedEncoder, clip: np.ndarray) -> np.ndarray:

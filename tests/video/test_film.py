@@ -9,9 +9,11 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from explorer.test_page import until
 
 from halp.cli import main
 from halp.clips.clip import Clip
@@ -167,6 +169,28 @@ def test_the_page_of_segments_shows_the_film_beside_the_skeleton(film: Path, tmp
     main(["segment", "halp-base", str(film), "--groups", "1", "--window", "0.3", "--html", str(page)])
     assert '"film":"../film.mp4"' in page.read_text(encoding="utf-8")
     assert film_addresses(tmp_path, ["film", "other"], tmp_path / "a page.html") == {"film": "film.mp4"}
+
+
+def test_the_film_of_a_page_stands_and_plays_where_the_skeleton_does(browser: Any, film: Path, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    main(["segment", "halp-base", str(film), "--groups", "1", "--window", "0.3", "--html", str(file)])
+    page = browser.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(file.as_uri())
+    until(page, "() => document.querySelector('video.film')?.duration > 0")
+    last = int(page.locator(".controls output").first.inner_text().split("/")[1]) - 1
+    assert last == round(10 * UNEVEN[-1])  # frames of the film's own clock, empty ones too
+    for _ in range(last):
+        page.click("[aria-label^='one frame on']")
+    for number in reversed(range(last + 1)):
+        until(page, "n => document.querySelector('canvas.stage').dataset.frame == n", number)
+        until(page, "t => Math.abs(document.querySelector('video.film').currentTime - t) < 0.03", number / 10)
+        page.click("[aria-label^='one frame back']")
+    page.click("button[aria-label^=play]")
+    until(page, "() => !document.querySelector('video.film').paused")
+    page.click("[aria-label^=pause]")
+    until(page, "() => document.querySelector('video.film').paused")
+    page.close()
 
 
 def test_the_overlay_has_the_times_of_the_film(film: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import cast
 
 import numpy as np
@@ -183,7 +184,8 @@ class Geometry(nn.Module):
         bones = [joint for joint, parent in enumerate(parents) if joint != parent]
         self.register_buffer("pairs", torch.tensor(apart).view(-1, 2).T, persistent=False)
         self.register_buffer("bones", torch.tensor(bones, dtype=torch.long), persistent=False)
-        self.register_buffer("angles", torch.triu_indices(len(bones), len(bones), 1), persistent=False)
+        between = list(combinations(range(len(bones)), 2))
+        self.register_buffer("angles", torch.tensor(between).view(-1, 2).T, persistent=False)
         self.widths = [len(apart), self.angles.shape[1]]
 
     def forward(self, bodies: Tensor, bones: Tensor) -> Tensor:

@@ -79,9 +79,11 @@ class KernelShares(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         count = len(DILATIONS) * len(PLACES)
-        sizes = (2 ** (torch.rand(count) * torch.log2(torch.tensor(MOST_CHANNELS + 1.0)))).long().clamp(1, channels)
-        ranks = torch.rand(channels, count).argsort(0).argsort(0)
-        self.register_buffer("mix", (ranks < sizes).to(torch.uint8))  # which channels a kernel sums
+        self.register_buffer("mix", torch.empty(channels, count, dtype=torch.uint8))  # which channels a kernel sums
+        if not self.mix.is_meta:  # where only shapes are asked for, torch would load its compiler to compute them
+            sizes = (2 ** (torch.rand(count) * torch.log2(torch.tensor(MOST_CHANNELS + 1.0)))).long().clamp(1, channels)
+            ranks = torch.rand(channels, count).argsort(0).argsort(0)
+            self.mix.copy_(ranks < sizes)
         self.register_buffer("bias", torch.zeros(count))
         self.register_buffer("blur", torch.full((count,), BLUR))
         weight = torch.full((len(PLACES), 1, LENGTH), -1.0)

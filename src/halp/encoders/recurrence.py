@@ -26,9 +26,15 @@ SPACE = (
 )
 
 
-@torch.compiler.disable  # the compiler would unroll the frames: minutes of work for nothing
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     """States `(T, B, H)` of one-layer GRUs, each for its own sequence `(T, B, I)`; equal to theirs to rounding."""
+    if torch.compiler.is_compiling():
+        # the compiler would unroll the frames: minutes of work for nothing; as a decorator this would load it at every start
+        return torch.compiler.disable(_run_grus)(grus, sequences)
+    return _run_grus(grus, sequences)
+
+
+def _run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     x = sequences[0]
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing()  # then the GRU is one operation of the graph
     if exported or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or _autocast():
