@@ -24,23 +24,11 @@ STEPS: dict[str, Step] = {
 }
 Vector = npt.NDArray[np.float64]
 
-#: Steps that may carry a number: what they do with it and the frame rate, its default and what it means.
-NUMBERED: dict[str, tuple[Callable[[Frames, float, float], Frames], float, str]] = {
-    "interpolate-gaps": (
-        lambda frames, limit, fps: interpolate_gaps(frames, limit),
-        math.inf,
-        "it is the longest gap to fill, in frames",
-    ),
-    "remove-outliers": (
-        lambda frames, factor, fps: cleaning.remove_outliers(frames, factor),
-        10.0,
-        "it says how many times its usual step a joint has to jump",
-    ),
-    "smooth": (
-        lambda frames, window, fps: cleaning.smooth(frames, window),
-        7.0,
-        "it is an odd number of frames, at least 5",
-    ),
+#: Steps that may carry a number: what they do with it, its default and what it means; one of them needs the frame rate.
+NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
+    "interpolate-gaps": (interpolate_gaps, math.inf, "it is the longest gap to fill, in frames"),
+    "remove-outliers": (cleaning.remove_outliers, 10.0, "it says how many times its usual step a joint has to jump"),
+    "smooth": (cleaning.smooth, 7.0, "it is an odd number of frames, at least 5"),
     "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
@@ -83,7 +71,8 @@ def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: flo
         name, _, value = given.partition("=")
         if name in NUMBERED:
             function, default, _ = NUMBERED[name]
-            frames = function(frames, float(value) if value else default, fps)
+            rate = {"fps": fps} if name == "lowpass" else {}
+            frames = function(frames, float(value) if value else default, **rate)
         else:
             frames = STEPS[name](frames, topology)
     return frames

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,14 +108,9 @@ def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
     """The first file that fits among the first `limit` ones, for sniffing; None where there is none."""
     wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
-        for number, path in enumerate(walk(root)):
-            if path.name.lower().endswith(wanted):
-                return path
-            if number >= limit:
-                return None
+        return next((path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None)
     except (InputError, OSError):
         return None
-    return None
 
 
 def head(path: Path, size: int = 4096) -> bytes:

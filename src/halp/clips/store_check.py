@@ -262,17 +262,14 @@ def _record(path: Path) -> Path | None:
 
 def _remembered(path: Path) -> list[Any] | None:
     key = os.path.realpath(path)
-    if key not in _known:
-        with suppress(OSError, ValueError, RuntimeError):
-            record = _record(path)
-            if record is not None:
-                _known[key] = json.loads(record.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, RuntimeError):
+        if key not in _known and (record := _record(path)) is not None:
+            _known[key] = json.loads(record.read_text(encoding="utf-8"))
     return _known.get(key)
 
 
 def _remember(path: Path, outcome: list[Any]) -> None:
     _known[os.path.realpath(path)] = outcome
     with suppress(OSError, RuntimeError):
-        record = _record(path)
-        if record is not None:
+        if (record := _record(path)) is not None:
             write_text(record, json.dumps(outcome))

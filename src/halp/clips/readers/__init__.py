@@ -254,6 +254,9 @@ _ADVICE = {
     ".gz": "unpack the archive",
     ".7z": "unpack the archive",
 }
+_ANY_SKELETON = (
+    "`halp formats` lists those it reads, and a table with the columns clip, frame, joint, x, y, z fits any skeleton"
+)
 _MOST = 10_000
 
 
@@ -267,22 +270,16 @@ def describe_unknown(path: Path) -> str:
         return f"the folder '{path}' is empty; put recordings into it, or check the path"
     endings = Counter(file.suffix.lower() for file in files)
     kinds = ", ".join(f"{count} {ending or 'without ending'}" for ending, count in endings.most_common(4))
-    subject = f"'{path}'" if path.is_file() else f"'{path}' holds {len(files)} files ({kinds}), which"
+    subject = f"'{path}' is" if path.is_file() else f"'{path}' holds {len(files)} files ({kinds}), which are"
     if endings.keys() <= _VIDEOS | _PICTURES:
         kind = "video" if endings.keys() & _VIDEOS else "pictures"
         return (
-            f"{subject} {'are' if path.is_dir() else 'is'} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, "
-            "OpenPose, YOLO, …) and give halp its output"
+            f"{subject} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, OpenPose, YOLO, …) and give halp its "
+            "output"
         )
-    if remedy := _closer_look(files):
-        return f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp recognises; {remedy}"
-    for ending, remedy in _ADVICE.items():
-        if ending in endings:
-            return f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp reads; {remedy}"
-    return (
-        f"{subject} {'are' if path.is_dir() else 'is'} of no format that halp recognises; `halp formats` lists those it reads, "
-        "and a table with the columns clip, frame, joint, x, y, z fits any skeleton"
-    )
+    advice = (remedy for ending, remedy in _ADVICE.items() if ending in endings)
+    remedy = _closer_look(files) or next(advice, _ANY_SKELETON)
+    return f"{subject} of no format that halp recognises; {remedy}"
 
 
 def _closer_look(files: Sequence[Path]) -> str:
