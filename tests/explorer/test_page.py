@@ -57,6 +57,9 @@ def look_at(page: Any, row: int) -> None:
 def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
     with visit(browser, explorer) as page:
         assert page.evaluate("halpMap.count") == explorer.get("state")["rows"]
+        legend = page.locator(".legend").bounding_box()
+        left = min(page.evaluate(WHERE, row)[0] for row in range(192))
+        assert left > legend["x"] + legend["width"] - 20  # nothing lies below the legend
         page.mouse.move(*page.evaluate(WHERE, 7))
         page.wait_for_selector(".hover-card canvas[data-frame]")
         row = int(page.get_attribute(".hover-card", "data-row"))
