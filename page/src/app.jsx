@@ -166,7 +166,7 @@ function Legend() {
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
     return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  return <details class="legend" open={innerWidth > 860}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
+  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {

@@ -8,6 +8,7 @@ precision mediump float; in vec4 tint; out vec4 seen;
 void main() { float far = length(gl_PointCoord - 0.5) * 2.0; float edge = 1.0 - smoothstep(0.72, 1.0, far);
   seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
 const CELLS = 128;
+const LEGEND = 140; // pixels on the left that the legend takes of a wide map
 export const NEAR = 14; // pixels within which a point is meant
 export const DWELL = 125; // milliseconds before a point under the pointer is shown
 
@@ -119,17 +120,22 @@ export class ScatterMap {
     this.draw();
   }
 
+  get covered() {
+    const dense = this.dense ?? 1;
+    return this.plain || this.canvas.width < 600 * dense ? 0 : LEGEND * dense;
+  }
+
   get unit() {
     // pixels per unit of the map
-    return (Math.min(this.canvas.width / this.spread[0], this.canvas.height / this.spread[1]) / 2) * this.zoom;
+    return (Math.min((this.canvas.width - this.covered) / this.spread[0], this.canvas.height / this.spread[1]) / 2) * this.zoom;
   }
 
   toPixels(x, y) {
-    return [this.canvas.width / 2 + (x - this.centre[0]) * this.unit, this.canvas.height / 2 - (y - this.centre[1]) * this.unit];
+    return [(this.canvas.width + this.covered) / 2 + (x - this.centre[0]) * this.unit, this.canvas.height / 2 - (y - this.centre[1]) * this.unit];
   }
 
   fromPixels(x, y) {
-    return [(x - this.canvas.width / 2) / this.unit + this.centre[0], -(y - this.canvas.height / 2) / this.unit + this.centre[1]];
+    return [(x - (this.canvas.width + this.covered) / 2) / this.unit + this.centre[0], -(y - this.canvas.height / 2) / this.unit + this.centre[1]];
   }
 
   placeOf(row) {
@@ -160,7 +166,7 @@ export class ScatterMap {
     gl.clear(gl.COLOR_BUFFER_BIT);
     const scale = [(2 * this.unit) / width, (2 * this.unit) / height];
     gl.uniform2f(this.at.scale, ...scale);
-    gl.uniform2f(this.at.shift, -this.centre[0] * scale[0], -this.centre[1] * scale[1]);
+    gl.uniform2f(this.at.shift, this.covered / width - this.centre[0] * scale[0], -this.centre[1] * scale[1]);
     gl.uniform1f(this.at.size, this.pointSize);
     gl.drawArrays(gl.POINTS, 0, this.count);
     if (this.chosen) {

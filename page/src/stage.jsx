@@ -47,7 +47,7 @@ export function Stage({ clip, frame, body, label, heat, main = false, turn = tru
     const stage = () => {
       const { clip, frame, body, heat, main } = latest.current;
       if (!clip || !visible) return;
-      colours ??= readColours(canvas);
+      colours ??= readColours(document.documentElement); // a canvas may have left the page already
       const number = Math.max(0, Math.min(clip.shape[0] - 1, frame(clip)));
       const key = [number, view.yaw, view.pitch, view.zoom, trail.value, follow.value, clip.row, clip.shape[1], clip.reach, canvas.width, clip.at ? Boolean(clip.at(number)) : "", colours.left, heat ? heat(-1, number) : ""].join();
       if (key === shown) return;

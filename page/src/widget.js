@@ -12,7 +12,7 @@ function render({ model, el }) {
   const frame = document.createElement("iframe");
   frame.title = "halp explore";
   frame.allow = "camera";
-  frame.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 1px solid #8884; border-radius: 6px`;
+  frame.style.cssText = `box-sizing: border-box; width: 100%; height: ${model.get("height")}px; border: 1px solid #8884; border-radius: 6px`;
   frame.halpKernel = (name, given) => new Promise((done) => {
     waiting.set(++asked, done);
     model.send({ view, number: asked, name, given });

@@ -14,7 +14,8 @@ import forked as subprocess
 import pytest
 from explorer.conftest import Explorer
 
-from halp.clips.store import Store
+from halp.clips.clip import Clip
+from halp.clips.store import Store, StoreWriter
 
 ROOT = Path(__file__).parents[2]
 PANELS = ("watch", "similar", "label", "groups", "compare", "method", "camera")
@@ -56,6 +57,9 @@ def look_at(page: Any, row: int) -> None:
 def test_map_hover_player_and_search(browser: Any, explorer: Explorer) -> None:
     with visit(browser, explorer) as page:
         assert page.evaluate("halpMap.count") == explorer.get("state")["rows"]
+        legend = page.locator(".legend").bounding_box()
+        left = min(page.evaluate(WHERE, row)[0] for row in range(192))
+        assert left > legend["x"] + legend["width"] - 20  # nothing lies below the legend
         page.mouse.move(*page.evaluate(WHERE, 7))
         page.wait_for_selector(".hover-card canvas[data-frame]")
         row = int(page.get_attribute(".hover-card", "data-row"))
@@ -244,6 +248,25 @@ def test_arrow_keys_step_through_frames_after_a_click_on_the_map(browser: Any, e
         page.locator(".over").focus()  # who tabs to the map walks on it
         page.keyboard.press("ArrowRight")
         until(page, "row => halpMap.marks.focus !== row", row)
+
+
+def test_names_of_recordings_are_text_whatever_stands_in_them(
+    browser: Any, launch: Callable[..., Explorer], store: Store, tmp_path: Path
+) -> None:
+    with StoreWriter(tmp_path / "hostile", store.topology, persons=store.persons) as writer:
+        for number in range(12):
+            name = f"<img src=x onerror=document.title='{number}'>"
+            writer.add(Clip(store.clip(number), name, extra={"fps": 30.0}))
+    explorer = launch(tmp_path / "labels.csv", source=tmp_path / "hostile")
+    with visit(browser, explorer) as page:
+        look_at(page, 3)
+        page.fill("#find", "onerror")
+        page.wait_for_selector("#find-list li:has-text('<img')")
+        page.keyboard.press("Enter")
+        page.click("text=Find similar")
+        page.wait_for_selector(".grid:not(.small) .mini canvas[data-frame]")
+        assert page.locator("img").count() == 0
+        assert page.title() == "hostile – halp explore"
 
 
 def test_an_address_without_its_token_says_so(browser: Any, explorer: Explorer) -> None:

@@ -213,8 +213,8 @@ def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[st
     where = np.asarray(places, dtype=np.float64).reshape(-1, 2)
     if len(groups) != len(where) or (names is not None and len(names) != len(where)):
         raise InputError(f"a map of {len(where)} points needs a group and a name for each of them")
-    shown = np.flatnonzero(np.isfinite(where).all(axis=1))
-    categories, values = np.unique([str(groups[row]) for row in shown], return_inverse=True)
+    shown = np.flatnonzero(np.isfinite(where).all(axis=1)).tolist()
+    categories, values = np.unique(np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True)
     data = {
         "places": [round(value, 4) for value in within_one(where[shown]).ravel().tolist()],
         "categories": categories.tolist(),
