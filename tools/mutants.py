@@ -179,10 +179,14 @@ class Mutation:
             chosen = random.Random(0).sample(range(len(self.all)), sample)  # noqa: S311
             self.tried = [self.all[number] for number in sorted(chosen)]
         self.number = len(self.tried)
-        if again is not None:  # tests were added: what they killed before they kill now
-            left = {(each["kind"], each["change"]) for each in again}
-            self.tried = [mutant for mutant in self.tried if (mutant[1], mutant[2]) in left]
         self.left: list[dict[str, Any]] = []
+        if again is not None:  # tests were added: what was killed stays killed, what is explained needs no second run
+            left = {(each["line"], each["kind"], each["change"]) for each in again}
+            self.tried = [mutant for mutant in self.tried if mutant[:3] in left]
+            if {mutant[:3] for mutant in self.tried} != left:
+                raise SystemExit(f"{module} has changed since it was tried; try it again without --again")
+            self.left = [self.entry(*mutant[:3]) for mutant in self.tried if self.why(mutant[0], mutant[2])]
+            self.tried = [mutant for mutant in self.tried if not self.why(mutant[0], mutant[2])]
         self.took: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -195,22 +199,20 @@ class Mutation:
         session.items.sort(key=lambda item: self.took.get(item.nodeid, 0))  # what is cheap is asked first
         for line, kind, text, tree in self.tried:
             if self.survives(session, tree):
-                why = next(
-                    (
-                        why
-                        for part, change, why in EXPLAINED.get(self.module, [])
-                        if self.fits(line, text, part, change)
-                    ),
-                    "",
-                )
-                self.left.append({"line": line, "kind": kind, "change": text, **({"why": why} if why else {})})
-                note = f"{self.path.relative_to(ROOT)}:{line}: survives: {text}{f' ({why})' if why else ''}\n"
+                self.left.append(self.entry(line, kind, text))
+                note = f"{self.path.relative_to(ROOT)}:{line}: survives: {text} {self.why(line, text)}\n"
                 sys.__stdout__.write(note)  # type: ignore[union-attr]
                 sys.__stdout__.flush()  # type: ignore[union-attr]
         return True
 
-    def fits(self, line: int, text: str, part: str, change: str) -> bool:
-        return part in self.lines[line - 1] and change in text
+    def why(self, line: int, text: str) -> str:
+        """Why no test can notice a change, where that is known."""
+        known = EXPLAINED.get(self.module, [])
+        return next((why for part, change, why in known if part in self.lines[line - 1] and change in text), "")
+
+    def entry(self, line: int, kind: str, text: str) -> dict[str, Any]:
+        why = self.why(line, text)
+        return {"line": line, "kind": kind, "change": text, **({"why": why} if why else {})}
 
     @staticmethod
     def run_tests(session: pytest.Session) -> None:
