@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -88,7 +89,12 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
         ("mask = os.umask(0)", "0 → 1", "the mask is read and put back at once"),
     ],
     "halp.training.checkpoint": [("ignore_errors=True", "True → False", REMOVAL)],
-    "halp.clips.store": [],
+    "halp.clips.store": [
+        ("unknown(values[0] if values else -1)", "1", "a column without values is one that this clip has"),
+        ("indent=1", "1 → 3", "the layout of a JSON file"),
+        ("wait: float = 0.0", "0.0 → 1.0", "whoever is refused waits a second longer"),
+        ("wait=10", "10 → 21", "whoever is refused waits some seconds longer"),
+    ],
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -155,6 +161,7 @@ def exchange(live: Any, changed: Any, module: str) -> None:
     """Give functions, methods and numbers of a module those of its changed twin."""
     for name, new in vars(changed).items():
         old = vars(live).get(name)
+        new, old = (one.func if isinstance(one, cached_property) else one for one in (new, old))
         new, old = (getattr(one, "__func__", getattr(one, "fget", one)) for one in (new, old))
         while hasattr(old, "__wrapped__") and hasattr(new, "__wrapped__"):
             new, old = new.__wrapped__, old.__wrapped__
