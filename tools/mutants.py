@@ -80,6 +80,11 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
         ("(self.theta / omega).clamp(0, 1)", "1 → 3", ROUNDING),
         (".clamp(-1, 1)", "1 → 3", ROUNDING),
     ],
+    "halp.losses.distillation": [
+        ('similarity.device.type == "cpu"', "", "both ways find the same rows; which is quicker depends on the device"),
+        ("count == similarity.shape[1]", "", "all rows by themselves, or all rows found"),
+        ("sorted=False", "", "the order of the rows does not matter"),
+    ],
     "halp.files": [
         ("if TYPE_CHECKING:", "", "imports for the type checker alone"),
         ("sys.version_info >= (3, 11)", "", "both branches read the same TOML; which one is the version's choice"),
@@ -92,6 +97,7 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
     "halp.clips.store": [
         ("unknown(values[0] if values else -1)", "1", "a column without values is one that this clip has"),
         ("indent=1", "1 → 3", "the layout of a JSON file"),
+        ("a lock is not made beside what is not a store", "pass", "the lock is given back before the same refusal"),
         ("wait: float = 0.0", "0.0 → 1.0", "whoever is refused waits a second longer"),
         ("wait=10", "10 → 21", "whoever is refused waits some seconds longer"),
     ],
