@@ -65,10 +65,16 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
             "0 → 1",
             "a target equal to the key leads only where spread is 0",
         ),
-        ("candidates[0] if starts == 1", "1 → 3", "the best of one is that one"),
         ("amax(1).clamp(-1, 1).arccos()", "1 → 3", ROUNDING),
         ("following.clamp_max_(len(x) - 1)", "", ROUNDING),
-        ("float(cosine.min()) > 1 - 1e-6", "", "without the break the centres are put on the same points again"),
+        ("float(cosine.min()) > 1 - 1e-6", ">=", BORDER),
+        (
+            "float(cosine.min()) > 1 - 1e-6",
+            "1 + 1e-06",
+            "without the break the centres are put on the same points again",
+        ),
+        ("float(cosine.min()) > 1 - 1e-6", "1 → 3", "without the break the centres are put on the same points again"),
+        ("clamp_(-1, 1 - torch.finfo(x.dtype).eps)", "1 → 3", "−3 in place of −1: " + ROUNDING),
         ("if float(length.max()) < tolerance", "<=", BORDER),
     ],
     "halp.hallucinate": [
@@ -193,13 +199,11 @@ class Mutation:
             self.tried = [self.all[number] for number in sorted(chosen)]
         self.number = len(self.tried)
         self.left: list[dict[str, Any]] = []
-        if again is not None:  # tests were added: what was killed stays killed, what is explained needs no second run
+        if again is not None:  # tests were added: what was killed stays killed
             left = {(each["line"], each["kind"], each["change"]) for each in again}
             self.tried = [mutant for mutant in self.tried if mutant[:3] in left]
             if {mutant[:3] for mutant in self.tried} != left:
                 raise SystemExit(f"{module} has changed since it was tried; try it again without --again")
-            self.left = [self.entry(*mutant[:3]) for mutant in self.tried if self.why(mutant[0], mutant[2])]
-            self.tried = [mutant for mutant in self.tried if not self.why(mutant[0], mutant[2])]
         self.took: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
