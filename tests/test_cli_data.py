@@ -74,9 +74,16 @@ def test_tables_go_to_standard_output_and_hints_can_be_pasted(source: Path) -> N
     refused(halp("merge", store, store, "--out", source.parent / "twice"), "hold the same clips")
 
 
-def test_formats_are_listed_without_loading_what_only_reading_needs() -> None:
-    heavy = ("torch", "scipy", "sklearn", "h5py", "tomlkit", "pandas")
-    code = f"import sys; from halp.cli import main; main(['formats']); print([m for m in {heavy} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["formats"], ("torch", "scipy", "sklearn", "h5py", "tomlkit", "pandas")),
+        (["recipes"], ("torch", "numpy", "scipy", "sklearn", "pandas")),
+        (["--help"], ("torch", "numpy", "scipy", "sklearn", "rich", "tomlkit", "jinja2")),
+    ],
+)
+def test_lists_are_shown_without_loading_what_only_work_needs(arguments: list[str], heavy: tuple[str, ...]) -> None:
+    code = f"import sys; from halp.cli import main; main({arguments}); print([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines()[-1] == "[]"
 

@@ -282,3 +282,12 @@ def test_streams_guide_in_turns_and_never_themselves() -> None:
         assert guides[0] != guides[1]
         assert guides[:2] == guides[2:]
     assert partner("joint", ("joint", "bone"), 7) == "bone"
+
+
+def test_mining_takes_one_neighbour_and_the_usual_temperature_unless_told_otherwise() -> None:
+    rows = F.normalize(
+        torch.randn(3, 2, 12, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=-1
+    )
+    queries, keys, queues = (dict(zip(("joint", "bone"), pair)) for pair in rows)
+    plain, told = mining_loss(queries, keys, queues), mining_loss(queries, keys, queues, top=1, temperature=0.07)
+    assert all(torch.equal(plain.losses[stream], told.losses[stream]) for stream in queries)

@@ -47,6 +47,7 @@ def write_film(path: Path, times: list[float] = UNEVEN, size: tuple[int, int] = 
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A film whose landmarks are in the cache: two people who change places in the list, nobody in one picture."""
     monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
     path = write_film(tmp_path / "film.mp4")
     kept_pose_model().parent.mkdir(parents=True)
     kept_pose_model().write_bytes(b"weights")
