@@ -204,7 +204,7 @@ def test_demo_replaces_an_earlier_one_and_writes_a_table_and_a_report(tmp_path: 
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     for title in ("Contrastive loss", "Positives kept", "Similarity to the query", "Similarity to every prototype"):
         assert title in page
-    for title in ("Embedding map", "Confusion matrix", "Nearest neighbours"):
+    for title in ("What the encoder sees", "Confusion matrix", "Nearest neighbours"):
         assert title in page
 
 

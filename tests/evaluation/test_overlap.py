@@ -76,7 +76,7 @@ def test_a_run_on_all_clips_is_evaluated_with_a_warning_and_a_mark(store: Store,
     assert rows[0].results[0].test_clips_trained_on == rows[0].results[0].clips["test"]
     page = report_runs({"run": by_split["all"]}, store).html()
     assert CLAIM not in page
-    for title in ("Embedding map", "Confusion matrix", "Nearest neighbours"):
+    for title in ("What the encoder sees", "Confusion matrix", "Nearest neighbours"):
         assert title in page, "the split of the evaluation is shown where the run has none"
 
 
