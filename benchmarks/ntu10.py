@@ -313,30 +313,44 @@ def run_seed(
         Console(stderr=True).print(f"{split} seed {seed} {name}: {result['accuracies']}, {result['seconds']} s")
 
 
-def summarise(folder: Path, split: str, comparisons: int) -> dict[str, Any]:
-    """Method → accuracies per seed, paired differences to MoCo, mean curves and quality."""
+def summarise(folder: Path, split: str) -> dict[str, Any]:
+    """Method → accuracies per seed, gain over MoCo with the same contrast, whether that is another gain than HaLP's, curves and
+    quality.
+
+    Intervals hold for all gains of `CORE` at once, and for all variants at once.
+    """
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for path in sorted(folder.glob(f"{split}-seed*.json")):
         seed, _, name = path.stem.removeprefix(f"{split}-seed").partition("-")
         found.setdefault(name, {})[int(seed)] = json.loads(path.read_text(encoding="utf-8"))
+    found = {name: found[name] for name in (*CORE, *MORE) if name in found}
+    variants = sum(name in MORE and not name.startswith("MoCo") for name in found)
+
+    def accuracies(name: str, one: str, seeds: Sequence[int]) -> Array:
+        return np.array([found[name][seed]["accuracies"][one] for seed in seeds])
+
     table: dict[str, Any] = {}
     for name, seeds in found.items():
         base = name.replace("HaLP", "MoCo") if name.startswith("HaLP, ") and "balanced" not in name else "MoCo"
-        paired = [seed for seed in sorted(seeds) if seed in found.get(base, {})]
         probes = list(next(iter(seeds.values()))["accuracies"])
         entry: dict[str, Any] = {
             "seeds": sorted(seeds),
-            "accuracies": {one: [seeds[seed]["accuracies"][one] for seed in sorted(seeds)] for one in probes},
+            "accuracies": {one: accuracies(name, one, sorted(seeds)).tolist() for one in probes},
         }
+        paired = sorted({*seeds} & {*found.get(base, {})} & {*found["HaLP"]} & {*found["MoCo"]})
         if name != base and paired:
-            sides = [
-                {one: [side[seed]["accuracies"][one] for seed in paired] for one in probes}
-                for side in (seeds, found[base])
-            ]
+            comparisons = len(probes) * (len(CORE) - 1 if name in CORE else variants)
+            sides = {one: (accuracies(name, one, paired), accuracies(base, one, paired)) for one in probes}
             entry["to"] = base
             entry["differences"] = {
-                one: str(paired_difference(sides[0][one], sides[1][one], comparisons=comparisons)) for one in probes
+                one: str(paired_difference(*pair, comparisons=comparisons)) for one, pair in sides.items()
             }
+            if name in MORE and not name.startswith("MoCo"):
+                gains = {one: accuracies("HaLP", one, paired) - accuracies("MoCo", one, paired) for one in probes}
+                entry["differences to the gain of HaLP"] = {
+                    one: str(paired_difference(ours - theirs, gains[one], comparisons=comparisons))
+                    for one, (ours, theirs) in sides.items()
+                }
         runs = list(seeds.values())
         entry["quality"] = {
             key: round(float(np.mean([run["quality"][key] for run in runs])), 3) for key in runs[0]["quality"]
@@ -384,7 +398,7 @@ def main(arguments: Sequence[str]) -> int:
             "command": f"python -m benchmarks.ntu10 STORE {seeds} --split {options.split}",
             "versions": versions(),
             "baselines": baselines,
-            "methods": summarise(options.out, options.split, comparisons=5 * (len(CORE) - 1)),
+            "methods": summarise(options.out, options.split),
         }
         save_results(f"ntu10_positives_{options.split}", result)
     return 0
