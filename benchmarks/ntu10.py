@@ -343,12 +343,13 @@ def summarise(folder: Path, split: str) -> dict[str, Any]:
             sides = {one: (accuracies(name, one, paired), accuracies(base, one, paired)) for one in probes}
             entry["to"] = base
             entry["differences"] = {
-                one: str(paired_difference(*pair, comparisons=comparisons)) for one, pair in sides.items()
+                one: str(paired_difference(ours.tolist(), theirs.tolist(), comparisons=comparisons))
+                for one, (ours, theirs) in sides.items()
             }
             if name in MORE and not name.startswith("MoCo"):
                 gains = {one: accuracies("HaLP", one, paired) - accuracies("MoCo", one, paired) for one in probes}
                 entry["differences to the gain of HaLP"] = {
-                    one: str(paired_difference(ours - theirs, gains[one], comparisons=comparisons))
+                    one: str(paired_difference((ours - theirs).tolist(), gains[one].tolist(), comparisons=comparisons))
                     for one, (ours, theirs) in sides.items()
                 }
         runs = list(seeds.values())
