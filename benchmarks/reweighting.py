@@ -237,7 +237,8 @@ def main(arguments: Sequence[str]) -> int:
     draws = np.random.default_rng(0)
     clips = np.sort(draws.choice(store.split("xsub")[0], options.windows, replace=False))
     rows, labels, gallery = labelled_windows(store, draws)
-    result: dict[str, Any] = {"command": "python -m benchmarks.reweighting CMU --ntu NTU", "versions": versions()}
+    command = f"python -m benchmarks.reweighting CMU --ntu NTU --twins {options.twins}"
+    result: dict[str, Any] = {"command": command, "versions": versions()}
     names = ["halp-base", *(f"untrained, seed {seed}" for seed in range(options.twins))]
     for name in names:
         folder = options.out / name
