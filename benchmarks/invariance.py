@@ -68,10 +68,10 @@ def knn(features: Array, labels: Array, train: Array, test: Array) -> float:
     return 100 * float((knn_predict(features[train], labels[train], features[test]) == labels[test]).mean())
 
 
-def few(features: Array, labels: Array, train: Array, test: Array, shots: int) -> float:
+def few(features: Array, labels: Array, train: Array, test: Array, shots: int, *, draws: int = DRAWS) -> float:
     """Mean over draws of so many labelled clips per class, ridge with a fixed penalty as in `transfer`."""
     classes, right = int(labels.max()) + 1, []
-    for draw in range(DRAWS):
+    for draw in range(draws):
         order = np.random.default_rng(draw).permutation(train)
         rows = np.concatenate([order[labels[order] == label][:shots] for label in range(classes)])
         guess = fit_ridge(features[rows], labels[rows], FEW_PENALTY, classes).predict(features[test])

@@ -7,7 +7,7 @@ paired seeds on a CPU: MoCo warms up, and all methods fork from it. **True posit
 the same loss: the newest keys of the same performance seen by the other cameras (`views`), or of clips of the same class
 (`class`), which no method without labels can reach. Variants change one setting of HaLP each. Only training clips of the
 split are seen; the probes are kNN, a ridge classifier with a validated penalty, and ridge on 1, 5 and 10 % of the labels.
-Writes `results/ntu10_positives_SPLIT.json`.
+Writes `results/ntu10_positives_SPLIT.json`; with `--curve`, HaLP less MoCo over clips and epochs: `ntu10_curve_SPLIT.json`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ FRAMES, COPIES, COMPONENTS, BATCH, QUEUE = 16, 8, 64, 64, 2048
 WARM_UP, EPOCHS, DROP = 6, 13, 10  # the paper's 200, 450 and 350 in the same order
 SHARES = (0.01, 0.05, 0.1)
 DRAWS = 3
+CURVE = ((0.25, 1), (0.5, 1), (1.0, 1), (1.0, 2), (1.0, 4), (0.25, 4))  # share of the clips, times the schedule
 CURVES = (
     "similarity_key_query",
     "similarity_key_queue",
@@ -206,12 +207,12 @@ class Trainer:
         optimiser.load_state_dict(parent.optimiser.state_dict())
         return cls(method, optimiser, {name: list(values) for name, values in parent.curves.items()})
 
-    def train(self, views: Tensor, clips: Tensor, epochs: range, seed: int) -> None:
-        """Train on views `(n, copies, components)` of the clips `(n,)`."""
+    def train(self, views: Tensor, clips: Tensor, epochs: range, seed: int, drop: int = DROP) -> None:
+        """Train on views `(n, copies, components)` of the clips `(n,)`; from epoch `drop` on at a tenth of the learning rate."""
         self.method.train()
         for epoch in epochs:
             for group in self.optimiser.param_groups:
-                group["lr"] = 0.05 if epoch < DROP else 0.005
+                group["lr"] = 0.05 if epoch < drop else 0.005
             draws = generator(seed, "batches", epoch, 0)
             logged: dict[str, list[float]] = {name: [] for name in CURVES}
             batches = torch.randperm(len(clips), generator=draws)[: len(clips) // BATCH * BATCH].view(-1, BATCH)
@@ -313,30 +314,45 @@ def run_seed(
         Console(stderr=True).print(f"{split} seed {seed} {name}: {result['accuracies']}, {result['seconds']} s")
 
 
-def summarise(folder: Path, split: str, comparisons: int) -> dict[str, Any]:
-    """Method → accuracies per seed, paired differences to MoCo, mean curves and quality."""
+def summarise(folder: Path, split: str) -> dict[str, Any]:
+    """Method → accuracies per seed, gain over MoCo with the same contrast, whether that is another gain than HaLP's, curves and
+    quality.
+
+    Intervals hold for all gains of `CORE` at once, and for all variants at once.
+    """
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for path in sorted(folder.glob(f"{split}-seed*.json")):
         seed, _, name = path.stem.removeprefix(f"{split}-seed").partition("-")
         found.setdefault(name, {})[int(seed)] = json.loads(path.read_text(encoding="utf-8"))
+    found = {name: found[name] for name in (*CORE, *MORE) if name in found}
+    variants = sum(name in MORE and not name.startswith("MoCo") for name in found)
+
+    def accuracies(name: str, one: str, seeds: Sequence[int]) -> Array:
+        return np.array([found[name][seed]["accuracies"][one] for seed in seeds])
+
     table: dict[str, Any] = {}
     for name, seeds in found.items():
         base = name.replace("HaLP", "MoCo") if name.startswith("HaLP, ") and "balanced" not in name else "MoCo"
-        paired = [seed for seed in sorted(seeds) if seed in found.get(base, {})]
         probes = list(next(iter(seeds.values()))["accuracies"])
         entry: dict[str, Any] = {
             "seeds": sorted(seeds),
-            "accuracies": {one: [seeds[seed]["accuracies"][one] for seed in sorted(seeds)] for one in probes},
+            "accuracies": {one: accuracies(name, one, sorted(seeds)).tolist() for one in probes},
         }
+        paired = sorted({*seeds} & {*found.get(base, {})} & {*found["HaLP"]} & {*found["MoCo"]})
         if name != base and paired:
-            sides = [
-                {one: [side[seed]["accuracies"][one] for seed in paired] for one in probes}
-                for side in (seeds, found[base])
-            ]
+            comparisons = len(probes) * (len(CORE) - 1 if name in CORE else variants)
+            sides = {one: (accuracies(name, one, paired), accuracies(base, one, paired)) for one in probes}
             entry["to"] = base
             entry["differences"] = {
-                one: str(paired_difference(sides[0][one], sides[1][one], comparisons=comparisons)) for one in probes
+                one: str(paired_difference(ours.tolist(), theirs.tolist(), comparisons=comparisons))
+                for one, (ours, theirs) in sides.items()
             }
+            if name in MORE and not name.startswith("MoCo"):
+                gains = {one: accuracies("HaLP", one, paired) - accuracies("MoCo", one, paired) for one in probes}
+                entry["differences to the gain of HaLP"] = {
+                    one: str(paired_difference((ours - theirs).tolist(), gains[one].tolist(), comparisons=comparisons))
+                    for one, (ours, theirs) in sides.items()
+                }
         runs = list(seeds.values())
         entry["quality"] = {
             key: round(float(np.mean([run["quality"][key] for run in runs])), 3) for key in runs[0]["quality"]
@@ -344,6 +360,56 @@ def summarise(folder: Path, split: str, comparisons: int) -> dict[str, Any]:
         entry["curves"] = {key: _mean_curve([run["curves"][key] for run in runs]) for key in CURVES}
         table[name] = entry
     return table
+
+
+def run_curve(
+    views: Tensor, centre: Tensor, store: Store, split: str, seeds: int, folder: Path
+) -> list[dict[str, Any]]:
+    """HaLP less MoCo for shares of the training clips and multiples of the schedule; intervals hold for all of them at once."""
+    train = torch.from_numpy(store.split(split)[0])
+    points = []
+    for share, times in CURVE:
+        found: dict[str, list[dict[str, Any]]] = {"MoCo": [], "HaLP": []}
+        first, drop, last = times * WARM_UP, times * DROP, times * EPOCHS
+        for seed in range(seeds):
+            path = folder / f"curve-{split}-{share:g}-{times}-seed{seed}.json"
+            if not path.exists():
+                order = torch.randperm(len(train), generator=generator(seed, "clips", 0, 0))
+                clips = train[order[: round(share * len(train))].sort().values]
+                warm = Trainer.start(Setup().build(store, seed))
+                warm.train(views[clips], clips, range(first), seed, drop)
+                results = {}
+                for name, setup in (("MoCo", Setup()), ("HaLP", Setup(halp={"start_epoch": first}))):
+                    trainer = Trainer.start(setup.build(store, seed), warm)
+                    trainer.train(views[clips], clips, range(first, last), seed, drop)
+                    results[name] = judge(trainer, centre, store, split)
+                path.write_text(json.dumps(results), encoding="utf-8")
+                Console(stderr=True).print(f"{share:g} of the clips, {last} epochs, seed {seed}")
+            for name, result in json.loads(path.read_text(encoding="utf-8")).items():
+                found[name].append(result)
+        ours, theirs = ([run["accuracies"] for run in found[name]] for name in ("HaLP", "MoCo"))
+        points.append(
+            {
+                "clips": round(share * len(train)),
+                "epochs": last,
+                "MoCo": {one: round(float(np.mean([run[one] for run in theirs])), 1) for one in theirs[0]},
+                "HaLP less MoCo": {
+                    one: str(
+                        paired_difference(
+                            [run[one] for run in ours],
+                            [run[one] for run in theirs],
+                            comparisons=len(CURVE) * len(theirs[0]),
+                        )
+                    )
+                    for one in theirs[0]
+                },
+                "key - queue": {
+                    name: round(float(np.mean([run["curves"]["similarity_key_queue"][-1] for run in runs])), 2)
+                    for name, runs in found.items()
+                },
+            }
+        )
+    return points
 
 
 def _mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -358,6 +424,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--more-seeds", type=int, default=1, help="seeds of the variants")
     parser.add_argument("--split", default="xsub", choices=("xsub", "xview"))
+    parser.add_argument("--curve", action="store_true", help="over training clips and epochs instead")
     parser.add_argument("--out", type=Path, default=Path("runs/ntu10"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -372,6 +439,11 @@ def main(arguments: Sequence[str]) -> int:
     train, test = store.split(options.split)
     groups = np.asarray(store.subjects if options.split == "xsub" else store.cameras)
     labels = np.asarray(store.labels)
+    if options.curve:
+        points = run_curve(views, centre, store, options.split, options.seeds, options.out)
+        command = f"python -m benchmarks.ntu10 STORE --curve --seeds {options.seeds} --split {options.split}"
+        save_results(f"ntu10_curve_{options.split}", {"command": command, "versions": versions(), "points": points})
+        return 0
     baselines = {"principal components": probe(centre.numpy(), labels, groups, train, test)}
     with torch.no_grad():
         pairs = cast(MomentumPair, Setup().build(store, 0).eval().pairs["joint"])
@@ -384,7 +456,7 @@ def main(arguments: Sequence[str]) -> int:
             "command": f"python -m benchmarks.ntu10 STORE {seeds} --split {options.split}",
             "versions": versions(),
             "baselines": baselines,
-            "methods": summarise(options.out, options.split, comparisons=5 * (len(CORE) - 1)),
+            "methods": summarise(options.out, options.split),
         }
         save_results(f"ntu10_positives_{options.split}", result)
     return 0
