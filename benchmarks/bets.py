@@ -35,6 +35,7 @@ from halp.encoders import build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import embed
 from halp.evaluation.results import versions
+from halp.features.loading import load_encoder
 from halp.training import open_run, pretrain
 from halp.training.recipe import load_recipe
 
@@ -111,7 +112,7 @@ def predict_kernels(store: Store, epochs: int = EPOCHS, batch: int = 64) -> dict
     """A GRU that predicts whitened kernel features of clean windows from noised ones with hidden joints."""
     recipe, pool = load_recipe("cmu-moco", []), ClipPool.from_store(store)
     clips = torch.from_numpy(np.sort(store.split("xsub")[0]))
-    clean = torch.from_numpy(centres(replace_persons(untrained(0, store)), pool, clips.numpy())).float()[:, GRU:]
+    clean = torch.from_numpy(centres(replace_persons(load_encoder("halp-base")), pool, clips.numpy())).float()[:, GRU:]
     torch.manual_seed(0)
     parts = torch.pca_lowrank(clean, COMPONENTS)[0]
     targets = parts * len(parts) ** 0.5
@@ -141,11 +142,12 @@ def predict_kernels(store: Store, epochs: int = EPOCHS, batch: int = 64) -> dict
 
 def beside_kernels(weights: dict[str, Tensor] | None, store: Store) -> PretrainedEncoder:
     """`halp-base` with these weights of its GRU (fresh ones without), scales fitted to CMU windows as its own were."""
-    encoder = untrained(0, store)
-    if weights is not None:
-        encoder.encoder.load_state_dict({**encoder.encoder.state_dict(), **weights})
-        windows = np.sort(np.random.default_rng(0).permutation(store.split("xsub")[0])[:FITTED])
-        encoder.encoder.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(windows), encoder.frames))
+    if weights is None:
+        return untrained(0, store)
+    encoder = load_encoder("halp-base")
+    encoder.encoder.load_state_dict({**encoder.encoder.state_dict(), **weights})
+    windows = np.sort(np.random.default_rng(0).permutation(store.split("xsub")[0])[:FITTED])
+    encoder.encoder.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(windows), encoder.frames))
     return encoder
 
 
@@ -195,24 +197,23 @@ def main(arguments: Sequence[str]) -> int:
     found: dict[str, Any] = {}
     result |= {"epochs": {"tuned": TUNED, "others": EPOCHS}, "trials": found, "bets": {}, "test": {}}
 
-    def embedded(name: str, task: Task, encoder: PretrainedEncoder) -> Array:
-        path = options.out / f"{name} {task.name}.npy"
-        if not path.exists():
-            np.save(path, embed(encoder, task.stores["body-16"], progress=False))
-        return np.asarray(np.load(path))
+    def features_of(name: str, task: Task) -> Path:
+        return Path(options.out / f"{name} {task.name}.npy")
 
     for name, trial in TRIALS.items():
         path = options.out / f"{name}.json"
-        encoder = beside_kernels(trained(name, store, options.out) if trial.recipe else None, store)
         if not path.exists():
+            encoder = beside_kernels(trained(name, store, options.out) if trial.recipe else None, store)
             one = replace_persons(encoder)
             views = policies(encoder.frames)["Kinect"]
             seen = encode_views(one, store, views, rows, 1, options.out / f"{name} seen.npy")[:, 0]
             sides = {"clean": centres(one, ClipPool.from_store(store), rows), "Kinect": seen}
             figures: dict[str, Any] = {}
+            for task in tasks:
+                np.save(features_of(name, task), embed(encoder, task.stores["body-16"], progress=False))
             for kind, columns in (("GRU", slice(GRU)), ("GRU and kernels", slice(None))):
                 cut = {side: features[:, columns] for side, features in sides.items()}
-                folds = {task.name: on_folds(task, embedded(name, task, encoder)[:, columns]) for task in tasks}
+                folds = {task.name: on_folds(task, np.load(features_of(name, task))[:, columns]) for task in tasks}
                 figures[kind] = {"held-out CMU": validate(cut, labels, groups, gallery), "folds": folds}
             path.write_text(json.dumps(figures), encoding="utf-8")
         found[name] = json.loads(path.read_text(encoding="utf-8"))
@@ -223,8 +224,7 @@ def main(arguments: Sequence[str]) -> int:
         if trial.beats and result["bets"][name]["met"]:
             for task in tasks:
                 for tested in (trial.beats, name):
-                    features = embedded(tested, task, encoder)
-                    figures = probe(features, task.labels, task.groups, task.parts)
+                    figures = probe(np.load(features_of(tested, task)), task.labels, task.groups, task.parts)
                     result["test"].setdefault(tested, {})[task.name] = figures
             console.print(f"{name}: {result['test']}")
         save_results("bets", result)
