@@ -221,10 +221,10 @@ def trial_embedding(method: str, corpus: Store, seed: int, folder: Path) -> Embe
 
 def better(vectors: Mapping[str, Mapping[str, Mapping[int, float]]]) -> dict[str, dict[str, Any]]:
     """Measure → the vector with the better mean of the angles, and its accuracies."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for probe in MEASURES:
         name = max(vectors, key=lambda vector: np.mean(list(vectors[vector][probe].values())))
-        found[probe] = {"vector": name, **vectors[name][probe]}
+        found[probe] = {"vector": name, "accuracy": vectors[name][probe]}
     return found
 
 

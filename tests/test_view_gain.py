@@ -28,5 +28,5 @@ def test_a_measure_counts_by_the_vector_with_the_better_mean_of_the_angles_not_t
     }
     vectors["compact"]["ridge"] = {0: 60.0, 90: 30.0}
     found = better(vectors)
-    assert found["knn"] == {"vector": "compact", 0: 70.0, 90: 40.0}
+    assert found["knn"] == {"vector": "compact", "accuracy": {0: 70.0, 90: 40.0}}
     assert found["ridge"]["vector"] == "all"
