@@ -248,8 +248,8 @@ def trials(corpus: Store, seeds: int, folder: Path) -> dict[str, Any]:
     return {
         "name": "MoCo, HaLP, balanced HaLP and VICReg on two cameras, and lifting, for as many epochs",
         "command": f"python -m benchmarks.view_gain STORE --trials --seeds {seeds}",
-        "epochs": TRIAL_EPOCHS,
-        "recipes": {**trial_settings(0), LIFTING: "cmu-view, read by the GRU and the kernels of halp-base"},
+        "recipe": trial_settings(0)["MoCo"],  # the others: `trial_settings`
+        "lifting": f"cmu-view, {TRIAL_EPOCHS} epochs, read by the GRU and the kernels of halp-base",
         "seeds": seeds,
         "what_is_read": vectors,
         "better_vector": {method: better(found) for method, found in vectors.items()},
