@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from rich.console import Console
 from sklearn.utils.extmath import randomized_svd
+from torch import Tensor
 
 from benchmarks.baselines import RESULTS
 from benchmarks.view import FLAT, STEPS, camera_windows
@@ -104,7 +106,7 @@ def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
     inner.reader.load_state_dict(base.encoder.state_dict())
     inner.half().float()  # what is stored
     inner.fit(camera_windows(store, FITTED, FRAMES)[0][..., :2])
-    projection = fit_compact(inner, store)
+    projection = fit_compact(partial(read_lifted, inner), store)
     return PretrainedEncoder(
         inner.half(),
         FLAT,
@@ -118,12 +120,17 @@ def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
     ).eval()
 
 
+def read_lifted(inner: Any, pictures: Tensor) -> Tensor:
+    """All numbers of a `lifted` encoder for pictures `(B, T, 1, 16, 2)`."""
+    return cast(Tensor, inner.reader(inner.lift(pictures, inner.stride)))
+
+
 @torch.no_grad()
-def fit_compact(inner: Any, store: Store) -> dict[str, torch.Tensor]:
-    """A projection: ridge regression from what cameras saw of a window to `halp-base`'s features of it in space."""
+def fit_compact(read: Callable[[Tensor], Tensor], store: Store) -> dict[str, Tensor]:
+    """A projection: ridge regression from what is read of pictures of a window to `halp-base`'s features of it in space."""
     base = load_package(find_package("halp-base") or "halp-base").encoder
     views = camera_windows(store, PROJECTED, FRAMES, seed=1, views=VIEWS, augmentations=FAULTS)[..., :2]
-    rows = torch.cat([inner.reader(inner.lift(part, inner.stride)) for part in views.flatten(0, 1).split(128)]).numpy()
+    rows = torch.cat([read(part) for part in views.flatten(0, 1).split(128)]).numpy()
     bodies = camera_windows(store, PROJECTED, FRAMES, seed=1, augmentations=())
     space = [base(own_frame(part[:, :, 0], store.topology)[:, :, None]) for part in bodies[0].split(128)]
     shift, spread = rows.mean(0), rows.std(0) + 1e-4

@@ -20,7 +20,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -230,11 +230,11 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
     """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is first asked."""
     found: dict[str, Embedding] = {"raw key points": raw_embedding}
     if corpus is not None:
-        from benchmarks.halp_view import fit_compact  # which needs this module
+        from benchmarks.halp_view import fit_compact, read_lifted  # which need this module
 
         def fitted() -> PretrainedEncoder:
             encoder = copy.copy(twin())
-            encoder.projection = fit_compact(encoder.encoder, corpus)
+            encoder.projection = fit_compact(partial(read_lifted, encoder.encoder), corpus)
             return encoder
 
         twin = cache(lambda: untrained(TWIN, camera_windows(corpus, 1000, FRAMES), FRAMES))
