@@ -368,6 +368,7 @@ def run_curve(
     """HaLP less MoCo for shares of the training clips and multiples of the schedule; intervals hold for all of them at once."""
     train = torch.from_numpy(store.split(split)[0])
     points = []
+    gains: list[list[float]] = []
     for share, times in CURVE:
         found: dict[str, list[dict[str, Any]]] = {"MoCo": [], "HaLP": []}
         first, drop, last = times * WARM_UP, times * DROP, times * EPOCHS
@@ -388,8 +389,13 @@ def run_curve(
             for name, result in json.loads(path.read_text(encoding="utf-8")).items():
                 found[name].append(result)
         ours, theirs = ([run["accuracies"] for run in found[name]] for name in ("HaLP", "MoCo"))
+        gains.append([run["1 %"] - base["1 %"] for run, base in zip(ours, theirs)])
         points.append(
             {
+                "gain with 1 % less that of each point before": [
+                    str(paired_difference(gains[-1], earlier, comparisons=len(CURVE) * (len(CURVE) - 1) // 2))
+                    for earlier in gains[:-1]
+                ],
                 "clips": round(share * len(train)),
                 "epochs": last,
                 "MoCo": {one: round(float(np.mean([run[one] for run in theirs])), 1) for one in theirs[0]},
