@@ -34,7 +34,7 @@ from benchmarks.baselines import RESULTS
 from benchmarks.real_data import prepared_store
 from halp.analysis.paired_difference import paired_difference
 from halp.clips.store import Store
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.results import mean_and_std, versions
 from halp.files import read_json, write_json
@@ -95,7 +95,7 @@ METHODS: dict[str, Entry] = {
 
 def budgeted(name: str, epochs: int, seed: int) -> Recipe:
     """A method's recipe at the common budget; moments of its training keep their share of all epochs."""
-    entry = METHODS[choose("method", name, METHODS)]
+    entry = METHODS[check_choice("method", name, METHODS)]
     own = load_recipe(entry.recipe, entry.settings)
     common = [f"batch_size={BATCH}", f"seed={seed}", f"split={SPLIT}"]
     common += [f"saving.checkpoint_epochs={max(1, epochs // 4)}", "saving.log_every=20"]

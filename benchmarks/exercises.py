@@ -9,7 +9,7 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.synthetic import film, make_subject, restlessness, sense
 from halp.clips.synthetic_body import ACTIONS, FPS, act, get_action, place_joints
-from halp.errors import choose
+from halp.errors import check_choice
 
 # actions of one person that begin and end at rest and do one thing in between
 EXERCISES = (
@@ -34,7 +34,7 @@ def synthetic_exercise(action: str, count: int, seed: int, *, pauses: bool = Tru
     followed by up to 2.5 seconds of rest; with `partial`, half of the recordings begin in the middle of a further
     repetition, and half end early in one. The body sways and fidgets, and a sensor adds jitter, drift and lost frames.
     """
-    rng = np.random.default_rng((seed, count, EXERCISES.index(choose("exercise", action, EXERCISES))))
+    rng = np.random.default_rng((seed, count, EXERCISES.index(check_choice("exercise", action, EXERCISES))))
     kind = get_action(ACTIONS.index(action))
     person = make_subject(seed, 1)
 

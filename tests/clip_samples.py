@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.clip import Clip
-from halp.clips.splits import Rule, Split
+from halp.clips.splits import Split, SplitRule
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.clips.store_check import content_hash, header_hash
 from halp.skeleton import KINECT_V1, Topology
@@ -91,7 +91,7 @@ def make_store(
     clips: int = 12,
     topology: Topology = KINECT_V1,
     persons: int = 1,
-    splits: Sequence[Rule] = (Split("xsub", "subject", (1, 3)),),
+    splits: Sequence[SplitRule] = (Split("xsub", "subject", (1, 3)),),
     class_names: Sequence[str] = ("wave", "walk", "sit"),
     **settings,
 ) -> Store:

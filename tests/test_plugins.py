@@ -146,3 +146,11 @@ def test_nothing_is_imported_because_a_file_names_it(tmp_path: Path) -> None:
     answer = halp("recipes", "evil.toml", cwd=tmp_path)
     assert answer.returncode == 2
     assert not (tmp_path / "executed").exists()
+
+
+def test_former_name_of_the_check_of_choices_still_works_with_a_notice() -> None:
+    import halp.extend
+
+    with pytest.warns(FutureWarning, match="check_choice"):
+        former = halp.extend.choose
+    assert former("filter", "rank", ["rank", "none"]) == "rank"

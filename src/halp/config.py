@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 
 SETTINGS = TypeVar("SETTINGS")
 SPELLINGS = {"optimizer": "optimiser", "normalize": "normalise", "normalization": "normalisation"}
@@ -36,7 +36,7 @@ class Limits:
         """Refuse a value that lies outside, or an entry of a list that does; None is no value."""
         for entry in value if isinstance(value, (list, tuple)) else [] if value is None else [value]:
             if self.among:
-                choose(name, entry, self.among)
+                check_choice(name, entry, self.among)
             elif not (self.least <= entry <= self.most and self.above < entry < self.below):
                 raise InputError(f"{name} = {value} {self._words()}")
 

@@ -34,12 +34,12 @@ class LostProcess(Exception):
     exit_code = 1
 
 
-def choose(kind: str, name: str, known: Iterable[str]) -> str:
+def check_choice(kind: str, name: str, known: Iterable[str]) -> str:
     """Return `name` if it is one of `known`; otherwise raise with the nearest spelling and the whole list.
 
-    >>> choose("filter", "rank", ["rank", "none"])
+    >>> check_choice("filter", "rank", ["rank", "none"])
     'rank'
-    >>> choose("filter", "rnk", ["rank", "none"])
+    >>> check_choice("filter", "rnk", ["rank", "none"])
     Traceback (most recent call last):
     ...
     halp.errors.InputError: unknown filter 'rnk': did you mean 'rank'? Known: none, rank.

@@ -13,6 +13,7 @@ An installed package announces its module by an entry point of the group `halp.p
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
@@ -24,7 +25,7 @@ from halp.encoders import EncoderSettings, build_encoder, centre_joint, check_jo
 from halp.encoders.gru import joints_by_frame
 from halp.encoders.recurrence import GRUStack
 from halp.encoders.transformer import attend, persons_present
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.initialisation import initialise
 from halp.methods import BuildContext, Method, StepContext, StepOutput, StreamBatch, register_method, register_term
 from halp.methods.base import Metrics, uncount_calls
@@ -55,6 +56,9 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "choose":
+        warnings.warn("halp.extend.choose is called check_choice now; the old name will go", FutureWarning, 2)
+        return check_choice
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'halp.extend' has no attribute '{name}'")
@@ -97,9 +101,9 @@ __all__ = [
     "build_encoder",
     "build_policy",
     "centre_joint",
+    "check_choice",
     "check_frames",
     "check_joints",
-    "choose",
     "derive",
     "gather",
     "generator",

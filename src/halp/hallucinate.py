@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.sphere import kmeans, precise
 
 STEPS = ("paper", "authors", "hardest", "ranked")
@@ -94,7 +94,7 @@ def plan_positives(
         ("anchor", anchor, ANCHORS),
         ("direction", direction, DIRECTIONS),
     ):
-        choose(kind, name, known)
+        check_choice(kind, name, known)
     if len(prototypes) < 2:
         raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
     if query is None and "query" in (anchor, direction):
@@ -273,7 +273,7 @@ def positive_alignment_loss(
     query: Tensor, plan: PositivePlan, temperature: float, average_over: str = "positives"
 ) -> Tensor:
     """The loss for positives that are planned already; zero where none is kept."""
-    if choose("average_over", average_over, AVERAGES) == "anchors":
+    if check_choice("average_over", average_over, AVERAGES) == "anchors":
         total = plan.kept_sum(plan.kept.sum(1, keepdim=True).clamp_min(1).to(plan.theta.dtype).reciprocal())
         number = plan.kept.any(1).sum()
     else:
@@ -355,16 +355,16 @@ class HallucinatedPositives(nn.Module):
         if temperature <= 0:
             raise InputError(f"temperature = {temperature} has to be positive")
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
-        self.source = choose("source", source, SOURCES)
-        self.temperature, self.average_over = temperature, choose("average_over", average_over, AVERAGES)
+        self.source = check_choice("source", source, SOURCES)
+        self.temperature, self.average_over = temperature, check_choice("average_over", average_over, AVERAGES)
         self.warm_start = warm_start
         self.settings: dict[str, Any] = {
             "count": count,
             "hardness": hardness,
-            "step": choose("step", step, STEPS),
-            "filter": choose("filter", filter, FILTERS),
-            "anchor": choose("anchor", anchor, ANCHORS),
-            "direction": choose("direction", direction, DIRECTIONS),
+            "step": check_choice("step", step, STEPS),
+            "filter": check_choice("filter", filter, FILTERS),
+            "anchor": check_choice("anchor", anchor, ANCHORS),
+            "direction": check_choice("direction", direction, DIRECTIONS),
         }
         self.register_buffer("centres", torch.empty(0, 0))
         self.register_buffer("calls", torch.zeros((), dtype=torch.long))

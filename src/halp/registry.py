@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 
 # the plugin whose code is being loaded; what registers meanwhile belongs to it
 loading_plugin: contextvars.ContextVar[str | None] = contextvars.ContextVar("loading_plugin", default=None)
@@ -74,7 +74,7 @@ class Registry(Generic[ENTRY]):
     def __getitem__(self, name: str) -> ENTRY:
         if name not in self._entries:
             load_further_components()
-        return self._entries[choose(self.kind, name, self._entries)]
+        return self._entries[check_choice(self.kind, name, self._entries)]
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:

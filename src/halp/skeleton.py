@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import read_toml
 
 # the layouts that halp knows, how missing joints derive, and other words for joints
@@ -62,7 +62,7 @@ class Topology:
     def index(self, joint: str) -> int:
         """Position of a joint by name."""
         if joint not in self._positions:
-            choose(f"joint of topology '{self.name}'", joint, self.joints)
+            check_choice(f"joint of topology '{self.name}'", joint, self.joints)
         return self._positions[joint]
 
     @cached_property
@@ -151,7 +151,7 @@ def get_topology(name: str) -> Topology:
     >>> len(get_topology("kinect-v2")), get_topology("kinect-v1").joints[3]
     (25, 'head')
     """
-    return _TOPOLOGIES[choose("topology", name, _TOPOLOGIES)]
+    return _TOPOLOGIES[check_choice("topology", name, _TOPOLOGIES)]
 
 
 def list_topologies() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.skeleton import Topology
 
 STREAMS = ("joint", "motion", "bone")
@@ -18,7 +18,7 @@ def split_stream(name: str) -> tuple[str, str]:
     (('joint', 'stgcn'), ('bone', ''))
     """
     stream, at, label = name.partition("@")
-    choose("stream", stream, STREAMS)
+    check_choice("stream", stream, STREAMS)
     if at and not label.isidentifier():
         raise InputError(f"stream '{name}' has to be written stream@encoder, for example joint@stgcn")
     return stream, label

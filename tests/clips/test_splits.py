@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from clip_samples import make_store
 
-from halp.clips.splits import FewLabels, Fold, Rule, Split, Within, few_labels, k_fold, rule_from_json
+from halp.clips.splits import FewLabels, Fold, Split, SplitRule, Within, few_labels, k_fold, rule_from_json
 from halp.clips.store import add_split, open_store
 from halp.errors import InputError
 
@@ -20,7 +20,7 @@ COLUMNS = {
     "source": np.arange(100) // 50,
 }
 XSUB = Split("xsub", "subject", (0, 1, 2), (3, 4))
-RULES: list[Rule] = [
+RULES: list[SplitRule] = [
     XSUB,
     Split("list", "name", ("clip001", "clip002"), ("clip003",)),
     Fold("fold", 5, 2, "subject"),
@@ -33,7 +33,7 @@ RULES: list[Rule] = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_rule_gives_two_separate_parts_and_survives_json(rule: Rule) -> None:
+def test_every_rule_gives_two_separate_parts_and_survives_json(rule: SplitRule) -> None:
     train, test = rule.indices(COLUMNS)
     assert len(train)
     assert len(test)
@@ -46,7 +46,7 @@ def test_every_rule_gives_two_separate_parts_and_survives_json(rule: Rule) -> No
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_the_order_of_a_store_does_not_change_which_clips_are_drawn(rule: Rule) -> None:
+def test_the_order_of_a_store_does_not_change_which_clips_are_drawn(rule: SplitRule) -> None:
     order = np.random.default_rng(0).permutation(100)
     shuffled = {name: values[order] for name, values in COLUMNS.items()}
     for part, other in zip(rule.indices(COLUMNS), rule.indices(shuffled)):

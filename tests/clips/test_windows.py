@@ -15,7 +15,7 @@ from halp.clips.clip import Clip
 from halp.clips.ingest.pipeline import is_store
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import open_store
-from halp.clips.windows import Cutting, cut_windows, spans, squeeze_warning
+from halp.clips.windows import WindowSettings, cut_windows, spans, squeeze_warning
 from halp.errors import InputError
 from halp.features.source import open_source
 
@@ -165,5 +165,5 @@ def test_a_squeezed_recording_draws_a_warning() -> None:
 
 def test_a_clip_cut_twice_keeps_the_first_recording() -> None:
     clip = Clip(np.ones((90, 1, 20, 3)), "a", fps=30, recording="long", start=10)
-    (first, *_, last) = Cutting(1, 1).cut(clip)
+    (first, *_, last) = WindowSettings(1, 1).cut(clip)
     assert (first.recording, first.start, last.start, last.name) == ("long", 10, 12, "a@12.00")

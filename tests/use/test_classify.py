@@ -18,7 +18,7 @@ import halp
 from halp.cli import main
 from halp.clips.arrays import store_from_arrays
 from halp.clips.store import Store
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocols.finetune import FinetuneSettings
@@ -157,7 +157,7 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
 def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
     fitted = load_model(model)
     assert notes(fitted, fitted.cutting) == []
-    assert "fitted on whole clips and is used on windows of 2 s" in notes(fitted, Cutting(2.0, 0.5, 30.0))[0]
+    assert "fitted on whole clips and is used on windows of 2 s" in notes(fitted, WindowSettings(2.0, 0.5, 30.0))[0]
     assert "--reject" in notes(fitted, fitted.cutting, 1e-6)[0]
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from halp.clips.splits import Indices
 from halp.clips.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.evaluation.protocols.knn import neighbours
 from halp.features.embed import embed
 
@@ -47,7 +47,7 @@ def embedding_map(vectors: npt.ArrayLike, *, method: str = "tsne", seed: int = 0
     The same vectors and seed give the same map. Fewer than six vectors have no neighbourhoods and are laid out by `"pca"`.
     `"umap"` needs the package umap-learn.
     """
-    choose("embedding map", method, ("pca", "tsne", "umap"))
+    check_choice("embedding map", method, ("pca", "tsne", "umap"))
     x = np.asarray(vectors, dtype=np.float64)
     if x.ndim != 2:
         raise InputError(f"an embedding map needs vectors (N, F), not an array of shape {x.shape}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import tyro
 from tyro.conf import UseAppendAction
 
-from halp.errors import choose
+from halp.errors import check_choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
@@ -46,7 +46,7 @@ class CommandGroup:
         if not arguments or arguments[0] in ("-h", "--help"):
             sys.stdout.write(self.help() + "\n")
             sys.exit(0 if arguments else 2)
-        chosen = self.commands[choose(f"command of '{self.prog}'", arguments[0], self.commands)]
+        chosen = self.commands[check_choice(f"command of '{self.prog}'", arguments[0], self.commands)]
         if isinstance(chosen, CommandGroup):
             chosen.run(arguments[1:])
         else:

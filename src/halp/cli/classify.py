@@ -88,14 +88,14 @@ def classify_predict(
     """
     from halp.errors import InputError
     from halp.use.calibration import check_rejection
-    from halp.use.classify import answers, cutting_for, notes, predict_table, suggest_recordings
+    from halp.use.classify import answers, notes, predict_table, suggest_recordings, window_settings
     from halp.use.model_folder import load_model
 
     check_rejection(reject)
     if suggest < 0:
         raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
     loaded = load_model(model)
-    cutting = cutting_for(loaded, **reading.spans)
+    cutting = window_settings(loaded, **reading.spans)
     if not suggest:
         warn(*notes(loaded, cutting, reject))
     vectors, prediction = predict_table(

@@ -121,10 +121,10 @@ def stats(
 
     chosen = _read(events, format, recordings)
     if source is not None:
-        from halp.errors import choose
+        from halp.errors import check_choice
         from halp.findings.events import SOURCES
 
-        chosen = chosen.where(source=choose("source", source, SOURCES))
+        chosen = chosen.where(source=check_choice("source", source, SOURCES))
     groups = None if people is None else read_people(people, by)
     result = statistics(
         chosen,
@@ -359,7 +359,7 @@ def read_people(
 ) -> dict[str, str]:
     """A column of a table by the names of people or recordings."""
     from halp.clips.text_files import problem, read_table
-    from halp.errors import InputError, choose
+    from halp.errors import InputError, check_choice
 
     if by is None:
         raise InputError(f"'{path}' names people; say which of its columns is the group with --by")
@@ -371,5 +371,5 @@ def read_people(
     key = next((name for name in keys if name in table.columns), None)
     if key is None:
         raise problem(path, "line 1", "no column says whose row it is", f"call one of them {keys[0]}")
-    choose(f"column of '{path}'", by.lower(), table.columns)
+    check_choice(f"column of '{path}'", by.lower(), table.columns)
     return dict(zip(table.columns[key], table.columns[by.lower()]))

@@ -16,7 +16,7 @@ from halp.cli.classify import show_answers
 from halp.cli.options import READING, Reading, parse_options
 
 if TYPE_CHECKING:
-    from halp.clips.windows import Cutting
+    from halp.clips.windows import WindowSettings
     from halp.use.model_folder import Model
 
 
@@ -220,7 +220,7 @@ def segment(
         note(f"written: {timeline_page(used, timeline, whole, str(source), films).save(html)}")
 
 
-def _stream(fitted: Model | None, cutting: Cutting, topology: str | None, reject: str) -> None:
+def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
     import sys
 
     from halp.errors import InputError

@@ -12,7 +12,7 @@ from halp.cli.app import Settings, flat
 from halp.errors import InputError
 
 if TYPE_CHECKING:
-    from halp.clips.windows import Cutting
+    from halp.clips.windows import WindowSettings
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class ReadingOptions:
     """Settings of the format as key=value, as `halp prepare` takes them (see `halp formats`)."""
 
     @property
-    def cutting(self) -> Cutting:
-        from halp.clips.windows import Cutting
+    def cutting(self) -> WindowSettings:
+        from halp.clips.windows import WindowSettings
 
-        return Cutting(self.window, self.stride, self.fps)
+        return WindowSettings(self.window, self.stride, self.fps)
 
     @property
     def options(self) -> dict[str, str]:

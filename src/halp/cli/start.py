@@ -104,7 +104,7 @@ def completion(shell: Positional[str] = "bash") -> None:
     """
     from halp.cli.app import CommandGroup, options_of
     from halp.doctor import completion as script
-    from halp.errors import choose
+    from halp.errors import check_choice
 
     known = {}
     for name, entry in app.commands.items():
@@ -112,4 +112,4 @@ def completion(shell: Positional[str] = "bash") -> None:
         functions = [function for function in inner.values() or [entry] if not isinstance(function, CommandGroup)]
         options = dict.fromkeys(option for function in functions for option in options_of(function))
         known[name] = [*sorted(inner), *options]
-    sys.stdout.write(script(choose("shell", shell, ("bash", "zsh", "fish")), known) + "\n")
+    sys.stdout.write(script(check_choice("shell", shell, ("bash", "zsh", "fish")), known) + "\n")

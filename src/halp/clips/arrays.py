@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import check_steps, normalise_clip
-from halp.clips.splits import Rule
+from halp.clips.splits import SplitRule
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.errors import InputError
 from halp.skeleton import Topology, get_topology
@@ -27,7 +27,7 @@ def store_from_arrays(
     cameras: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
     class_names: Sequence[str] = (),
-    splits: Sequence[Rule] = (),
+    splits: Sequence[SplitRule] = (),
     normalisation: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Store:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from halp.clips.clip import Clip
-from halp.clips.splits import Rule, Split, Within
+from halp.clips.splits import Split, SplitRule, Within
 from halp.clips.store import Store, StoreWriter, open_store
 from halp.clips.topology_file import find_topology
 from halp.errors import InputError
@@ -130,8 +130,8 @@ def _unique(names: Sequence[str]) -> list[str]:
     return result
 
 
-def _splits(stores: Sequence[Store], names: Sequence[str]) -> list[Rule]:
-    rules: list[Rule] = []
+def _splits(stores: Sequence[Store], names: Sequence[str]) -> list[SplitRule]:
+    rules: list[SplitRule] = []
     for source, (store, name) in enumerate(zip(stores, names)):
         others = tuple(number for number in range(len(stores)) if number != source)
         rules.append(Split(f"source-{name}", "source", others, (source,)))

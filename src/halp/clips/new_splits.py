@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halp.clips.splits import Rule, Split, k_fold
+from halp.clips.splits import Split, SplitRule, k_fold
 from halp.clips.store import Store, add_split, open_store
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 
 STRATIFIED = "stratified"
 
@@ -23,7 +23,7 @@ def make_splits(
     name: str | None = None,
     seed: int = 0,
     overwrite: bool = False,
-) -> list[Rule]:
+) -> list[SplitRule]:
     """Make named splits, save them in the store and return them.
 
     `by` is a column such as `subject`, `camera`, `label` or `recording`, or `stratified`, which deals the clips of every
@@ -43,7 +43,7 @@ def make_splits(
     return rules
 
 
-def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> list[Rule]:
+def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> list[SplitRule]:
     if folds < 2:
         raise InputError(f"{folds} folds are not possible; choose at least 2")
     if by == STRATIFIED:
@@ -60,7 +60,7 @@ def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> li
     return [*k_fold(name or by, folds, column=by, seed=seed)]
 
 
-def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) -> list[Rule]:
+def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) -> list[SplitRule]:
     names = f"{by}_name"
     if names in store.columns and not all(value in map(str, store.columns[by].tolist()) for value in values):
         by = names
@@ -68,7 +68,7 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
     known = {str(value): value for value in np.unique(column).tolist()}
     if by == "label":
         known = {text: label for label, text in enumerate(store.class_names) if label in known.values()} or known
-    held = tuple(known[choose(f"{by} in store '{store.path}'", value, known)] for value in values)
+    held = tuple(known[check_choice(f"{by} in store '{store.path}'", value, known)] for value in values)
     train = tuple(value for value in np.unique(column).tolist() if value not in held)
     if not train:
         raise InputError(f"all values of '{by}' are held out, so nothing is left for training; leave some out")
@@ -78,7 +78,7 @@ def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) ->
 def _column(store: Store, by: str) -> np.ndarray:
     """A column that tells clips apart; one that is unknown throughout is an error."""
     columns = {column: values for column, values in store.columns.items() if column != "length"}
-    column = columns[choose(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
+    column = columns[check_choice(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
     if len(np.unique(column)) < 2:
         verb = "does not know" if column[0] in (-1, "") else "has a single value of"
         raise InputError(

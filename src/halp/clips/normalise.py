@@ -13,7 +13,7 @@ import numpy.typing as npt
 from halp.clips import cleaning
 from halp.clips.cleaning import interpolate_gaps, seen_joints, trunk
 from halp.clips.clip import Clip, Frames, frame_numbers, present, runs
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.skeleton import Topology
 
 Step = Callable[[Frames, Topology], Frames]
@@ -54,7 +54,7 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
     """
     for given in steps:
         name, equals, value = given.partition("=")
-        choose("normalisation step", name, [*STEPS, *NUMBERED])
+        check_choice("normalisation step", name, [*STEPS, *NUMBERED])
         if equals and name not in NUMBERED:
             raise InputError(f"normalisation step '{name}' takes no number; write it without '={value}'")
         if equals and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and float(value) > 0):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from halp.clips.store import Store
@@ -28,7 +28,7 @@ Indices = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray[Any]]
 
 
-class Rule(ABC):
+class SplitRule(ABC):
     """What all splits share: indices of the two parts, a fingerprint, and a form to save them in."""
 
     name: str
@@ -68,7 +68,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True)
-class Split(Rule):
+class Split(SplitRule):
     """Clips whose `column` (subject, camera, name, …) is in `train` are for training, those in `test` for testing.
 
     An empty `test` means "all the others". Clips in neither are left out. With `column="name"` this is a pair of lists.
@@ -94,7 +94,7 @@ class Split(Rule):
 
 
 @dataclass(frozen=True)
-class Fold(Rule):
+class Fold(SplitRule):
     """Part `fold` of `folds` is for testing, the others for training; clips equal in `column` stay together.
 
     Without a column single clips are drawn; `stratified` then deals the clips (or recordings) of every class out evenly.
@@ -132,7 +132,7 @@ class Fold(Rule):
 
 
 @dataclass(frozen=True)
-class FewLabels(Rule):
+class FewLabels(SplitRule):
     """A seeded part of another rule's training clips, its test clips whole: the semi-supervised setting.
 
     `share` is the fraction kept; with `per_class` that many of every class instead. `stratified` takes the fraction of
@@ -140,7 +140,7 @@ class FewLabels(Rule):
     """
 
     name: str
-    base: Rule
+    base: SplitRule
     share: float = 0.1
     per_class: int = 0
     seed: int = 0
@@ -174,11 +174,11 @@ class FewLabels(Rule):
 
 
 @dataclass(frozen=True)
-class Within(Rule):
+class Within(SplitRule):
     """Another rule applied to the clips whose `column` equals `value` only, such as those of one source of a merged store."""
 
     name: str
-    base: Rule
+    base: SplitRule
     column: str
     value: int | str
     kind: ClassVar[str] = "within"
@@ -209,12 +209,12 @@ def k_fold(name: str, folds: int, **settings: Any) -> list[Fold]:
     return [Fold(f"{name}-{fold + 1}", folds, fold, **settings) for fold in range(folds)]
 
 
-def few_labels(base: Rule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any) -> list[FewLabels]:
+def few_labels(base: SplitRule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2), **settings: Any) -> list[FewLabels]:
     """The usual fractions of a split's labels, called `xsub-1%` and so on."""
     return [FewLabels(f"{base.name}-{share * 100:g}%", base, share, **settings) for share in shares]
 
 
-def split_sizes(rules: Iterable[Rule], columns: Columns) -> dict[str, dict[str, int] | None]:
+def split_sizes(rules: Iterable[SplitRule], columns: Columns) -> dict[str, dict[str, int] | None]:
     """How many clips each rule trains and tests on; None where it leaves a part empty or lacks its column."""
     sizes: dict[str, dict[str, int] | None] = {}
     for rule in rules:
@@ -226,7 +226,7 @@ def split_sizes(rules: Iterable[Rule], columns: Columns) -> dict[str, dict[str, 
     return sizes
 
 
-_KINDS: dict[str, type[Rule]] = {kind.kind: kind for kind in (Split, Fold, FewLabels, Within)}
+_KINDS: dict[str, type[SplitRule]] = {kind.kind: kind for kind in (Split, Fold, FewLabels, Within)}
 # What the fields of a rule may hold, by their types as they are written.
 _TYPES: dict[str, set[type]] = {
     "str": {str},
@@ -238,10 +238,10 @@ _TYPES: dict[str, set[type]] = {
 }
 
 
-def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
+def rule_from_json(name: str, data: Mapping[str, Any]) -> SplitRule:
     """The rule that `to_json` gave; a recorded fingerprint has to fit."""
     fields = dict(data)
-    kind = choose("kind of split", fields.pop("kind", Split.kind), _KINDS)
+    kind = check_choice("kind of split", fields.pop("kind", Split.kind), _KINDS)
     recorded = fields.pop("hash", None)
     try:
         if "base" in fields:
@@ -261,10 +261,10 @@ def rule_from_json(name: str, data: Mapping[str, Any]) -> Rule:
     return rule
 
 
-def _check_types(rule: Rule) -> None:
+def _check_types(rule: SplitRule) -> None:
     for field in dataclasses.fields(rule):  # type: ignore[arg-type]
         value = getattr(rule, field.name)
-        values = value if isinstance(value, tuple) else () if isinstance(value, Rule) else (value,)
+        values = value if isinstance(value, tuple) else () if isinstance(value, SplitRule) else (value,)
         if not {type(entry) for entry in values} <= _TYPES.get(str(field.type), set()):
             raise TypeError(f"'{field.name}' is {str(value)[:40]!r}")
         if any(isinstance(entry, int) and abs(entry) >= 2**63 for entry in values):
@@ -302,7 +302,7 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
     )
 
 
-def default_split(store: Store, folds: int = 5) -> tuple[list[Rule], str]:
+def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
     """Rules to evaluate with where a store has no splits, and a sentence that says which they are and why.
 
     Folds over subjects where at least two are known, otherwise folds in which every class has its share; windows of one
@@ -312,7 +312,7 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[Rule], str]:
     subjects = np.unique(store.subjects[labelled & (store.subjects >= 0)])
     if len(subjects) > 1 and (store.subjects[labelled] >= 0).all():
         number = min(folds, len(subjects))
-        rules: list[Rule] = [*k_fold("subjects", number, column="subject")]
+        rules: list[SplitRule] = [*k_fold("subjects", number, column="subject")]
         return rules, f"store '{store.path}' has no splits: {number} folds over its {len(subjects)} subjects"
     if len(np.unique(store.labels[labelled])) < 2:
         raise InputError(

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Frames, Runs, frame_numbers, unknown
-from halp.clips.splits import Indices, Rule, split_command, split_sizes
+from halp.clips.splits import Indices, SplitRule, split_command, split_sizes
 from halp.clips.store_check import (
     check_absent,
     check_header,
@@ -36,7 +36,7 @@ from halp.clips.store_check import (
     verify,
 )
 from halp.clips.text_files import refuse_twins
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import building, restore_moved_aside, write_text
 from halp.locks import locked_folder
 from halp.skeleton import Topology
@@ -58,7 +58,7 @@ class Store:
         Joint layout.
     class_names : list of str
         Names of the classes that `labels` counts.
-    splits : dict of str to Rule
+    splits : dict of str to SplitRule
         Rules by name; `split(name)` gives indices of training and test clips.
     normalisation : list of str
         Steps that made the frames.
@@ -84,7 +84,7 @@ class Store:
         self.hash = str(header["hash"])
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
-        self.splits: dict[str, Rule] = check_splits(path, header["splits"])
+        self.splits: dict[str, SplitRule] = check_splits(path, header["splits"])
         #: For clips of which frames without a person were left out: their runs over the whole span of the clip.
         self.absent: dict[int, Runs] = check_absent(path, header.get("absent", {}), self.lengths)
 
@@ -149,7 +149,7 @@ class Store:
             raise InputError(
                 f"store '{self.path}' has no splits, so no '{name}'; make some with `{split_command(self)}`"
             )
-        return self.splits[choose(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
+        return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
 
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
@@ -240,7 +240,7 @@ class StoreWriter:
         The most that a clip may have; fewer are filled up with zeros.
     class_names : sequence of str
         Names of the classes that labels count.
-    splits : iterable of Rule
+    splits : iterable of SplitRule
         Saved with the store.
     normalisation : sequence of str
         Steps that the clips have been through.
@@ -257,7 +257,7 @@ class StoreWriter:
         *,
         persons: int,
         class_names: Sequence[str] = (),
-        splits: Iterable[Rule] = (),
+        splits: Iterable[SplitRule] = (),
         normalisation: Sequence[str] = (),
         origin: Mapping[str, Any] | None = None,
         overwrite: bool = False,
@@ -391,14 +391,14 @@ def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[
     return locked_folder(path, f"store '{path}'", wait=wait)
 
 
-def add_split(path: str | os.PathLike[str], split: Rule, *, replace: bool = False) -> None:
+def add_split(path: str | os.PathLike[str], split: SplitRule, *, replace: bool = False) -> None:
     """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
     open_store(path)  # a lock is not made beside what is not a store
     with _locked(Path(os.path.realpath(path)), wait=10):
         _add_split(open_store(path), split, replace)
 
 
-def _add_split(store: Store, split: Rule, replace: bool) -> None:
+def _add_split(store: Store, split: SplitRule, replace: bool) -> None:
     if split.name in store.splits and store.splits[split.name] != split and not replace:
         remedy = "give yours another name, or replace it"
         raise InputError(f"store '{store.path}' has another split '{split.name}'; {remedy}")

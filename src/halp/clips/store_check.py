@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Runs
 from halp.clips.source_files import load_npy, short_reason
-from halp.clips.splits import Rule, rule_from_json
+from halp.clips.splits import SplitRule, rule_from_json
 from halp.errors import InputError
 from halp.files import cache_home, write_text
 from halp.progress import Bar
@@ -124,7 +124,7 @@ def _encodable(texts: Iterable[str]) -> bool:
     return True
 
 
-def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, Rule]:
+def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, SplitRule]:
     """The rules of a store by name."""
     rules = {}
     for name, data in splits.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from halp.clips.source_files import MIB, read_text
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.skeleton import Topology, canonical_joints, chain, get_topology
 
 _MOST_JOINTS = 500
@@ -47,12 +47,12 @@ def read_topology(path: Path) -> Topology:
     except TOMLKitError as error:
         raise InputError(f"'{path}' is not TOML ({error}); correct that line") from None
     for field in data:
-        choose(f"entry of topology file '{path}'", field, _FIELDS)
+        check_choice(f"entry of topology file '{path}'", field, _FIELDS)
     given = _texts(path, data, "joints", required=True)
     names = dict(zip(given, canonical_joints(given)))
 
     def joint(field: str, name: str) -> str:
-        return names[choose(f"joint in '{field}' of '{path}'", name, names)]
+        return names[check_choice(f"joint in '{field}' of '{path}'", name, names)]
 
     dimensions = data.get("dimensions", 3)
     if dimensions not in (2, 3):

@@ -58,7 +58,7 @@ def cut_windows(
 
 
 @dataclass(frozen=True)
-class Cutting:
+class WindowSettings:
     """How recordings are cut: seconds of a window and between two starts, and the frame rate where a file tells none.
 
     `fps` replaces what a file says. Without `window` a recording stays whole.

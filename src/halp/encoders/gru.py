@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from halp.encoders import register_encoder
 from halp.encoders.recurrence import run_grus
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.initialisation import initialise
 from halp.skeleton import Topology
 
@@ -38,8 +38,8 @@ class GRUSettings:
             raise InputError(f"encoder: persons = {self.persons} cannot be negative; 0 reads all")
         if min(self.hidden, self.layers) < 1:
             raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
-        choose("direction", self.direction, DIRECTIONS)
-        choose("pooling", self.pooling, POOLINGS)
+        check_choice("direction", self.direction, DIRECTIONS)
+        check_choice("pooling", self.pooling, POOLINGS)
 
 
 def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:

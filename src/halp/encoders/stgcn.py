@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.encoders import check_joints, register_encoder
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.initialisation import initialise_normal
 from halp.skeleton import Topology
 
@@ -58,8 +58,8 @@ class STGCNSettings:
     initialisation: str = "torch"  # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
 
     def __post_init__(self) -> None:
-        choose("initialisation", self.initialisation, INITIALISATIONS)
-        choose("partition", self.partition, PARTITIONS)
+        check_choice("initialisation", self.initialisation, INITIALISATIONS)
+        check_choice("partition", self.partition, PARTITIONS)
         if min(self.output, self.stages) < 1:
             raise InputError(f"encoder: output = {self.output} and stages = {self.stages} have to be at least 1")
         if not 0 <= self.dropout < 1:

@@ -25,7 +25,7 @@ from halp.augment import ClipPool, PaperSettings, draw_crops
 from halp.clips.store import Store
 from halp.config import build_settings, parse_assignment
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.features.cache import FeatureCache, feature_key
 from halp.features.embed import encode_centres, encode_crops, source_pool
 from halp.features.source import open_source
@@ -240,14 +240,14 @@ def parse_protocol_settings(texts: Iterable[str], protocols: Sequence[str] = ())
     {'knn': {'k': 5}, 'linear': {'head': 'mlp'}}
     """
     for protocol in protocols:
-        choose("protocol", protocol, list_protocols())
+        check_choice("protocol", protocol, list_protocols())
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         key, value = parse_assignment(text, "knn.k=5")
         protocol, dot, name = key.partition(".")
         if not dot:
             raise InputError(f"--set takes protocol.key=value, for example knn.k=5, not '{text}'")
-        settings.setdefault(choose("protocol", protocol, list_protocols()), {})[name] = value
+        settings.setdefault(check_choice("protocol", protocol, list_protocols()), {})[name] = value
     for protocol, chosen in settings.items():
         protocol_settings(protocol, chosen)
     return settings

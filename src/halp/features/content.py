@@ -20,7 +20,7 @@ from halp.clips.readers import Dropped, Item
 from halp.clips.source_files import leaving_out, walk
 from halp.clips.store import Store
 from halp.clips.topology_file import find_topology
-from halp.clips.windows import Cutting, cut_windows, spans
+from halp.clips.windows import WindowSettings, cut_windows, spans
 from halp.errors import InputError
 from halp.files import sha256
 from halp.skeleton import Topology
@@ -85,7 +85,7 @@ def absences(clip: Clip, recording: int) -> list[tuple[int, float, float]]:
 
 
 def make_rows(
-    cutting: Cutting,
+    cutting: WindowSettings,
     names: Sequence[str],
     lengths: npt.NDArray[np.int64],
     fps: npt.NDArray[np.float64],
@@ -137,7 +137,7 @@ class StoredClips:
         self.class_names, self.items = tuple(self.store.class_names), len(self.store)
         self._spans = spans(self.store, self.rate)
 
-    def recorded(self, cutting: Cutting) -> Recorded:
+    def recorded(self, cutting: WindowSettings) -> Recorded:
         """Rows of all clips at once."""
         store, known = self.store, self._spans
         blocks = range(0, len(store.frames), _BLOCK)
@@ -272,7 +272,7 @@ class ArrayClips:
         return digest.hexdigest()
 
 
-def array_clips(arrays: Any, topology: str | Topology | None, cutting: Cutting) -> ArrayClips:
+def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSettings) -> ArrayClips:
     if topology is None:
         raise InputError("arrays do not tell their joint layout; name it with topology=, such as 'kinect-v2'")
     layout = find_topology(topology)

@@ -25,7 +25,7 @@ from halp.clips.readers import ChoosesDimensions
 from halp.clips.source_files import leaving_out
 from halp.clips.store import Store, open_store
 from halp.clips.tags import Tagger, make_tagger
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.errors import InputError
 from halp.features.content import (
     ROW,
@@ -64,7 +64,7 @@ class Source(RowColumns):
         Normalisation steps that the frames have been through (of a store); empty for recordings and arrays.
     class_names : tuple of str
         Names of the classes that `labels` counts.
-    cutting : Cutting
+    cutting : WindowSettings
         Window and stride in seconds, and the frame rate where recordings do not tell.
     rows : structured array (N,)
         What is known of every clip or window, see `halp.features.content.ROW`.
@@ -77,7 +77,7 @@ class Source(RowColumns):
     (['clip-000000', 'clip-000001'], [(30, 1, 25, 3), (30, 1, 25, 3)])
     """
 
-    def __init__(self, content: Recordings, cutting: Cutting, name: str, tags: Tags = (None, None)) -> None:
+    def __init__(self, content: Recordings, cutting: WindowSettings, name: str, tags: Tags = (None, None)) -> None:
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
         self.recorded: Recorded | None = None
@@ -164,7 +164,7 @@ class Source(RowColumns):
 
     def cut(self, window: float | None = None, stride: float | None = None, fps: float | None = None) -> Source:
         """The same recordings in other windows; what was read stays in memory."""
-        cutting = Cutting(window, stride, fps or self.cutting.fps)
+        cutting = WindowSettings(window, stride, fps or self.cutting.fps)
         return self if cutting == self.cutting else Source(self.content, cutting, self.name, self.tags)
 
     def for_dimensions(self, dimensions: int) -> Source:
@@ -176,7 +176,9 @@ class Source(RowColumns):
         if files.options or not isinstance(reader, ChoosesDimensions):
             return self
         with leaving_out(files.table):
-            plan = open_recordings(files.path, reader.name, Cutting(fps=self.cutting.fps), (), dimensions=dimensions)
+            plan = open_recordings(
+                files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
+            )
         return Source(RecordingFiles(files.path, *plan, {}, files.table), self.cutting, self.name, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
@@ -331,7 +333,7 @@ def open_source(
     """
     if isinstance(source, Source):
         return source.cut(window, stride, fps) if window or fps else source
-    cutting = Cutting(window, stride, fps)
+    cutting = WindowSettings(window, stride, fps)
     tags = (None if labels is None else Path(labels), pattern)
     if isinstance(source, (str, os.PathLike)) and is_store(source):
         source = open_store(source)
@@ -345,7 +347,7 @@ def open_source(
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags)
     path = Path(source)
     with leaving_out(tags[0]):
-        pipeline, items = open_recordings(path, format, Cutting(fps=fps), (), options=options)
+        pipeline, items = open_recordings(path, format, WindowSettings(fps=fps), (), options=options)
     return Source(RecordingFiles(path, pipeline, items, dict(options or {}), tags[0]), cutting, str(path), tags)
 
 

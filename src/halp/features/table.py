@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import atomic_path, spreadsheet_cell
 
 
@@ -131,7 +131,7 @@ def write_vectors(path: str | os.PathLike[str], table: FeatureTable) -> Path:
 def check_vector_file(path: Path) -> Callable[[Path, FeatureTable], None]:
     """What writes a file of this ending; refused before anything is computed where it cannot be written."""
     writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
-    choose("ending of a file of vectors", path.suffix.lower(), writers)
+    check_choice("ending of a file of vectors", path.suffix.lower(), writers)
     if path.suffix.lower() == ".parquet":
         _pyarrow()
     return writers[path.suffix.lower()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, overload
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.use.segments import NOBODY, Answer
 
 COLUMNS = ("recording", "start", "stop", "label", "subject", "source", "score")
@@ -146,7 +146,7 @@ class Events(Sequence[Event]):
             known = {*labels, "", NOBODY}
             for event in self.events:
                 if event.label not in known:
-                    choose(f"label of '{event.recording}' in {self.origin}:", event.label, known - {""})
+                    check_choice(f"label of '{event.recording}' in {self.origin}:", event.label, known - {""})
         for (recording, subject, _), tier in self.tiers().items():
             last: dict[str, Event] = {}
             for event in tier:

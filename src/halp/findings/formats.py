@@ -17,7 +17,7 @@ from typing import Any
 
 from halp.clips.source_files import find_files, read_bytes, read_text
 from halp.clips.text_files import number, problem, safe_name
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import atomic_path, write_csv
 from halp.findings.annotations import (
     read_audacity,
@@ -106,7 +106,7 @@ def _write_one(folder: Path, kind: Format, name: str, events: Events) -> Path:
 
 def _choose_format(path: Path, format: str) -> str:
     if format != "auto":
-        return choose("format of events", format, FORMATS)
+        return check_choice("format of events", format, FORMATS)
     for name, kind in FORMATS.items():
         if path.suffix.lower() == kind.ending.lower():
             return name

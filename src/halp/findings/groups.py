@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.findings.bouts import Bouts, measures
 from halp.findings.events import Events
 from halp.findings.transitions import false_discovery
@@ -27,7 +27,7 @@ def groups_of(events: Events, by: str) -> dict[str, str]:
     membership: dict[str, str] = {}
     columns = {name for event in events for name in event.more}
     if by not in columns and by not in ("recording", "subject", "source"):
-        choose(f"column of {events.origin}", by, columns | {"recording", "subject"})
+        check_choice(f"column of {events.origin}", by, columns | {"recording", "subject"})
     for event in events:
         person = event.subject or event.recording
         group = str(event.more.get(by, "") if by in columns else getattr(event, by))
@@ -80,7 +80,7 @@ def compare_groups(
     Persons per group, people left out, and a row per label with means, `p`, `p_corrected` over labels (Benjamini–Hochberg),
     and for every pair of groups the difference of means and Cliff's delta with 95 % bootstrap intervals over people.
     """
-    choose("test", test, TESTS)
+    check_choice("test", test, TESTS)
     persons = sorted({person for row in values.values() for person in row})
     known = [person for person in persons if membership.get(person)]
     names = sorted({membership[person] for person in known})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.errors import InputError
 from halp.features.source import Source
 from halp.findings.events import NOBODY, Events
@@ -12,13 +12,13 @@ from halp.findings.events import NOBODY, Events
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
 
-def usual_cutting(events: Events, window: float | None, stride: float | None, fps: float | None) -> Cutting:
+def usual_cutting(events: Events, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
     """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
     durations = [event.duration for event in events if event.label not in ("", NOBODY)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
     width = window or min(LONGEST, float(np.median(durations)))
-    return Cutting(width, stride or width / 2, fps)
+    return WindowSettings(width, stride or width / 2, fps)
 
 
 def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.text_files import safe_name
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import atomic_path, write_text
 from halp.findings.cells import needed
 from halp.findings.events import stem
@@ -19,7 +19,7 @@ FORMATS = ("trc", "bvh", "nc")
 
 def write_poses(people: Iterable[Poses], folder: Path, format: str) -> list[Path]:
     """Write every person to a file named after the recording; units stay as they are (metres, for most formats)."""
-    choose("format of poses", format, FORMATS)
+    check_choice("format of poses", format, FORMATS)
     paths: list[Path] = []
     for poses in people:
         if poses.topology.dimensions != 3 and format != "nc":

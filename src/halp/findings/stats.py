@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.findings.bouts import Bouts, measures, observed_bouts, overlap
 from halp.findings.events import Events
 from halp.findings.groups import MEASURES, TESTS, compare_groups, groups_of, person_values
@@ -70,8 +70,8 @@ def statistics(
         raise InputError(
             f"{events.origin} holds events of people and of a model; choose one with --source human or model"
         )
-    choose("measure", measure, MEASURES)
-    choose("test", test, TESTS)
+    check_choice("measure", measure, MEASURES)
+    check_choice("test", test, TESTS)
     for name, value in {"gap": gap, "shortest": shortest, "start": start}.items():
         if value < 0:
             raise InputError(f"{name} = {value:g} s is below zero; give 0 or more seconds")

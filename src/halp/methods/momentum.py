@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from halp.cores import run_in_threads
 from halp.distributed import world_size
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.initialisation import initialise
 
 HEADS = ("mlp", "none")
@@ -32,7 +32,7 @@ class ProjectedEncoder(nn.Module):
         super().__init__()
         self.encoder = encoder
         width = encoder.output_size
-        if choose("projection head", head, HEADS) == "none":
+        if check_choice("projection head", head, HEADS) == "none":
             if width != dimension:
                 raise InputError(
                     f"contrast.dimension = {dimension}, but without a projection head the encoder's {width} features are "

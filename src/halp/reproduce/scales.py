@@ -11,7 +11,7 @@ from typing import Any
 
 from halp.config import parse_value
 from halp.encoders import EncoderSettings
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import read_toml
 from halp.recipe_list import list_recipes
 from halp.reproduce.tables import TableColumn, TableRow
@@ -133,4 +133,4 @@ SCALES = {
 
 def get_scale(name: str) -> Scale:
     """A scale by name."""
-    return SCALES[choose("scale", name, SCALES)]
+    return SCALES[check_choice("scale", name, SCALES)]

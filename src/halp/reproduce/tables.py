@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import read_toml
 
 KINDS = ("table", "similarities", "prototypes", "graphs")
@@ -38,7 +38,7 @@ class TableColumn:
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:
-        choose("metric", self.metric, METRICS)
+        check_choice("metric", self.metric, METRICS)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TableRow:
     trained: bool = True  # False: the encoder as its recipe builds it
 
     def __post_init__(self) -> None:
-        if choose("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
+        if check_choice("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
             raise InputError(f"row '{self.name}': method '{self.method}' has to name another recipe or encoder")
 
     @property
@@ -99,7 +99,7 @@ class PaperTable:
     corrected: bool = False  # intervals hold for all differences of the table at once (Bonferroni)
 
     def __post_init__(self) -> None:
-        choose("kind", self.kind, KINDS)
+        check_choice("kind", self.kind, KINDS)
         for row in (*self.rows, *self.quoted):
             if row.paper and len(row.paper) != len(self.columns):
                 raise InputError(
@@ -210,7 +210,7 @@ def register_table(table: PaperTable) -> PaperTable:
 
 def get_table(name: str) -> PaperTable:
     """A table by its id."""
-    return _registry()[choose("table", name, _registry())]
+    return _registry()[check_choice("table", name, _registry())]
 
 
 def list_tables() -> dict[str, PaperTable]:

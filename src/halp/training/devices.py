@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from halp.augment import ClipPool
 from halp.clips.store import Store
 from halp.distributed import any_rank
-from halp.errors import InputError, LostProcess, choose
+from halp.errors import InputError, LostProcess, check_choice
 from halp.progress import log
 from halp.training.run_folder import RunFolder
 
@@ -112,7 +112,7 @@ def launch(
 
     `patience` is how many seconds a process waits for the others before it gives up.
     """
-    choose("strategy", strategy, STRATEGIES)
+    check_choice("strategy", strategy, STRATEGIES)
     if devices < 1 or nodes < 1:
         raise InputError(f"devices = {devices} and nodes = {nodes} have to be at least 1")
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -122,7 +122,7 @@ def launch(
         # buffers are equal on all ranks by construction, and the queue is too large to send around every step
         quiet: dict[str, Any] = {_BUFFERS: False, "gradient_as_bucket_view": True}
         options["strategy"] = DDPStrategy(timeout=timedelta(seconds=patience), **quiet)
-    if choose("precision", precision, PRECISIONS) == "32-true":
+    if check_choice("precision", precision, PRECISIONS) == "32-true":
         options["precision"] = precision
     else:
         on_gpu = accelerator in ("cuda", "gpu") or (accelerator == "auto" and torch.cuda.is_available())

@@ -30,7 +30,7 @@ from halp.config import (
 )
 from halp.dropout import DRAWS
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.methods import METHODS, TERMS
 from halp.methods.base import MethodEntry
 from halp.methods.term import term_views
@@ -77,7 +77,7 @@ class Recipe:
             raise InputError(f"epochs = {self.epochs} has to be at least 1")
         if self.batch_size < 2:
             raise InputError(f"batch_size = {self.batch_size} has to be at least 2")
-        choose("dropout_draws", self.dropout_draws, DRAWS)
+        check_choice("dropout_draws", self.dropout_draws, DRAWS)
         method = METHODS[self.method]
         terms = self._checked_terms(method)
         object.__setattr__(self, "terms", terms)

@@ -18,7 +18,7 @@ from tomlkit.exceptions import TOMLKitError
 from halp.augment import PaperSettings
 from halp.config import SPELLINGS, field_types, parse_assignment
 from halp.encoders import ENCODERS
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.methods import METHODS, TERMS
 from halp.recipe_list import list_recipes
 from halp.training.optimisers import drop_foreign
@@ -43,7 +43,7 @@ def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Pa
         if name in known:
             return name, None, copy.deepcopy(known[name])
     if path.suffix != ".toml" and "/" not in str(source):
-        choose("recipe", str(source), known)
+        check_choice("recipe", str(source), known)
     raise InputError(f"there is no recipe file '{source}'; recipes that come with halp: {', '.join(known)}")
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor, profiler
 
 from halp.dropout import begin_step, dropouts, replace_dropout
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import atomic_path, read_json, save_tensors, write_json, write_text
 from halp.methods.base import Method, StepContext, StepOutput, embedding_std
 from halp.progress import log
@@ -144,7 +144,7 @@ class Logger(Protocol):
 def open_logger(name: str, run: Run, step: int = 0) -> Logger:
     """The logger of that name for a run that stands at `step`; later steps that were logged before are taken back."""
     try:
-        return LOGGERS[choose("logger", name, LOGGERS)](run, step)
+        return LOGGERS[check_choice("logger", name, LOGGERS)](run, step)
     except ImportError as error:
         raise InputError(
             f"the logger '{name}' needs a package that is not installed ({error.name}); "

@@ -22,7 +22,7 @@ from halp.augment import AUGMENTATIONS
 from halp.clips.store import Store, topology_from_json
 from halp.encoders import ENCODERS, EncoderSettings, has_setting
 from halp.encoders.pretrained import PretrainedEncoder, load_package
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.files import read_json, write_json, write_text
 from halp.locks import locked_folder
 from halp.methods import METHODS, TERMS, BuildContext, Method
@@ -73,7 +73,7 @@ class Run(RunFolder):
 
     def encoder(self, stream: str = "joint", *, trained: bool = True) -> PretrainedEncoder:
         """The encoder of a stream, in evaluation mode; `trained=False` gives it as it was before the first step."""
-        choose(f"stream of run '{self.path}'", stream, self.recipe.streams)
+        check_choice(f"stream of run '{self.path}'", stream, self.recipe.streams)
         method, step = build_method(self.recipe, self.topology, self.info["data"]["persons"]), 0
         if trained:
             checkpoint = newest_checkpoint(self.checkpoints)

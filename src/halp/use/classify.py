@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.errors import InputError
 from halp.features.embed import embed_frames, embed_table, ready_clips
@@ -48,7 +48,7 @@ class LabelledSource:
     """Where labelled recordings are and how they are read; a table or a path pattern may hold the labels."""
 
     source: AnySource
-    cutting: Cutting = field(default_factory=Cutting)
+    cutting: WindowSettings = field(default_factory=WindowSettings)
     format: str = "auto"
     labels: Path | None = None
     path: str | None = None
@@ -205,21 +205,21 @@ def predict(
     ['sit']
     """
     model = model if isinstance(model, Model) else load_model(model)
-    cutting = cutting_for(model, window, stride, fps)
+    cutting = window_settings(model, window, stride, fps)
     table, prediction = predict_table(model, source, cutting, reject=reject, **options)
     return answers(model, table, prediction, cutting)
 
 
-def cutting_for(model: Model, window: float | None, stride: float | None, fps: float | None) -> Cutting:
+def window_settings(model: Model, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
     """How a source is cut: as the model was fitted, where nothing else is said."""
     fitted = model.cutting
     fps = fitted.fps if fps is None else fps
     if window is None and stride is None:
-        return Cutting(fitted.window, fitted.stride, fps)
-    return Cutting(fitted.window if window is None else window, stride, fps)
+        return WindowSettings(fitted.window, fitted.stride, fps)
+    return WindowSettings(fitted.window if window is None else window, stride, fps)
 
 
-def notes(model: Model, cutting: Cutting, reject: Reject = "auto") -> list[str]:
+def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
     """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those of the fit."""
     sentences = []
     classifier = model.classifier
@@ -251,7 +251,7 @@ def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Class
 
 
 def predict_table(
-    model: Model, source: AnySource, cutting: Cutting, *, reject: Reject = "auto", **options: Any
+    model: Model, source: AnySource, cutting: WindowSettings, *, reject: Reject = "auto", **options: Any
 ) -> tuple[FeatureTable, Prediction]:
     """Vectors of a source and what the classifier says about them; `options` are what `embed_table` takes."""
     check_rejection(reject)
@@ -259,7 +259,7 @@ def predict_table(
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 
-def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: Cutting) -> list[Answer]:
+def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> list[Answer]:
     """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
@@ -276,7 +276,7 @@ def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: 
     return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
 
 
-def _empty_windows(start: float, stop: float, cutting: Cutting) -> list[tuple[float, float]]:
+def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[tuple[float, float]]:
     """Windows that lie in a span in which nobody is seen; they have no vector."""
     if cutting.window is None:
         return []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 
 Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class Candidate:
     setting: float = 1.0
 
     def __post_init__(self) -> None:
-        choose("classifier", self.kind, KINDS)
+        check_choice("classifier", self.kind, KINDS)
         if not self.setting > 0 or (self.kind == "knn" and self.setting != int(self.setting)):
             raise InputError(f"classifier {self.kind}: setting {self.setting:g} has to be above 0, and whole for knn")
 
@@ -52,7 +52,7 @@ CANDIDATES = (
 
 def candidates(kind: str) -> tuple[Candidate, ...]:
     """The settings that are tried for a kind; `auto` tries every kind."""
-    choose("classifier", kind, (*KINDS, "auto"))
+    check_choice("classifier", kind, (*KINDS, "auto"))
     return tuple(candidate for candidate in CANDIDATES if kind in ("auto", candidate.kind))
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from halp._version import __version__
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
 from halp.errors import InputError
 from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
@@ -44,7 +44,7 @@ class Model:
         What gives the vectors.
     classifier : Classifier
         What gives classes, probabilities and rejections.
-    cutting : Cutting
+    cutting : WindowSettings
         How recordings are cut into windows for it.
     assessment : dict
         Cross-validated accuracies with intervals, beside those of the raw coordinates.
@@ -54,7 +54,7 @@ class Model:
 
     encoder: PretrainedEncoder
     classifier: Classifier
-    cutting: Cutting = field(default_factory=Cutting)
+    cutting: WindowSettings = field(default_factory=WindowSettings)
     assessment: dict[str, Any] = field(default_factory=dict)
     labelled: dict[str, int] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
             None if rate is None else float(rate),
         )
         check_rejection(rate)
-        cutting = Cutting(**config["windows"])
+        cutting = WindowSettings(**config["windows"])
     except (InputError, OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
         fault = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"model '{path}' is damaged ({fault}); fit it again") from error

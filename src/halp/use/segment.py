@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource
@@ -30,7 +30,7 @@ class Timeline(Sequence[Answer]):
     segments: list[Answer]
     table: FeatureTable
     labels: list[str]
-    cutting: Cutting
+    cutting: WindowSettings
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -118,10 +118,12 @@ def segment(
     return Timeline(segments, table, labels, cutting)
 
 
-def timeline_cutting(model: Model | None, window: float | None, stride: float | None, fps: float | None) -> Cutting:
+def timeline_cutting(
+    model: Model | None, window: float | None, stride: float | None, fps: float | None
+) -> WindowSettings:
     """Windows as asked for, else as the model was fitted, else two seconds every half second."""
-    fitted = model.cutting if model is not None else Cutting()
+    fitted = model.cutting if model is not None else WindowSettings()
     width = window if window is not None else fitted.window or WINDOW
     if stride is None:
         stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
-    return Cutting(width, stride, fitted.fps if fps is None else fps)
+    return WindowSettings(width, stride, fitted.fps if fps is None else fps)

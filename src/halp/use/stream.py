@@ -15,7 +15,7 @@ import numpy.typing as npt
 from halp.clips.clip import present
 from halp.clips.normalise import normalise
 from halp.clips.topology_file import find_topology
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.errors import InputError
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, map_joints
@@ -70,7 +70,7 @@ class LiveRecognition:
     answers: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        Cutting(self.window, self.stride, self.fps)
+        WindowSettings(self.window, self.stride, self.fps)
         check_rejection(self.reject)
         encoder = self.model.encoder
         self.layout = encoder.topology if self.topology is None else find_topology(self.topology)

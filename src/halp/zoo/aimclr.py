@@ -28,7 +28,7 @@ from halp.extend import (
     StreamBatch,
     Views,
     build_policy,
-    choose,
+    check_choice,
     limited,
     register_term,
     require_queue,
@@ -101,7 +101,7 @@ def nearest_positives_loss(
     positives = torch.cat([key.detach()[:, None], queue.detach()[neighbours.rows]], dim=1)
     similarity = torch.einsum("bd,bnd->bn", query, positives) / temperature
     counted = torch.nn.functional.pad(neighbours.distinct, (1, 0), value=True)
-    if choose("reading of nearest positives", reading, READINGS) == "sum":
+    if check_choice("reading of nearest positives", reading, READINGS) == "sum":
         aim = similarity.masked_fill(~counted, -torch.inf).logsumexp(1)
     else:
         aim = (similarity * counted).sum(1) / counted.sum(1)

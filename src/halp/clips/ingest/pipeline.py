@@ -18,7 +18,7 @@ from halp.clips.normalise import CLEANING, check_steps, keep_most_moving, normal
 from halp.clips.readers import ChoosesDimensions, Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.clips.readers.shared import class_folder, class_folders
 from halp.clips.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown
-from halp.clips.windows import Cutting, span_columns
+from halp.clips.windows import WindowSettings, span_columns
 from halp.errors import InputError
 from halp.skeleton import Topology, map_joints
 
@@ -33,7 +33,7 @@ class Pipeline:
     info: Info
     target: Topology
     steps: tuple[str, ...]
-    cutting: Cutting = field(default_factory=Cutting)
+    cutting: WindowSettings = field(default_factory=WindowSettings)
     persons: int | None = None
     root: Path | None = None
     by_folder: bool = False
@@ -130,7 +130,7 @@ def is_store(source: str | os.PathLike[str]) -> bool:
 def open_source(
     source: Path,
     format: str = "auto",
-    cutting: Cutting | None = None,
+    cutting: WindowSettings | None = None,
     steps: Sequence[str] | None = None,
     target: Topology | None = None,
     persons: int | None = None,
@@ -157,7 +157,9 @@ def open_source(
     if wrong := next((name for name in info.class_names if len(name) > LONGEST_NAME or not name.isprintable()), ""):
         fault = f"a class is called {shown(wrong)} ({len(wrong)} characters)"
         raise problem(source, "", fault, f"use plain names of at most {LONGEST_NAME} characters")
-    pipeline = Pipeline(reader, info, target or info.topology, chosen, cutting or Cutting(), persons, source, by_folder)
+    pipeline = Pipeline(
+        reader, info, target or info.topology, chosen, cutting or WindowSettings(), persons, source, by_folder
+    )
     pipeline.rehearse()
     return pipeline, items
 

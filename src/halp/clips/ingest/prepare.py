@@ -24,11 +24,11 @@ from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.clips.readers import Dropped, Item
 from halp.clips.source_files import leaving_out
-from halp.clips.splits import Rule
+from halp.clips.splits import SplitRule
 from halp.clips.store import StoreWriter
 from halp.clips.tags import Tagger, make_tagger
 from halp.clips.topology_file import find_topology
-from halp.clips.windows import Cutting
+from halp.clips.windows import WindowSettings
 from halp.errors import InputError, Interrupted
 from halp.progress import Bar, console
 from halp.skeleton import Topology
@@ -48,7 +48,7 @@ def prepare(
     workers: int | None = None,
     limit: int | None = None,
     topology: str | Topology | None = None,
-    splits: Sequence[Rule] = (),
+    splits: Sequence[SplitRule] = (),
     options: Mapping[str, Any] | None = None,
     window: float | None = None,
     stride: float | None = None,
@@ -76,7 +76,7 @@ def prepare(
         Processes (default: all cores), and how many items are read (default: all).
     topology : str or Topology, optional
         Map the joints by name onto this layout.
-    splits : sequence of Rule
+    splits : sequence of SplitRule
         Saved in the store beside those of the format.
     options : mapping
         Settings of the reader, such as `min_score`, below which a joint counts as missing.
@@ -103,7 +103,7 @@ def prepare(
     source = Path(source)
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
-    cutting = Cutting(window, stride, fps)
+    cutting = WindowSettings(window, stride, fps)
     target = None if topology is None else find_topology(topology)
     table = None if labels is None else Path(labels)
     with leaving_out(table):
@@ -124,7 +124,7 @@ def prepare(
             "format": plan.reader.name,
             "source": source.name,
             "options": dict(options or {}),
-            **({} if cutting == Cutting() else {"windows": asdict(cutting)}),
+            **({} if cutting == WindowSettings() else {"windows": asdict(cutting)}),
             **info.origin,
         },
         overwrite=overwrite,

@@ -22,10 +22,10 @@ from typing import Any, Protocol, runtime_checkable
 from halp.clips.clip import Clip, Dropped
 from halp.clips.sandbox import is_hdf5, object_names
 from halp.clips.source_files import walk
-from halp.clips.splits import Rule
+from halp.clips.splits import SplitRule
 from halp.clips.text_files import NO_HEADER, header_cells
 from halp.config import checked_value, field_types, parse_value
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
 
@@ -69,7 +69,7 @@ class Info:
     topology: Topology
     persons: int = 1
     class_names: tuple[str, ...] = ()
-    splits: tuple[Rule, ...] = ()
+    splits: tuple[SplitRule, ...] = ()
     normalisation: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
     shared: bool = True
@@ -156,7 +156,7 @@ def list_readers() -> dict[str, str]:
 def get_reader(name: str) -> Reader:
     """The reader of that format."""
     _load_all()
-    return _READERS[choose("format", name, _READERS)]
+    return _READERS[check_choice("format", name, _READERS)]
 
 
 Option = bool | int | float | str | tuple[Any, ...]
@@ -196,7 +196,7 @@ def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
         raise InputError(f"format '{reader.name}' has no options; leave out {', '.join(options)}")
     hints = field_types(type(_settings(reader)))
     changed = {
-        name: _option(reader.name, choose(f"option of format '{reader.name}'", name, known), value, hints[name])
+        name: _option(reader.name, check_choice(f"option of format '{reader.name}'", name, known), value, hints[name])
         for name, value in options.items()
     }
     if reader.name in _BUILDERS:

@@ -23,7 +23,7 @@ from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_nam
 from halp.clips.readers.shared import attempt
 from halp.clips.sandbox import load_pickle
 from halp.clips.source_files import find_files, first_file, leads_out, load_npy, remembered
-from halp.clips.splits import Rule, Split
+from halp.clips.splits import Split, SplitRule
 from halp.clips.text_files import class_count, coordinates, problem, safe_name, whole_number
 from halp.skeleton import KINECT_V2
 
@@ -72,7 +72,7 @@ class AuthorsReader:
         labels = [label for part in parts for label in part.labels]
         classes = class_count(labels, len(labels))
         samples = [isinstance(name, str) and parse_name(name) for part in parts for name in part.names[:1000]]
-        splits: list[Rule] = []
+        splits: list[SplitRule] = []
         names: tuple[str, ...] = tuple(map(str, range(classes)))
         if samples and all(samples):
             small = classes <= 60

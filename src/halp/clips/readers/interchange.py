@@ -18,7 +18,7 @@ from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import load_npz, member_names
 from halp.clips.readers.shared import attempt, only_file
 from halp.clips.source_files import first_file
-from halp.clips.splits import Rule, Split, rule_from_json
+from halp.clips.splits import Split, SplitRule, rule_from_json
 from halp.clips.store import Store
 from halp.clips.store_check import check_absent, topology_from_json
 from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name
@@ -113,7 +113,7 @@ def write_interchange(
     *,
     topology: Topology | None = None,
     class_names: Sequence[str] = (),
-    splits: Sequence[Rule] = (),
+    splits: Sequence[SplitRule] = (),
     normalisation: Sequence[str] = (),
 ) -> None:
     """Write a store, or clips of one topology, as one interchange file; it appears when it is whole."""
@@ -243,9 +243,9 @@ def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
     return dict(note)
 
 
-def _splits(arrays: Arrays) -> list[Rule]:
+def _splits(arrays: Arrays) -> list[SplitRule]:
     """Odd against even subjects, the last camera against the others, and stored lists of training subjects."""
-    splits: list[Rule] = []
+    splits: list[SplitRule] = []
     subjects, cameras = (sorted({int(value) for value in arrays[key] if value >= 0}) for key in ("subjects", "views"))
     odd = tuple(subject for subject in subjects if subject % 2)
     if odd and len(odd) < len(subjects):

@@ -19,7 +19,7 @@ from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.shared import named_files
 from halp.clips.sandbox import load_matrix
 from halp.clips.source_files import first_file, read_json, read_text
-from halp.clips.splits import Rule, Split
+from halp.clips.splits import Split, SplitRule
 from halp.clips.text_files import (
     checked_scores,
     coordinates,
@@ -51,7 +51,7 @@ class NamedFileReader(abc.ABC):
     clip: ClassVar[str]
     ending: ClassVar[str]
     classes: ClassVar[Mapping[int, str]]
-    splits: ClassVar[tuple[Rule, ...]] = (_ODD,)
+    splits: ClassVar[tuple[SplitRule, ...]] = (_ODD,)
     numbers: ClassVar[tuple[str, ...]] = ("action", "subject", "repetition")
     steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
 

@@ -15,7 +15,7 @@ from halp.clips.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
 from halp.clips.readers.shared import DetectionReader, entries, entry_of
 from halp.clips.source_files import find_files, first_file
 from halp.clips.tracking import Detection, follow
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.video.film import SUFFIXES
 from halp.video.landmarks import FilmLandmarks, film_landmarks
 from halp.video.overlay import Span, write_overlay
@@ -47,7 +47,7 @@ class VideoReader(DetectionReader):
         return first_file(path, *SUFFIXES) is not None and first_file(path, *_POSES) is None
 
     def info(self, path: Path) -> Info:
-        choose("landmarks", self.landmarks, REPRESENTATIONS)
+        check_choice("landmarks", self.landmarks, REPRESENTATIONS)
         model = find_pose_model(self.pose_model)
         topology = MEDIAPIPE_33 if self.landmarks == "world" else MEDIAPIPE_33_2D
         info = self.source_info(topology)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from halp.config import CheckedSettings, limited
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.evaluation.protocol import EncoderGroup, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
 from halp.evaluation.protocols.linear import LinearSettings, linear_logits
@@ -57,7 +57,7 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
     weights = list(weights) or [1.0] * len(parts)
     if len(weights) != len(parts):
         raise InputError(f"{len(weights)} weights do not fit an ensemble of {len(parts)} parts; give one per part")
-    choose("fusion", fusion, FUSIONS)
+    check_choice("fusion", fusion, FUSIONS)
     names = parts[0].names
     total = np.zeros(parts[0].values.shape, dtype=np.float64)
     for part, weight in zip(parts, weights):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from halp.config import CheckedSettings, limited
-from halp.errors import InputError, choose
+from halp.errors import InputError, check_choice
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
 from halp.progress import Bar
 from halp.sampling import generator
@@ -68,7 +68,7 @@ class LinearSettings(CheckedSettings):
 
 def build_head(kind: str, inputs: int, classes: int, draws: torch.Generator, hidden: int = 512) -> nn.Module:
     """A classifier `(B, inputs)` → `(B, classes)`: one layer as the authors start it, or Linear-ReLU-Linear."""
-    last = nn.Linear(inputs if choose("head", kind, HEADS) == "linear" else hidden, classes)
+    last = nn.Linear(inputs if check_choice("head", kind, HEADS) == "linear" else hidden, classes)
     with torch.no_grad():
         last.weight.normal_(0, 0.01, generator=draws)
         last.bias.zero_()
