@@ -28,7 +28,6 @@ from rich.console import Console
 from torch import Tensor
 
 from benchmarks.baselines import save_results
-from benchmarks.halp_base import FITTED
 from benchmarks.invariance import few, knn
 from benchmarks.transfer import open_tasks
 from halp.augment import ClipPool, ViewMaker, centre_views
@@ -47,6 +46,7 @@ from halp.training.recipe import load_recipe
 Array = npt.NDArray[Any]
 MOST = {"train": 200, "held": 100}  # labelled windows of a class, of which half of all are walking
 LEAST = 10  # held-out windows of a class that counts
+FITTED = 2000  # windows that scales are fitted to, as those of `halp-base`
 RIDGE_CLIPS = 2000  # of NTU-10, for ridge with all labels
 MIXTURES = {"views": 0.0, "views and total": 0.3, "total": 1.0}
 FLOORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
