@@ -35,13 +35,13 @@ from rich.console import Console
 from benchmarks.baselines import DATA, save_results
 from benchmarks.halp_base import fit_views
 from benchmarks.reweighting import untrained
-from benchmarks.transfer import LAYOUTS, SETS, bootstrap_interval, parts_of
+from benchmarks.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.encoders.kernel_fusion import Invariance
 from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
-from halp.evaluation.protocols.knn import neighbours
+from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
@@ -52,7 +52,6 @@ MEASURES = ("knn", "1 label", "5 labels", "ridge")
 TWIN, FITTED_TWIN, PLAIN, OURS = "untrained", "untrained, invariance fitted", "without invariance", "halp-base"
 CEILING = "labels of the other sets"
 SEEDS = 3
-DRAWS = 10
 FOLDS = 5
 FLOORS = (0.1, 0.5)  # of the mean eigenvalue, of the ceiling; the better one counts
 NTU_FOLD = (2000, 700)  # clips drawn of each side where NTU-10 is validated
@@ -172,20 +171,11 @@ def ceilings(
 
 def right(task: Task, features: Array, train: Array, test: Array) -> dict[str, Array]:
     """By measure, how often each test clip is classified rightly, 0 … 1."""
-    mean, spread = features[train].mean(0), features[train].std(0)
-    x = ((features - mean) / np.where(spread < 1e-6, np.inf, spread)).astype(np.float32)
+    unit = standardised(features, train)
     labels, wanted = task.labels[train], task.labels[test]
-    classes = np.unique(labels)
-    nearest, _ = neighbours(x[train], x[test], 1)
-    found = {"knn": (labels[nearest[:, 0]] == wanted).astype(float)}
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-9)
+    found = {"knn": (knn_predict(unit[train], labels, unit[test]) == wanted).astype(float)}
     for shots, name in ((1, "1 label"), (5, "5 labels")):
-        found[name] = np.zeros(len(test))
-        for draw in range(DRAWS):
-            order = np.random.default_rng(draw).permutation(train)
-            means = np.stack([unit[order[task.labels[order] == label][:shots]].mean(0) for label in classes])
-            means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-9)
-            found[name] += (classes[(unit[test] @ means.T).argmax(1)] == wanted) / DRAWS
+        found[name] = few_right(unit, task.labels, train, test, shots)
     count = int(task.labels.max()) + 1
     penalty, _ = choose_ridge_penalty(features[train], labels, group_folds(task.groups[train], 3), count)
     found["ridge"] = (fit_ridge(features[train], labels, penalty, count).predict(features[test]) == wanted).astype(
@@ -264,9 +254,8 @@ def main(arguments: Sequence[str]) -> int:
             part = "folds" if options.validate else "test"
             path = options.out / f"{method}-{task.name}-{part}.npz".replace(" ", "_")
             cells.setdefault(method, {})[task.name] = remembered(path, task, sets[task.store])
-            console.print(
-                f"{method}, {task.name}: {[round(100 * c.mean(), 1) for c in cells[method][task.name].values()]}"
-            )
+            means = {name: round(100 * float(value.mean()), 1) for name, value in cells[method][task.name].items()}
+            console.print(method, task.name, means)
     found = merged(cells)
     names = [task.name for task in tasks]
     table = {

@@ -52,7 +52,7 @@ MEASURES = ("knn", "ridge", "one label")
 PLAIN, PARTLY = "the same without training", "lifting untrained, the rest fitted"
 # what a measure reads, where there is a choice: for every encoder what its own folds prefer in the mean of the angles
 VECTOR = {"knn": "compact", "ridge": "all", "one label": "compact"}
-VECTORS = {PLAIN: {**VECTOR, "knn": "all"}, PARTLY: {**VECTOR, "ridge": "compact"}}
+VECTORS = {PLAIN: {**VECTOR, "one label": "all"}, PARTLY: VECTOR}
 STEPS = ("picture-up", "drop-empty", "picture")
 DRAWS = 10
 FOLDS = 3
