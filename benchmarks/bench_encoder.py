@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.compose import compose_moco
 from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
+from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.skeleton import get_topology
 from halp.sphere import unit
 
@@ -126,7 +127,7 @@ def step_row(hidden: int, cycles: int) -> Row:
     The same model takes both kinds of steps: before the start epoch of the term a step is plain MoCo.
     """
     settings = HalpSettings(start_epoch=1)
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden),

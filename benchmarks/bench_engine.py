@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.bench_encoder import FrameByFrame
+from benchmarks.compose import compose_moco
 from benchmarks.engine_plot import plot
 from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
@@ -26,7 +27,7 @@ from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
+from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.sphere import unit
@@ -107,7 +108,7 @@ def growth_rows() -> list[Row]:
 
 def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden, direction="causal"),

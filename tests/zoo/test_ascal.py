@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.encoders import EncoderSettings, build_encoder
 from halp.errors import InputError
-from halp.methods import ContrastSettings, MocoMethod
+from halp.methods import ContrastSettings
 from halp.methods.momentum import ProjectedEncoder
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
@@ -67,7 +68,7 @@ def test_without_a_head_unit_features_are_the_embeddings() -> None:
     torch.testing.assert_close(branch(clips()), torch.nn.functional.normalize(encoder(clips()), dim=1))
     assert len(list(branch.parameters())) == len(list(encoder.parameters()))
     with pytest.raises(InputError, match=r"set contrast\.dimension to 4"):
-        MocoMethod.compose(
+        compose_moco(
             KINECT_V1,
             2,
             encoder=EncoderSettings("lstm", hidden=4),

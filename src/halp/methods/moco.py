@@ -5,7 +5,7 @@ MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,13 +16,12 @@ from torch.profiler import record_function
 from halp.augment import Policy
 from halp.config import CheckedSettings, limited
 from halp.distributed import gather
-from halp.encoders import EncoderSettings, encoder_of, require_abilities
+from halp.encoders import require_abilities
 from halp.losses.infonce import info_nce, mixed_key
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
 from halp.methods.momentum import HEADS, EncodeJob, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
-    TERMS,
     DrawnMix,
     StreamBatch,
     add_terms,
@@ -34,7 +33,6 @@ from halp.methods.term import (
     term_mixes,
     term_views,
 )
-from halp.skeleton import Topology
 from halp.streams import derive
 
 VIEWS: dict[str, Policy | None] = {"query": None, "key": None}
@@ -83,30 +81,6 @@ class MocoMethod(Method):
             for stream, encoder in self.encoders().items():
                 why = f"'{next(iter(self.map_variants))}' is made from the feature map before pooling"
                 require_abilities(encoder, context.encoder_settings[stream].name, ("sequence", "pool"), why)
-
-    @classmethod
-    def compose(
-        cls,
-        topology: Topology,
-        persons: int,
-        *,
-        streams: Sequence[str] = ("joint",),
-        terms: Sequence[str] = ("infonce", "halp"),
-        encoder: EncoderSettings | None = None,
-        encoders: Mapping[str, EncoderSettings] | None = None,
-        contrast: ContrastSettings | None = None,
-        generator: torch.Generator | None = None,
-        encode_chunks: int = 1,
-        **sections: Any,
-    ) -> MocoMethod:
-        """The method without a recipe.
-
-        `encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name.
-        """
-        chosen = {stream: encoder_of(stream, encoder or EncoderSettings(), encoders or {}) for stream in streams}
-        settings = {name: sections.get(name) or TERMS[name].settings() for name in terms}
-        context = BuildContext(topology, persons, 0, chosen, settings, generator, encode_chunks)
-        return cls(contrast or ContrastSettings(), context)
 
     @classmethod
     def check(cls, settings: ContrastSettings, recipe: Any) -> None:
