@@ -1,12 +1,15 @@
 """What an augmentation is: settings of its own, random numbers drawn for a whole batch, then applied.
 
 `draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of the clips it is
-given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`.
+given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`. An augmentation
+that needs no topology is one dataclass, whose fields are its settings.
 A *sampler* stands first in a policy and cuts the view out of the pool of clips.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -68,7 +71,8 @@ class FactorSettings(CheckedSettings):
         if self.min > self.max:
             raise InputError(f"a factor needs 0 < min ≤ max, not {self.min} and {self.max}")
 
-    def draw(self, *shape: int, generator: torch.Generator) -> Tensor:
+    def factors(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """Factors of that shape."""
         return uniform(self.min, self.max, *shape, generator=generator)
 
 
@@ -97,8 +101,24 @@ AUGMENTATIONS: Registry[AugmentationEntry] = Registry("augmentation", Augmentati
 def register_augmentation(
     name: str, settings: type[Any] | None = None, *, sampler: bool = False
 ) -> Callable[[Any], Any]:
-    """Make an augmentation known by name; one that is a `sampler` cuts views out of clips."""
-    return AUGMENTATIONS.register(name, settings, sampler=sampler)
+    """Make an augmentation known by name; one that is a `sampler` cuts views out of clips.
+
+    What is decorated is built as `build(settings, topology)`; a dataclass without `settings` is its own.
+    """
+
+    def add(augmentation: Any) -> Any:
+        build, kind = augmentation, settings
+        if settings is None and isinstance(augmentation, type) and dataclasses.is_dataclass(augmentation):
+            build, kind = functools.partial(_itself), augmentation
+            build.__module__ = augmentation.__module__  # which says whose it is
+        AUGMENTATIONS.register(name, kind, sampler=sampler)(build)
+        return augmentation
+
+    return add
+
+
+def _itself(settings: Any, topology: Topology) -> Any:
+    return settings
 
 
 def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:
