@@ -26,7 +26,7 @@ from benchmarks.references import contrast_with_queue, repeated_loss, textbook_k
 from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
 from halp.encoders import EncoderSettings
-from halp.encoders.gru import GRUEncoder
+from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.sampling import generator
 from halp.skeleton import get_topology
@@ -183,7 +183,7 @@ def large_product(size: int) -> Action:
 class _AuthorsBranch(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.encoder = FrameByFrame(GRUEncoder(INPUTS, hidden, direction="causal"))
+        self.encoder = FrameByFrame(GRUEncoder(INPUTS, GRUSettings(hidden, direction="causal")))
         width = 2 * hidden
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, WIDTH))
 

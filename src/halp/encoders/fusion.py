@@ -160,7 +160,7 @@ class FusionEncoder(nn.Module):
 
 
 def thirds(frames: int) -> list[slice]:
-    """The thirds of a clip; they share a frame where three does not divide their number, as in adaptive pooling."""
+    """The thirds of a clip; they share a frame where three does not divide their number (adaptive pooling, which ONNX lacks)."""
     return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
 
 
