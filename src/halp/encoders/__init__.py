@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -40,6 +41,7 @@ def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
     return clips.shape
 
 
+@dataclass(frozen=True, init=False)
 class EncoderSettings:
     """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is refused.
 
@@ -56,26 +58,13 @@ class EncoderSettings:
     settings: Any
 
     def __init__(self, name: str = "gru", prefix: str = "encoder.", **settings: Any) -> None:
-        kind = ENCODERS[name].settings
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "settings", build_settings(kind, settings, prefix))
+        object.__setattr__(self, "settings", build_settings(ENCODERS[name].settings, settings, prefix))
 
     def __getattr__(self, name: str) -> Any:
         if name in ("settings", "name") or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.settings, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"settings cannot be changed; make new ones with another {name}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EncoderSettings) and (self.name, self.settings) == (other.name, other.settings)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.settings))
-
-    def __repr__(self) -> str:
-        return f"EncoderSettings({self.name!r}, {self.settings})"
 
     def to_plain(self) -> dict[str, Any]:
         return {"name": self.name, **plain(self.settings)}
