@@ -1,11 +1,10 @@
-"""The protocols, one per file: kNN (also by an autoencoder), linear, ridge, semi-supervised, fine-tuning, ensemble, retrieval."""
+"""The protocols: kNN (also by an autoencoder) and retrieval, linear, ridge, semi-supervised, fine-tuning, ensemble."""
 
 from halp.evaluation.protocols import (  # noqa: F401  (fill the registry)
     ensemble,
     finetune,
     knn,
     linear,
-    retrieval,
     ridge,
     semi,
 )
