@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from halp.losses.distillation import kl_to_teacher, teacher_targets
 from halp.losses.infonce import logits
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, register_term, require_queue, require_streams
+from halp.methods.term import StreamBatches, TermOutput, register_term, require_queue, require_streams
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class CmdTerm(nn.Module):
         super().__init__()
         self.settings, self.streams = settings, tuple(streams)
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         settings = self.settings
         count = settings.count(queue.size)
         targets = {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from halp.config import CheckedSettings, limited
 from halp.losses.mined_positives import Mined, mining_loss
 from halp.methods.base import Metrics, StepContext
 from halp.methods.infonce import LateTerm
 from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, register_term, require_queue, require_streams
+from halp.methods.term import StreamBatches, TermOutput, register_term, require_queue, require_streams
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class CrossClrTerm(LateTerm):
         """Whether positives are mined at this context."""
         return self.started(self.settings.start_epoch, queue, context)
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         if not self.active(queue, context):
             return self.before(streams, queue, context)
         mined = mining_loss(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from halp.losses.infonce import contrast_accuracy, info_nce, info_nce_in_batch
-from halp.methods.base import Metrics, StepContext
+from halp.methods.base import StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, register_term
+from halp.methods.term import StreamBatches, TermOutput, register_term
 
 
 class ContrastTerm(nn.Module):
@@ -32,9 +32,7 @@ class ContrastTerm(nn.Module):
 class InfoNCETerm(ContrastTerm):
     """InfoNCE in every stream."""
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses, metrics = [], {}
         for stream, batch in streams.items():
             losses.append(self.contrast(batch.query, batch.key, queue, stream))

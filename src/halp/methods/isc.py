@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from halp.errors import InputError
 from halp.methods.base import Metrics, StepContext
 from halp.methods.infonce import ContrastTerm
 from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, register_term
+from halp.methods.term import StreamBatches, TermOutput, register_term
 
 
 def _check(settings: Any, streams: Sequence[str], queue: int) -> None:
@@ -27,9 +27,7 @@ def _check(settings: Any, streams: Sequence[str], queue: int) -> None:
 class IscTerm(ContrastTerm):
     """InfoNCE across representations: query of a, key of b, queue of b, for all ordered pairs, summed."""
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses: list[Tensor] = []
         metrics: Metrics = {}
         for stream, batch in streams.items():

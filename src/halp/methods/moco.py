@@ -24,6 +24,8 @@ from halp.methods.queue import KeyQueue
 from halp.methods.term import (
     DrawnMix,
     StreamBatch,
+    StreamBatches,
+    TermOutput,
     add_terms,
     build_terms,
     check_recipe_terms,
@@ -164,7 +166,7 @@ class MocoMethod(Method):
     def _pairs(self) -> dict[str, MomentumPair]:
         return {stream: cast(MomentumPair, pair) for stream, pair in self.pairs.items()}
 
-    def loss(self, batches: Mapping[str, StreamBatch], context: StepContext) -> tuple[Tensor, Metrics]:
+    def loss(self, batches: StreamBatches, context: StepContext) -> TermOutput:
         """Sum of the terms; `metrics` is empty on steps that are not logged."""
         total, metrics = add_terms(0.0, self.terms, batches, self.queue, context)
         if context.log_metrics:
@@ -172,7 +174,7 @@ class MocoMethod(Method):
         return total, metrics
 
     @torch.no_grad()
-    def _diagnostics(self, batches: Mapping[str, StreamBatch]) -> Metrics:
+    def _diagnostics(self, batches: StreamBatches) -> Metrics:
         """What is worth knowing of every contrastive method, whichever terms it has and whatever stage it is in."""
         metrics: Metrics = {}
         for stream, batch in batches.items():
