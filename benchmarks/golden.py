@@ -147,11 +147,14 @@ def compare(revision: str, folder: Path) -> bool:
         store = folder / "store"
         _halp(old / "src", ["prepare", "synthetic", "96", str(store)])
         equal = True
-        for family, (recipe, _) in FAMILIES.items():
-            if not (old / "recipes" / f"{recipe}.toml").exists():
+        for family in FAMILIES:
+            try:
+                before = digests(train(old / "src", store, folder / "before", family))
+            except SystemExit as failure:
+                if "unknown recipe" not in str(failure):
+                    raise
                 print(f"{family:16} not in {revision}", flush=True)
                 continue
-            before = digests(train(old / "src", store, folder / "before", family))
             after = digests(train(ROOT / "src", store, folder / "after", family))
             differ = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
             verdict = "equal" if not differ else f"{len(differ)} DIFFER: {', '.join(differ[:4])}"
