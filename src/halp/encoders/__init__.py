@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,17 +14,6 @@ from halp.errors import InputError
 from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 from halp.streams import split_stream
-
-
-class Encoder(Protocol):
-    """What an encoder has to offer; encoders with a feature map before pooling also have `sequence` and `pool`."""
-
-    output_size: int
-
-    def __call__(self, clips: Tensor) -> Tensor:
-        """Features `(B, output_size)` of clips `(B, T, P, V, C)`."""
-        ...
-
 
 ENCODERS: Registry[Entry] = Registry("encoder", Entry)
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
