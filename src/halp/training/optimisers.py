@@ -148,9 +148,8 @@ class CommonSettings(CheckedSettings):
     schedule: str = limited("steps", among=SCHEDULES)
     # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
     encode_chunks: int = limited(1, least=1)
-    clip: float = limited(
-        0.0, least=0
-    )  # gradients of all parameters together that are longer are scaled to this length
+    # gradients of all parameters together that are longer are scaled to this length
+    clip: float = limited(0.0, least=0)
 
 
 COMMON = tuple(field_types(CommonSettings))
