@@ -8,13 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halp.analysis.similarities import (
-    evenly_chosen,
-    prototype_similarities,
-    prototype_table,
-    similarities_by_epoch,
-    smooth_curve,
-)
+from halp.analysis.prototypes import prototype_similarities, prototype_table
+from halp.analysis.similarities import evenly_chosen, similarities_by_epoch, smooth_curve
 from halp.clips.store import Store
 from halp.training import Run, load_recipe, pretrain
 

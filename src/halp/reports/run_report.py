@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from halp.analysis.embedding import embed_split
-from halp.analysis.similarities import kept_curve, kept_share, prototype_similarities, smooth_curve
+from halp.analysis.prototypes import prototype_similarities
+from halp.analysis.similarities import kept_curve, kept_share, smooth_curve
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation.evaluate_run import EncoderResults, saved_results

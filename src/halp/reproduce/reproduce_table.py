@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halp.analysis.similarities import prototype_table, similarities_by_epoch
+from halp.analysis.prototypes import prototype_table
+from halp.analysis.similarities import similarities_by_epoch
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
 from halp.clips.synthetic import make_synthetic_store
