@@ -18,7 +18,7 @@ from halp.config import CheckedSettings, limited
 from halp.distributed import gather
 from halp.encoders import require_abilities
 from halp.losses.infonce import info_nce, mixed_key
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.momentum import HEADS, EncodeJob, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
@@ -94,7 +94,7 @@ class MocoMethod(Method):
     def rewind(self) -> None:
         for pair in self._pairs().values():
             pair.momentum = 1.0  # the key encoder had made its step already
-        uncount_calls(self)
+        super().rewind()
 
     def encoders_replaced(self) -> None:
         for pair in self._pairs().values():
