@@ -238,7 +238,7 @@ def test_c3d_agrees_with_another_reader_and_writer(tmp_path: Path) -> None:
 
 
 def test_human36m_keeps_the_used_joints_and_its_subjects(tmp_path: Path) -> None:
-    from halp.clips.readers.h36m import USED
+    from halp.clips.readers.npz_sets import USED
 
     path = write_h36m(tmp_path)
     prepare("auto", path, tmp_path / "store", normalisation=(), progress=False)

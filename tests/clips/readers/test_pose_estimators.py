@@ -14,8 +14,7 @@ from halp.clips import tracking
 from halp.clips.clip import Clip
 from halp.clips.ingest.pipeline import open_source
 from halp.clips.readers import Dropped, get_reader
-from halp.clips.readers.coco17 import Coco17Reader
-from halp.clips.readers.frame_files import OpenPoseReader
+from halp.clips.readers.detections import Coco17Reader, OpenPoseReader
 from halp.clips.readers.mediapipe import MediaPipeReader
 from halp.clips.tracking import Detection, follow
 from halp.errors import InputError

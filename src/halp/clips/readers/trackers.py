@@ -1,8 +1,13 @@
-"""DeepLabCut: CSV files with three or four header lines, or the HDF5 tables that pandas writes; 2D or 3D, many individuals."""
+"""Key points tracked over a video: DeepLabCut (`.csv`, `.h5`), SLEAP (`.h5`, `.csv`) and the `movement` package (netCDF).
+
+DeepLabCut writes CSV files with three or four header lines or, by pandas, HDF5 tables; SLEAP exports analysis files with `tracks`
+and `node_names`, or `track, frame_idx, nose.x, …`; movement has `position` over time, space, keypoints and individuals.
+"""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +16,20 @@ import numpy as np
 
 from halp.clips.readers import register_reader
 from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
-from halp.clips.sandbox import Content, load_pickle, object_names, read_hdf5
+from halp.clips.sandbox import Content, column, load_pickle, object_names, read_hdf5
 from halp.clips.source_files import find_files, head, read_text
-from halp.clips.text_files import LARGEST, Floats, as_floats, number, problem, shown
+from halp.clips.text_files import (
+    LARGEST,
+    MOST_CELLS,
+    Floats,
+    Table,
+    as_floats,
+    header_cells,
+    number,
+    problem,
+    read_table,
+    shown,
+)
 
 _HEADERS = ("scorer", "individuals", "bodyparts", "coords")
 _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECASE)
@@ -44,11 +60,11 @@ class DeepLabCutReader(PeopleFileReader):
         return [file for file in results if file.suffix.lower() == ".csv" or file.with_suffix("") not in tables]
 
     def load(self, path: Path) -> Poses:
-        columns, values = _from_csv(path) if path.suffix.lower() == ".csv" else _from_hdf5(path)
-        return _poses(columns, values, path)
+        columns, values = _from_headed_csv(path) if path.suffix.lower() == ".csv" else _from_pandas(path)
+        return _by_column(columns, values, path)
 
 
-def _from_csv(path: Path) -> tuple[Columns, Floats]:
+def _from_headed_csv(path: Path) -> tuple[Columns, Floats]:
     """The header of every column, and the numbers `(T, columns)`."""
     reader = csv.reader(read_text(path).split("\n"), strict=True)
     try:
@@ -82,7 +98,7 @@ def _from_csv(path: Path) -> tuple[Columns, Floats]:
     return list(zip(people, header["bodyparts"], header["coords"])), values
 
 
-def _from_hdf5(path: Path) -> tuple[Columns, Floats]:
+def _from_pandas(path: Path) -> tuple[Columns, Floats]:
     """The same from a table that pandas wrote, in its `table` or its `fixed` layout."""
     content = read_hdf5(path, ("*/table", "*/block0_values", "*/block0_items_l*"))
     name = next((name for name in content.numbers if name.endswith(("/table/values_block_0", "/block0_values"))), None)
@@ -122,7 +138,7 @@ def _levels(content: Content, group: str) -> list[tuple[str, ...]]:
     return list(zip(*parts)) if len({len(part) for part in parts}) == 1 else []
 
 
-def _poses(columns: Columns, values: Floats, path: Path) -> Poses:
+def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
     """Columns sorted by individual, joint and axis."""
     people = list(dict.fromkeys(person for person, _, _ in columns))
     # Parts of the arena that multi-animal projects label once ("single") are not a body.
@@ -152,3 +168,129 @@ def _poses(columns: Columns, values: Floats, path: Path) -> Poses:
 
 
 register_reader(DeepLabCutReader("deeplabcut", "DeepLabCut tracking results: .csv or .h5 (also of Lightning Pose)"))
+
+
+_CELL = re.compile(r"(?P<joint>.+)\.(?P<axis>x|y|score)")
+
+
+class SleapReader(PeopleFileReader):
+    """One analysis file per video; at most `persons` tracks are kept, those seen longest."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".csv")
+
+    def looks_right(self, path: Path) -> bool:
+        if path.suffix.lower() == ".csv":
+            cells = header_cells(path)
+            return "frame_idx" in cells and any(cell.endswith(".x") for cell in cells)
+        return {"tracks", "node_names"} <= object_names(path)
+
+    def load(self, path: Path) -> Poses:
+        return _from_instances(read_table(path)) if path.suffix.lower() == ".csv" else _from_analysis(path)
+
+
+def _from_analysis(path: Path) -> Poses:
+    content = read_hdf5(path, ("tracks", "node_names", "point_scores", "edge_inds"))
+    joints = content.texts.get("node_names")
+    if not joints:
+        raise problem(path, "", "it has no 'node_names'", "export it from SLEAP as an analysis file")
+    tracks = column(content, "tracks", path, axes=4)
+    # (tracks, coordinates, nodes, frames), or the other way round where it was not written for MATLAB.
+    if tracks.shape[1:3] == (len(joints), 2):
+        tracks = tracks.transpose(3, 2, 1, 0)
+    persons, axes, nodes, _ = tracks.shape
+    if axes != 2 or nodes != len(joints) or persons > MOST_PERSONS:
+        fault = f"its shape {tracks.shape} does not fit {len(joints)} nodes"
+        raise problem(path, "array 'tracks'", fault, "export it from SLEAP as an analysis file")
+    scores = content.numbers.get("point_scores")
+    if scores is not None:
+        scores = as_floats(scores).transpose(2, 0, 1) if scores.shape == (persons, nodes, tracks.shape[3]) else None
+    edges = content.numbers.get("edge_inds")
+    bones = edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
+    return Poses(
+        joints, tracks.transpose(3, 0, 2, 1), scores, bones=edges.tolist() if bones and edges is not None else ()
+    )
+
+
+def _from_instances(table: Table) -> Poses:
+    """A row per instance and frame; the words of a track are its name, or empty without tracking."""
+    cells = {name: match for name in table.columns if (match := _CELL.fullmatch(name))}
+    joints = list(dict.fromkeys(match["joint"] for match in cells.values() if match["joint"] != "instance"))
+    path = table.path
+    if "frame_idx" not in table.columns or not joints:
+        raise problem(path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV")
+    for joint in joints:
+        if f"{joint}.x" not in cells or f"{joint}.y" not in cells:
+            raise problem(path, "line 1", f"joint {shown(joint)} has no x or no y", "export all coordinates")
+    numbers = table.whole_numbers("frame_idx")
+    first, last = int(numbers.min()), int(numbers.max())
+    names = table.columns.get("track", ("",) * len(table))
+    # Without tracking the instances of a frame take the places one after the other.
+    people: dict[str, int] = {}
+    persons = []
+    taken: set[tuple[int, int]] = set()
+    for row, (name, frame) in enumerate(zip(names, numbers.tolist())):
+        place = people.setdefault(name, len(people)) if name else 0
+        while not name and (frame, place) in taken:
+            place += 1
+        if (frame, place) in taken or place >= MOST_PERSONS:
+            fault = f"track {shown(name)} comes twice in frame {frame}" if name else "a frame has too many instances"
+            raise problem(path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
+        taken.add((frame, place))
+        persons.append(place)
+    shape = (last - first + 1, max(persons) + 1, len(joints))
+    if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
+        raise problem(path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers")
+    frames, scores = np.full((*shape, 2), np.nan), np.full(shape, np.nan)
+    time, person = numbers - first, np.array(persons)
+    for at, joint in enumerate(joints):
+        for axis, name in enumerate((f"{joint}.x", f"{joint}.y")):
+            frames[time, person, at, axis] = table.numbers(name)
+        if f"{joint}.score" in cells:
+            scores[time, person, at] = table.numbers(f"{joint}.score")
+    spelled = [table.spelling[f"{joint}.x"].removesuffix(".x") for joint in joints]
+    return Poses(spelled, frames, scores if np.isfinite(scores).any() else None)
+
+
+register_reader(SleapReader("sleap", "SLEAP analysis files: .h5 or .csv"))
+
+
+# In which order the axes stand, today's first: t time, c space, v keypoints, p individuals.
+_ORDERS = ("tcvp", "tpvc", *("".join(order) for order in itertools.permutations("tcvp")))
+
+
+class MovementReader(PeopleFileReader):
+    """One file per recording, in the netCDF-4 layout (which is HDF5)."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".nc",)
+
+    def looks_right(self, path: Path) -> bool:
+        return {"position", "keypoints"} <= object_names(path)
+
+    def load(self, path: Path) -> Poses:
+        content = read_hdf5(
+            path, ("position", "confidence", "keypoints", "keypoint", "space", "individuals", "individual")
+        )
+        joints = content.texts.get("keypoints", content.texts.get("keypoint"))
+        space = content.texts.get("space", ["x", "y"])
+        people = content.texts.get("individuals", content.texts.get("individual", [""]))
+        position = column(content, "position", path, axes=4)
+        sizes = {"c": len(space), "v": len(joints or ()), "p": len(people)}
+        if not joints or len(space) not in (2, 3) or len(people) > MOST_PERSONS:
+            fault = "keypoints, space or individuals are missing"
+            raise problem(path, "", fault, "save it with movement's save_dataset")
+        fitting = (
+            axes for axes in _ORDERS if all(sizes.get(axis, size) == size for axis, size in zip(axes, position.shape))
+        )
+        order = next(fitting, None)
+        if order is None:
+            fault = f"its shape {position.shape} does not fit {len(joints)} keypoints of {len(people)} individuals"
+            raise problem(path, "array 'position'", fault, "save it with movement's save_dataset")
+        frames = position.transpose([order.index(axis) for axis in "tpvc"])
+        scores = content.numbers.get("confidence")
+        if scores is not None and scores.ndim == 3:
+            scores = scores.transpose([order.replace("c", "").index(axis) for axis in "tpv"])
+            scores = as_floats(scores) if scores.shape == frames.shape[:3] else None
+        return Poses(joints, frames, scores, float(content.attributes.get("", {}).get("fps", "-1") or -1))
+
+
+register_reader(MovementReader("movement", "netCDF files of the movement package (.nc)"))
