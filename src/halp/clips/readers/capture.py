@@ -17,7 +17,7 @@ import numpy as np
 
 from halp.clips.clip import Frames
 from halp.clips.readers import register_reader
-from halp.clips.readers.pose_files import CAMERA, MOST_JOINTS, MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
+from halp.clips.readers.shared import CAMERA, MOST_JOINTS, MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
 from halp.clips.source_files import JSON_LINES, head, read_bytes, read_json
 from halp.clips.text_files import Floats, coordinates, json_numbers, number, problem
 from halp.clips.tracking import Detection, follow

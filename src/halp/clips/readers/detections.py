@@ -6,79 +6,126 @@ frame. Files of a folder that differ in a frame number are a clip; persons are f
 
 from __future__ import annotations
 
+import abc
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.shared import DetectionReader, Entry, entries, entry_of, run_items, runs
+from halp.clips.readers.shared import DetectionReader, Entry, clip_name, entries, entry_of
 from halp.clips.source_files import find_files, first_file, head, read_json, read_text
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, number, problem, shown
 from halp.clips.tracking import Detection
 from halp.skeleton import Topology, get_topology
 
-_OPENPOSE = "_keypoints.json"
-_OPENPOSE_FRAME = re.compile(r"(?P<clip>.*?)_?(?P<frame>\d{1,15})_keypoints\.json", re.ASCII | re.IGNORECASE)
+#: Files of runs, by their folder and how their names begin.
+Runs = dict[tuple[Path, str], list[Path]]
+
+
+def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
+    """Files of one folder that differ only in a frame number, in order; `pattern` has the groups `clip` and `frame`."""
+    groups: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+    for path in files:
+        if match := pattern.fullmatch(path.name):
+            groups.setdefault((path.parent, match["clip"]), []).append((int(match["frame"]), path))
+    return {key: [path for _, path in sorted(group)] for key, group in sorted(groups.items())}
+
+
+def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
+    """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
+
+    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder alone. A folder per
+    run is the recording itself and not a class; where folders hold several, the recordings lie in them.
+    """
+    several = len({folder for folder, _ in groups}) < len(groups)
+    for (folder, prefix), files in groups.items():
+        name = clip_name(folder / f"{prefix or folder.name}{files[0].suffix}", root)
+        if by_folder and not prefix:
+            name = "clip" if folder == root.parent else folder.relative_to(root.parent).as_posix()
+        place = folder if several else folder.parent
+        yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
+
+
+class FrameFileReader(DetectionReader):
+    """Base of formats with one file per frame, whose names `pattern` takes apart."""
+
+    ending: ClassVar[str]
+    pattern: ClassVar[re.Pattern[str]]
+    example: ClassVar[str]
+    by_folder: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def topology(self, files: Sequence[Path]) -> Topology:
+        """The layout of the whole source."""
+
+    @abc.abstractmethod
+    def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
+        """The people of every frame of a run."""
+
+    def info(self, path: Path) -> Info:
+        return self.source_info(self.topology(find_files(path, self.ending)))
+
+    def items(self, path: Path) -> Iterable[Item]:
+        files = find_files(path, self.ending)
+        topology, groups = self.topology(files), runs(files, self.pattern)
+        if not groups:
+            raise problem(path, "", "no name ends with a frame number", f"expected names like {self.example}")
+        return run_items(groups, path if path.is_dir() else path.parent, topology, self.by_folder)
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
+        files = [item.path / file for file in entry.files]
+        topology = entry.topology or self.topology(files)
+        return [self.clip(self.detections(files, topology), entry, topology)]
+
+
 _POSE_KEYS = ("pose_keypoints_2d", "pose_keypoints")
 _LAYOUTS = {75: "openpose-25", 54: "openpose-18"}
 
 
-class OpenPoseReader(DetectionReader):
+class OpenPoseReader(FrameFileReader):
     """Files of one folder with the same beginning are one clip; folders below the source are taken as classes."""
 
+    ending, example, by_folder = "_keypoints.json", "walk_000000000012_keypoints.json", True
+    pattern = re.compile(r"(?P<clip>.*?)_?(?P<frame>\d{1,15})_keypoints\.json", re.ASCII | re.IGNORECASE)
+
     def sniff(self, path: Path) -> bool:
-        return first_file(path, _OPENPOSE) is not None
+        return first_file(path, self.ending) is not None
 
-    def info(self, path: Path) -> Info:
-        return self.source_info(_topology(find_files(path, _OPENPOSE)))
+    def topology(self, files: Sequence[Path]) -> Topology:
+        """The layout of the first person in the first files."""
+        for path in files[:1000]:
+            for index, person in enumerate(_persons(path)):
+                size = len(_values(person, path, f"person {index}"))
+                if size not in _LAYOUTS:
+                    fault = f"{size} numbers are neither BODY_25 (75) nor COCO-18 (54)"
+                    raise problem(path, f"person {index}", fault, "write the keypoints with one of these models")
+                return get_topology(_LAYOUTS[size])
+        fault = "nobody is in it, nor in the files that follow"
+        raise problem(files[0], "key 'people'", fault, "leave this source out")
 
-    def items(self, path: Path) -> Iterable[Item]:
-        files = find_files(path, _OPENPOSE)
-        topology, groups = _topology(files), runs(files, _OPENPOSE_FRAME)
-        if not groups:
-            remedy = "expected names like walk_000000000012_keypoints.json"
-            raise problem(path, "", "no name ends with a frame number", remedy)
-        return run_items(groups, path if path.is_dir() else path.parent, topology, by_folder=True)
+    def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
+        return [
+            [self._person(person, path, f"person {index}", topology) for index, person in enumerate(_persons(path))]
+            for path in files
+        ]
 
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
-        topology = entry.topology or _topology([item.path / file for file in entry.files])
-        frames = [self._people(item.path / file, topology) for file in entry.files]
-        return [self.clip(frames, entry, topology)]
-
-    def _people(self, path: Path, topology: Topology) -> list[Detection]:
-        people = []
-        for index, person in enumerate(_persons(path)):
-            where = f"person {index}"
-            values = _values(person, path, where)
-            if len(values) != 3 * len(topology):
-                fault = f"{len(values)} numbers instead of the {3 * len(topology)} of '{topology.name}'"
-                raise problem(path, where, fault, "prepare layouts one by one")
-            table = values.reshape(-1, 3)
-            scores = checked_scores(table[:, 2], path, where)
-            joints = self.sure_joints(coordinates(table[:, :2], path, where, axis="joint"), scores)
-            identity = person.get("person_id", [-1])
-            known = isinstance(identity, list) and len(identity) == 1 and type(identity[0]) is int
-            score = float(np.clip(scores, 0, 1).mean())
-            people.append(Detection(joints, score, identity[0] if known else -1))
-        return people
-
-
-def _topology(files: Sequence[Path]) -> Topology:
-    """The layout of the first person in the first files."""
-    for path in files[:1000]:
-        for index, person in enumerate(_persons(path)):
-            size = len(_values(person, path, f"person {index}"))
-            if size not in _LAYOUTS:
-                fault = f"{size} numbers are neither BODY_25 (75) nor COCO-18 (54)"
-                raise problem(path, f"person {index}", fault, "write the keypoints with one of these models")
-            return get_topology(_LAYOUTS[size])
-    raise problem(files[0], "key 'people'", "nobody is in it, nor in the files that follow", "leave this source out")
+    def _person(self, person: dict[str, Any], path: Path, where: str, topology: Topology) -> Detection:
+        values = _values(person, path, where)
+        if len(values) != 3 * len(topology):
+            fault = f"{len(values)} numbers instead of the {3 * len(topology)} of '{topology.name}'"
+            raise problem(path, where, fault, "prepare layouts one by one")
+        table = values.reshape(-1, 3)
+        scores = checked_scores(table[:, 2], path, where)
+        joints = self.sure_joints(coordinates(table[:, :2], path, where, axis="joint"), scores)
+        identity = person.get("person_id", [-1])
+        known = isinstance(identity, list) and len(identity) == 1 and type(identity[0]) is int
+        return Detection(joints, float(np.clip(scores, 0, 1).mean()), identity[0] if known else -1)
 
 
 def _persons(path: Path) -> list[dict[str, Any]]:
@@ -100,23 +147,24 @@ register_reader(OpenPoseReader("openpose", "OpenPose: folders of *_keypoints.jso
 
 
 COCO_17 = get_topology("coco-17")
-_YOLO_FRAME = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.txt", re.ASCII | re.IGNORECASE)
 # Class and box, 17 keypoints with or without visibility, and perhaps a confidence, a track, or both.
 _WIDTHS = {5 + 17 * size + more: size for size in (2, 3) for more in (0, 1, 2)}
 
 
 @dataclass
-class YoloReader(DetectionReader):
+class YoloReader(FrameFileReader):
     """Files of a folder that differ only in a frame number are one clip (`walk_1.txt`, `walk_2.txt`, …).
 
     `aspect` (width / height) of the picture evens out the normalised coordinates.
     """
 
     aspect: float = 1.0
+    ending, example = ".txt", "walk_12.txt"
+    pattern = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.txt", re.ASCII | re.IGNORECASE)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, ".txt")
-        if file is None or _YOLO_FRAME.fullmatch(file.name) is None:
+        file = first_file(path, self.ending)
+        if file is None or self.pattern.fullmatch(file.name) is None:
             return False
         words = head(file, 65536).split(b"\n")[0].split()
         try:
@@ -125,29 +173,20 @@ class YoloReader(DetectionReader):
             return False
         return len(words) in _WIDTHS and values[0].is_integer() and all(0 <= value <= 1 for value in values[1:5])
 
-    def info(self, path: Path) -> Info:
-        return self.source_info(COCO_17)
+    def topology(self, files: Sequence[Path]) -> Topology:
+        return COCO_17
 
-    def items(self, path: Path) -> Iterable[Item]:
-        files = find_files(path, ".txt")
-        groups = runs(files, _YOLO_FRAME)
-        if not groups:
-            raise problem(path, "", "no name ends with a frame number", "expected names like walk_12.txt")
-        return run_items(groups, path if path.is_dir() else path.parent, COCO_17)
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
-        numbers = [int(match["frame"]) for file in entry.files if (match := _YOLO_FRAME.fullmatch(file))]
+    def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
+        numbers = [int(match["frame"]) for file in files if (match := self.pattern.fullmatch(file.name))]
         # A frame with nobody has no file; such gaps stay, so that time runs evenly.
         length = numbers[-1] - numbers[0] + 1
         if length > 1000 * len(numbers):
-            fault = f"frames go from {numbers[0]} to {numbers[-1]}"
-            remedy = "name the files by frame number"
-            raise problem(item.path, "", f"{fault}, but only {len(numbers)} are there", remedy)
+            fault = f"frames go from {numbers[0]} to {numbers[-1]}, but only {len(numbers)} are there"
+            raise problem(files[0].parent, "", fault, "name the files by frame number")
         frames: list[list[Detection]] = [[] for _ in range(length)]
-        for at, file in zip(numbers, entry.files):
-            frames[at - numbers[0]] = self._people(item.path / file)
-        return [self.clip(frames, entry, COCO_17)]
+        for at, file in zip(numbers, files):
+            frames[at - numbers[0]] = self._people(file)
+        return frames
 
     def _people(self, path: Path) -> list[Detection]:
         people = []

@@ -17,9 +17,8 @@ import numpy as np
 
 from halp.clips.clip import Clip, Frames
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.shared import named_files
 from halp.clips.sandbox import load_matrix
-from halp.clips.source_files import first_file, leads_out, read_json, read_text, walk
+from halp.clips.source_files import find_files, first_file, leads_out, read_json, read_text, walk
 from halp.clips.splits import Split, SplitRule
 from halp.clips.text_files import (
     checked_scores,
@@ -39,6 +38,15 @@ _ODD = Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10))
 
 def _numbered(names: str) -> dict[int, str]:
     return dict(enumerate(names.split(","), start=1))
+
+
+def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path]:
+    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name looks like."""
+    suffix = example[example.rindex(".") :]
+    files = [path for path in find_files(root, suffix) if pattern.fullmatch(path.name)]
+    if not files:
+        raise problem(root, "", f"no file is named like '{example}'", "check the path and the format")
+    return files
 
 
 @dataclass

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.pose_files import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
+from halp.clips.readers.shared import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
 from halp.clips.source_files import MIB, head, read_bytes, read_text
 from halp.clips.text_files import Floats, as_floats, number, problem, shown, whole_number
 

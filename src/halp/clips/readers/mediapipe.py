@@ -12,9 +12,16 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.mediapipe_csv import header_for, landmark_columns, read_landmark_table, row_labels
+from halp.clips.readers.csv_wide import (
+    header_for,
+    labelled_clips,
+    labels_in,
+    landmark_columns,
+    read_landmark_table,
+    row_labels,
+)
 from halp.clips.readers.plain_arrays import FREEMOCAP
-from halp.clips.readers.shared import DetectionReader, entries, entry_of, labelled_clips, labels_in
+from halp.clips.readers.shared import DetectionReader, entries, entry_of
 from halp.clips.source_files import JSON_LINES, find_files, first_file, head, read_json
 from halp.clips.text_files import Floats, checked_scores, coordinates, header_cells, json_numbers, problem, shown
 from halp.clips.tracking import Detection

@@ -21,8 +21,7 @@ import numpy as np
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import expansion_limit, load_npz, load_pickle_in_npy, member_names
-from halp.clips.readers.pose_files import Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.shared import attempt
+from halp.clips.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
 from halp.clips.source_files import BROKEN, find_files, first_file, remembered, short_reason
 from halp.clips.splits import Split
 from halp.clips.text_files import as_floats, coordinates, problem, safe_name

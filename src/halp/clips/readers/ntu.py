@@ -20,7 +20,7 @@ from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import load_pickle_in_npy
-from halp.clips.readers.pose_files import PoseFileReader, Poses
+from halp.clips.readers.shared import PoseFileReader, Poses
 from halp.clips.source_files import MIB, first_file, head, read_bytes, walk
 from halp.clips.splits import Split
 from halp.clips.text_files import LARGEST, Floats, problem, shown

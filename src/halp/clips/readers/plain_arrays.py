@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, register_reader
-from halp.clips.readers.pose_files import MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
-from halp.clips.readers.shared import Entry, entry_of
+from halp.clips.readers.shared import MOST_PERSONS, Z_UP, Entry, PoseFileReader, Poses, entry_of, turned
 from halp.clips.source_files import JSON_LINES, head, load_npy, read_json, walk
 from halp.clips.text_files import as_floats, json_numbers, problem, read_table
 from halp.clips.topology_file import find_topology

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.pose_files import MOST_PERSONS, PeopleFileReader, Poses
+from halp.clips.readers.shared import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.sandbox import Content, column, load_pickle, object_names, read_hdf5
 from halp.clips.source_files import find_files, head, read_text
 from halp.clips.text_files import (
