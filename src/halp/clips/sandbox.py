@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.source_files import MIB, head
+from halp.clips.source_files import MIB, head, unreadable
 from halp.clips.text_files import as_floats, problem
 from halp.errors import InputError
 
@@ -55,9 +55,7 @@ def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **sett
         with open(path, "rb"):
             weight = path.stat().st_size if data is None else len(data)
     except OSError as error:
-        raise InputError(
-            f"'{path}' cannot be read ({error.strerror}); check that it exists and its permissions"
-        ) from error
+        raise unreadable(path, error) from error
     request = {"task": task, "path": str(path.resolve()) if data is None else None, "size": len(data or b"")}
     with _one_at_a_time:
         if _running is None or not _running.usable:

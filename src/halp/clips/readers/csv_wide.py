@@ -224,7 +224,7 @@ class CsvWideReader(PoseFileReader):
 
     def items(self, path: Path) -> Iterable[Item]:
         files = self.files(path)
-        return entries(files, path, self._first(files)[0], labels_in(files))
+        return entries(files, path, self.first(files)[0], labels_in(files))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         table = read_table(item.path)

@@ -7,9 +7,7 @@ whose licence does not let it be shipped; a file without stored joints is refuse
 
 from __future__ import annotations
 
-import os
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +18,11 @@ import numpy as np
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import expansion_limit, load_npz, load_pickle_in_npy, member_names
+from halp.clips.readers.archives import load_npz, load_pickled_member, member_names
 from halp.clips.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
-from halp.clips.source_files import BROKEN, find_files, first_file, remembered, short_reason
+from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.splits import Split
 from halp.clips.text_files import as_floats, coordinates, problem, safe_name
-from halp.errors import InputError
 from halp.skeleton import get_topology
 
 _KEYS = ("positions_3d", "positions_2d")
@@ -117,18 +114,7 @@ def _load(path: Path) -> tuple[Table, str]:
         fault = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
         raise problem(path, "", fault, "check that this is data_3d_h36m.npz, and whole")
     where = f"array '{key}'"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entry = archive.getinfo(f"{key}.npy")
-            if entry.file_size > expansion_limit(os.path.getsize(path)):
-                fault = f"it would expand to {entry.file_size} bytes"
-                raise problem(path, where, fault, "if you trust it, raise the limit with --max-memory")
-            data = archive.read(entry)
-    except InputError:
-        raise
-    except (OSError, *BROKEN) as error:
-        raise problem(path, where, f"it is damaged ({short_reason(error)})", "fetch it again") from None
-    content = load_pickle_in_npy(path, data, where)
+    content = load_pickled_member(path, key)
     sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
     if not sound or not any(content.values()):
         raise problem(path, where, "it is not {subject: {action: positions}}", "fetch it again")

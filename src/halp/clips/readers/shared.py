@@ -174,13 +174,13 @@ class PoseFileReader(abc.ABC):
         return find_files(path, *self.suffixes)
 
     def info(self, path: Path) -> Info:
-        topology, persons = self._first(self.files(path))
+        topology, persons = self.first(self.files(path))
         steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
         return Info(topology, persons, normalisation=steps)
 
     def items(self, path: Path) -> Iterable[Item]:
         files = self.files(path)
-        return entries(files, path, self._first(files)[0])
+        return entries(files, path, self.first(files)[0])
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
@@ -207,7 +207,7 @@ class PoseFileReader(abc.ABC):
             repairs += (f"the {persons} of {len(seen)} persons seen longest kept",)
         return frames, repairs
 
-    def _first(self, files: Sequence[Path]) -> tuple[Topology, int]:
+    def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
         """Topology and persons of the first file that can be read; the error of the first one where none can."""
         first_error: InputError | None = None
         for path in files[:_LOOKED_AT]:

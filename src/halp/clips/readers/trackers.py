@@ -6,7 +6,6 @@ and `node_names`, or `track, frame_idx, nose.x, …`; movement has `position` ov
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from pathlib import Path
@@ -17,13 +16,14 @@ import numpy as np
 from halp.clips.readers import register_reader
 from halp.clips.readers.shared import MOST_PERSONS, PeopleFileReader, Poses
 from halp.clips.sandbox import Content, column, load_pickle, object_names, read_hdf5
-from halp.clips.source_files import find_files, head, read_text
+from halp.clips.source_files import find_files, head
 from halp.clips.text_files import (
     LARGEST,
     MOST_CELLS,
     Floats,
     Table,
     as_floats,
+    csv_rows,
     header_cells,
     number,
     problem,
@@ -66,14 +66,8 @@ class DeepLabCutReader(PeopleFileReader):
 
 def _from_headed_csv(path: Path) -> tuple[Columns, Floats]:
     """The header of every column, and the numbers `(T, columns)`."""
-    reader = csv.reader(read_text(path).split("\n"), strict=True)
-    try:
-        rows = [
-            (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)
-        ]
-    except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
-    top = [row for _, row in rows[:4] if row[0].lower() in _HEADERS]
+    rows, lines = csv_rows(path)
+    top = [row for row in rows[:4] if row[0].lower() in _HEADERS]
     names = [row[0].lower() for row in top]
     if "bodyparts" not in names or "coords" not in names or len(set(names)) != len(names):
         fault = "its first lines are not scorer, bodyparts and coords"
@@ -83,18 +77,13 @@ def _from_headed_csv(path: Path) -> tuple[Columns, Floats]:
         raise problem(path, "", "there is no frame below the header")
     # Labelled frames have two or three columns of file names before the coordinates; tracking results have the frame number.
     first = next((place for place, cell in enumerate(top[-1]) if place and cell), 1)
-    width = len(top[0])
-    values = np.full((len(body), width - first), np.nan)
-    for at, (line, row) in enumerate(body):
-        if len(row) != width:
-            raise problem(path, f"line {line}", f"{len(row)} cells instead of {width}")
+    values = np.full((len(body), len(top[0]) - first), np.nan)
+    for at, (line, row) in enumerate(zip(lines[len(top) :], body)):
         for place, cell in enumerate(row[first:]):
             if cell and cell.lower() != "nan":
                 values[at, place] = number(cell, path, f"line {line}, column {place + first + 1}")
-    if any(len(row) != width for row in top):
-        raise problem(path, "line 1", "the header lines differ in length")
     header = dict(zip(names, (row[first:] for row in top)))
-    people = header.get("individuals", [""] * (width - first))
+    people = header.get("individuals", [""] * values.shape[1])
     return list(zip(people, header["bodyparts"], header["coords"])), values
 
 
