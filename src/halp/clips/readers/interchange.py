@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ class InterchangeReader:
             facts: dict[str, Any] = {"absent": absent.get(row, ()), **_clock(arrays, row)}
             return Clip(frames, name, label, subject, camera, numbers, **facts)
 
-        return [attempt(name, partial(clip, row, name)) for row, name in enumerate(names)]
+        return [attempt(name, clip, row, name) for row, name in enumerate(names)]
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,8 +63,7 @@ class H36mReader:
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                make = partial(_clip, view, name, subject, label, camera, key, item.path)
-                outcomes.append(attempt(name, make))
+                outcomes.append(attempt(name, _clip, view, name, subject, label, camera, key, item.path))
         return outcomes
 
 

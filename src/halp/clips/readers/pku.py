@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class PkuReader:
 
         lines = enumerate(read_text(item.key).split("\n"), start=1)
         names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
-        outcomes = [attempt(row[0], partial(segment, *row)) for row in names]
+        outcomes = [attempt(row[0], segment, *row) for row in names]
         return outcomes or [Dropped(name, "its label file names no action")]
 
 

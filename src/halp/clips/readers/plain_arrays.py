@@ -75,13 +75,18 @@ class FreeMoCapReader(PoseFileReader):
             values = np.stack([table.numbers(column) for column in table.columns], axis=1)
             values = values.reshape(len(values), -1, 3)
         else:
-            stored = load_npy(path)
-            if stored.ndim != 3 or stored.shape[1] < len(_BODY) or stored.shape[2] != 3 or not len(stored):
-                raise problem(path, "", f"its shape is {stored.shape}", "expected (frames, at least 33 points, 3)")
-            if stored.dtype.kind not in "fiu":
-                raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
-            values = as_floats(stored[:, : len(_BODY)])
+            values = _numbers(path)
+            if values.ndim != 3 or values.shape[1] < len(_BODY) or values.shape[2] != 3 or not len(values):
+                raise problem(path, "", f"its shape is {values.shape}", "expected (frames, at least 33 points, 3)")
+            values = as_floats(values[:, : len(_BODY)])
         return Poses(_BODY.joints, turned(values[:, : len(_BODY)], Z_UP, _MILLIMETRES)[:, None], topology=_BODY)
+
+
+def _numbers(path: Path) -> npt.NDArray[Any]:
+    stored = load_npy(path)
+    if stored.dtype.kind not in "fiu":
+        raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
+    return stored
 
 
 def _recording(file: Path) -> Path:
@@ -168,10 +173,7 @@ def _are_scores(numbers: npt.NDArray[Any]) -> bool:
 def _values(path: Path) -> npt.NDArray[Any]:
     """The numbers of a file as an array, whatever its axes."""
     if path.suffix.lower() == ".npy":
-        stored = load_npy(path)
-        if stored.dtype.kind not in "fiu":
-            raise problem(path, "", f"it holds {stored.dtype}", "expected numbers")
-        return stored
+        return _numbers(path)
     data = read_json(path)
     if isinstance(data, list):
         data = [

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_nam
 from halp.clips.readers.shared import attempt, only_file
 from halp.clips.sandbox import load_pickle
 from halp.clips.source_files import find_files, first_file, head, leads_out, load_npy, remembered
-from halp.clips.splits import Split, SplitRule
+from halp.clips.splits import Split
 from halp.clips.text_files import class_count, coordinates, forget_unsure, problem, safe_name, whole_number
 from halp.skeleton import KINECT_V2, Topology, get_topology, list_topologies
 
@@ -60,6 +59,13 @@ class Part:
         return numbers.reshape(self.shape[1:])
 
 
+def _class_names(clips: Sequence[Any], classes: int) -> tuple[str, ...] | None:
+    """Names of the classes where all clips are called like samples of NTU RGB+D, of its 60 or its 120."""
+    if not clips or not all(isinstance(name, str) and parse_name(name) for name in clips):
+        return None
+    return class_names()[: 60 if classes <= 60 else 120]
+
+
 @dataclass
 class AuthorsReader:
     """Folders such as `NTU-RGB-D-60-AGCN/xsub` with a trio for `train` and one for `val`; the folder names the split."""
@@ -75,35 +81,26 @@ class AuthorsReader:
         parts = [_trio(file) for file in files]
         labels = [label for part in parts for label in part.labels]
         classes = class_count(labels, len(labels))
-        samples = [isinstance(name, str) and parse_name(name) for part in parts for name in part.names[:1000]]
-        splits: list[SplitRule] = []
-        names: tuple[str, ...] = tuple(map(str, range(classes)))
-        if samples and all(samples):
-            small = classes <= 60
-            splits += SPLITS_60 if small else SPLITS_120
-            names = class_names()[: 60 if small else 120]
+        names = _class_names([name for part in parts for name in part.names[:1000]], classes)
+        splits = (SPLITS_60 if classes <= 60 else SPLITS_120) if names is not None else ()
         if len(files) > 1:
-            name = files[0].parent.name
-            splits.insert(
-                0, Split(f"{name}-files" if name in {split.name for split in splits} else name, "part", (0,), (1,))
-            )
+            folder = files[0].parent.name
+            taken = any(split.name == folder for split in splits)
+            splits = (Split(f"{folder}-files" if taken else folder, "part", (0,), (1,)), *splits)
         persons = max(part.shape[4] for part in parts)
-        return Info(KINECT_V2, persons, names, tuple(splits), applied=AUTHORS)
+        return Info(KINECT_V2, persons, names or tuple(map(str, range(classes))), splits, applied=AUTHORS)
 
     def items(self, path: Path) -> Iterable[Item]:
         return [Item(file, start) for file in _files(path) for start in range(0, len(_trio(file).names), _ROWS)]
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         part = _trio(item.path)
-        outcomes = []
-        for row in range(item.key, min(item.key + _ROWS, len(part.names))):
-            name = part.names[row] if isinstance(part.names[row], str) else f"row {row}"
-            outcomes.append(attempt(name, partial(_row, item.path, part, row)))
-        return outcomes
+        names = enumerate(part.names[item.key : item.key + _ROWS], start=item.key)
+        return [attempt(name if isinstance(name, str) else f"row {row}", _row, part, row) for row, name in names]
 
 
-def _row(path: Path, part: Part, row: int) -> Clip:
-    where = f"row {row}"
+def _row(part: Part, row: int) -> Clip:
+    path, where = part.path, f"row {row}"
     name = safe_name(part.names[row], path, where).removesuffix(".skeleton")
     length = int(part.lengths[row])
     if not 0 < length <= part.shape[2]:
@@ -201,12 +198,10 @@ class PysklReader:
         labels = [clip.get("label", -1) for clip in data.clips if isinstance(clip, dict)]
         classes = class_count(labels, len(data.clips))
         first = [clip.get("frame_dir") for clip in data.clips[:10] if isinstance(clip, dict)]
-        of_ntu = all(isinstance(name, str) and parse_name(name) for name in first)
-        names = class_names()[: 60 if classes <= 60 else 120] if of_ntu else tuple(map(str, range(classes)))
         return Info(
             data.topology,
             persons=data.persons,
-            class_names=names,
+            class_names=_class_names(first, classes) or tuple(map(str, range(classes))),
             splits=tuple(Split(name, f"split {name}", (0,), (1,)) for name in data.parts),
             normalisation=AUTHORS if data.topology.dimensions == 3 else ("centre", "scale"),
             shared=False,
@@ -221,8 +216,8 @@ class PysklReader:
         outcomes = []
         for row, entry in enumerate(data.clips[item.key : item.key + _ANNOTATIONS], start=item.key):
             where, name = f"annotation {row}", entry.get("frame_dir") if isinstance(entry, dict) else None
-            make = partial(_annotation, data, entry, where)
-            outcomes.append(attempt(name if isinstance(name, str) and name else where, make))
+            known = isinstance(name, str) and name
+            outcomes.append(attempt(str(name) if known else where, _annotation, data, entry, where))
         return outcomes
 
 

@@ -81,10 +81,10 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
     return files[0]
 
 
-def attempt(name: str, make: Callable[[], Clip]) -> Clip | Dropped:
+def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dropped:
     """One clip of many in a file, or why it is left out."""
     try:
-        return unless_empty(make())
+        return unless_empty(make(*arguments))
     except InputError as error:
         return Dropped(name[:200], str(error))
 
