@@ -65,6 +65,11 @@ def whole_number(value: object, path: Path, where: str) -> int:
     return int(result)
 
 
+def are_whole(values: Iterable[str]) -> bool:
+    """Whether texts, such as labels or subjects, are all whole numbers from 0."""
+    return all(re.fullmatch(r"[0-9]{1,9}", value) for value in values)
+
+
 def class_count(labels: Iterable[object], clips: int) -> int:
     """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do not count.
 

@@ -12,12 +12,11 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.store import Store
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 
 # A recording of more than so many times the frames that an encoder reads is squeezed beyond what it knows.
 _FRAMES_READ = 20
-# What no recording has: seconds of a window and between two, frames per second.
-LARGEST = {"window": 1_000_000, "stride": 1_000_000, "fps": 100_000}
 
 
 def cut_windows(
@@ -56,21 +55,18 @@ def cut_windows(
 
 
 @dataclass(frozen=True)
-class WindowSettings:
+class WindowSettings(CheckedSettings):
     """How recordings are cut: seconds of a window and between two starts, and the frame rate where a file tells none.
 
     `fps` replaces what a file says. Without `window` a recording stays whole.
     """
 
-    window: float | None = None
-    stride: float | None = None
-    fps: float | None = None
+    window: float | None = limited(None, above=0, most=1_000_000)
+    stride: float | None = limited(None, above=0, most=1_000_000)
+    fps: float | None = limited(None, above=0, most=100_000)
 
     def __post_init__(self) -> None:
-        for name in ("window", "stride", "fps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= LARGEST[name]:
-                raise InputError(f"{name} is {value:g}; give a number above 0 and up to {LARGEST[name]:,}")
+        super().__post_init__()
         if self.stride is not None and self.window is None:
             raise InputError("a stride without a window has no meaning; give --window SECONDS as well")
 

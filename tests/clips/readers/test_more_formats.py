@@ -380,12 +380,14 @@ def test_truth_values_and_lists_are_settings_of_a_reader_too(monkeypatch: pytest
         strict: bool = False
         joints: tuple[str, ...] = ()
         widths: tuple[int, ...] = ()
+        scale: float = 1.0
 
     monkeypatch.setattr(readers, "_READERS", dict(readers._READERS))
     monkeypatch.setattr(readers, "_BUILDERS", dict(readers._BUILDERS))
     readers.register_reader("mine", Settings)(lambda settings: SimpleNamespace(description="mine"))
-    options = {"strict": "true", "joints": "head,neck", "widths": "[1, 2]"}
+    # what a setting of this name may be in our readers does not hold for others
+    options = {"strict": "true", "joints": "head,neck", "widths": "[1, 2]", "scale": "-1"}
     changed = with_options(get_reader("mine"), options)
-    assert changed.settings == Settings(True, ("head", "neck"), (1, 2))
+    assert changed.settings == Settings(True, ("head", "neck"), (1, 2), -1.0)
     with pytest.raises(InputError, match="true or false"):
         with_options(get_reader("mine"), {"strict": "3"})

@@ -16,6 +16,7 @@ from halp.clips.readers import register_reader
 from halp.clips.readers.shared import PoseFileReader, Poses
 from halp.clips.source_files import head, read_text
 from halp.clips.text_files import Floats, coordinates, number, number_table, problem, shown, whole_number
+from halp.config import limited
 from halp.skeleton import Topology, canonical_joints, topology_for
 
 
@@ -119,8 +120,8 @@ class BvhReader(PoseFileReader):
 
     name: str = "bvh"
     description: str = "BVH motion capture: one file, or a folder of .bvh files"
-    scale: float = 1.0
-    fps: float = 0.0
+    scale: float = limited(1.0, above=0)
+    fps: float = limited(0.0, least=0, most=1000)
     joints: tuple[str, ...] = ()
     suffixes: ClassVar[tuple[str, ...]] = (".bvh",)
     steps: ClassVar[tuple[str, ...]] = ("centre",)

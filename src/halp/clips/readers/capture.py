@@ -17,10 +17,11 @@ import numpy as np
 
 from halp.clips.clip import Frames
 from halp.clips.readers import register_reader
-from halp.clips.readers.shared import CAMERA, MOST_JOINTS, MOST_PERSONS, Z_UP, PoseFileReader, Poses, turned
+from halp.clips.readers.shared import CAMERA, MOST_JOINTS, MOST_PERSONS, PERSONS, Z_UP, PoseFileReader, Poses, turned
 from halp.clips.source_files import JSON_LINES, head, read_bytes, read_json
 from halp.clips.text_files import Floats, coordinates, json_numbers, number, problem
 from halp.clips.tracking import Detection, follow
+from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import get_topology
 
@@ -33,7 +34,7 @@ _MILLIMETRES = 0.001
 class AzureReader(PoseFileReader):
     """One file per recording; bodies are told apart by `body_id`. Metres, y up, as the other Kinect sets."""
 
-    persons: int = 2
+    persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
     def looks_right(self, path: Path) -> bool:
@@ -157,7 +158,7 @@ _AXES = ("x", "y", "z")
 class RokokoReader(PoseFileReader):
     """A list of frames, frames under `frames`, or a frame per line; persons go by the names of the actors."""
 
-    persons: int = 2
+    persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".json", *JSON_LINES)
 
     def looks_right(self, path: Path) -> bool:

@@ -16,6 +16,7 @@ from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.text_files import (
     MOST_CELLS,
     Table,
+    are_whole,
     forget_unsure,
     header_cells,
     places_in_time,
@@ -26,6 +27,7 @@ from halp.clips.text_files import (
     shown,
     unless_empty,
 )
+from halp.config import limited
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")
@@ -57,7 +59,7 @@ class CsvLongReader:
     description: str = (
         "long CSV: a row per joint with clip, frame, person, joint, x, y[, z][, score][, label, subject, camera]"
     )
-    min_score: float = 0.0
+    min_score: float = limited(0.0, least=0)
 
     def sniff(self, path: Path) -> bool:
         file = first_file(path, ".csv")
@@ -138,19 +140,15 @@ def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
     return next(iter(values))
 
 
-def _are_numbers(values: Sequence[str]) -> bool:
-    return all(value.isdecimal() and value.isascii() and len(value) < 10 for value in values)
-
-
 def _class_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The labels themselves, or the numbers from 0 to the highest where they are numbers."""
-    return tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if _are_numbers(labels) else tuple(labels)
+    return tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if are_whole(labels) else tuple(labels)
 
 
 def _number(value: str, values: Sequence[str]) -> int:
     if not value:
         return -1
-    return int(value) if _are_numbers(values) else values.index(value)
+    return int(value) if are_whole(values) else values.index(value)
 
 
 def _table(path: Path) -> Table:
@@ -190,7 +188,7 @@ def _plan(*files: Path) -> Plan:
     refuse_twins((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
     labels.discard("")
     subjects.discard("")
-    if _are_numbers(list(labels)) and max(map(int, labels), default=0) > _MOST_CLASSES:
+    if are_whole(labels) and max(map(int, labels), default=0) > _MOST_CLASSES:
         raise problem(files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
     topology, order = _topology(list(joints), 2 if flat else 3)
     return Plan(topology, tuple(order), persons, tuple(sorted(labels)), tuple(sorted(subjects)))

@@ -19,6 +19,7 @@ from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.shared import Entry, PoseFileReader, Poses, entries, entry_of
 from halp.clips.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown, unless_empty
+from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
 
@@ -210,8 +211,8 @@ _FEWEST = 3
 class CsvWideReader(PoseFileReader):
     """Any skeleton from a table with a row per frame; joints go by the names of the columns. One person per file."""
 
-    min_score: float = 0.0
-    scale: float = 1.0
+    min_score: float = limited(0.0, least=0)
+    scale: float = limited(1.0, above=0)
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
 
     def looks_right(self, path: Path) -> bool:

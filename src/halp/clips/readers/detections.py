@@ -21,6 +21,7 @@ from halp.clips.readers.shared import DetectionReader, Entry, clip_name, entries
 from halp.clips.source_files import find_files, first_file, head, read_json, read_text
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, number, problem, shown
 from halp.clips.tracking import Detection
+from halp.config import limited
 from halp.skeleton import Topology, get_topology
 
 #: Files of runs, by their folder and how their names begin.
@@ -158,7 +159,7 @@ class YoloReader(FrameFileReader):
     `aspect` (width / height) of the picture evens out the normalised coordinates.
     """
 
-    aspect: float = 1.0
+    aspect: float = limited(1.0, above=0)
     ending, example = ".txt", "walk_12.txt"
     pattern = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.txt", re.ASCII | re.IGNORECASE)
 

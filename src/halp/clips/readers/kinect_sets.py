@@ -31,6 +31,7 @@ from halp.clips.text_files import (
     unless_empty,
     whole_number,
 )
+from halp.config import limited
 from halp.skeleton import KINECT_V1
 
 _ODD = Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10))
@@ -168,7 +169,7 @@ _MSR_ORDER = [MSR_JOINTS.index(joint) for joint in KINECT_V1.joints]
 class MsrAction3DReader(NamedFileReader):
     """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence missing."""
 
-    min_score: float = -1.0
+    min_score: float = limited(-1.0, least=0)
     title, clip, ending = "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt"
     classes = _numbered(
         "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,"

@@ -21,10 +21,11 @@ from halp.clips.readers.csv_wide import (
     row_labels,
 )
 from halp.clips.readers.plain_arrays import FREEMOCAP
-from halp.clips.readers.shared import DetectionReader, entries, entry_of
+from halp.clips.readers.shared import PERSONS, DetectionReader, entries, entry_of
 from halp.clips.source_files import JSON_LINES, find_files, first_file, head, read_json
 from halp.clips.text_files import Floats, checked_scores, coordinates, header_cells, json_numbers, problem, shown
 from halp.clips.tracking import Detection
+from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
 
@@ -47,8 +48,8 @@ class MediaPipeReader(DetectionReader):
     `header=false` reads tables of numbers alone: x, y, z and visibility of the 33 landmarks in order, a row per frame.
     """
 
-    persons: int = 1
-    aspect: float = 1.0
+    persons: int = limited(1, **PERSONS)
+    aspect: float = limited(1.0, above=0)
     header: bool = True
 
     def sniff(self, path: Path) -> bool:

@@ -20,10 +20,11 @@ from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.archives import load_pickle_in_npy
-from halp.clips.readers.shared import PoseFileReader, Poses
+from halp.clips.readers.shared import PERSONS, PoseFileReader, Poses
 from halp.clips.source_files import MIB, first_file, head, read_bytes, walk
 from halp.clips.splits import Split
 from halp.clips.text_files import LARGEST, Floats, problem, shown
+from halp.config import limited
 from halp.skeleton import KINECT_V2
 
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
@@ -268,7 +269,7 @@ _RATE = 30.0
 class SkeletonFileReader(PoseFileReader):
     """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be classes."""
 
-    persons: int = 2
+    persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".skeleton",)
 
     def looks_right(self, path: Path) -> bool:

@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, Item, register_reader
-from halp.clips.readers.shared import MOST_PERSONS, Z_UP, Entry, PoseFileReader, Poses, entry_of, turned
+from halp.clips.readers.shared import MOST_PERSONS, PERSONS, Z_UP, Entry, PoseFileReader, Poses, entry_of, turned
 from halp.clips.source_files import JSON_LINES, head, load_npy, read_json, walk
 from halp.clips.text_files import as_floats, json_numbers, problem, read_table
 from halp.clips.topology_file import find_topology
+from halp.config import limited
 from halp.skeleton import Topology, get_topology, list_topologies
 
 _BODY = get_topology("mediapipe-33")
@@ -117,9 +118,9 @@ class ArrayReader(PoseFileReader):
     """
 
     topology: str = ""
-    persons: int = 2
-    min_score: float = 0.0
-    scale: float = 1.0
+    persons: int = limited(2, **PERSONS)
+    min_score: float = limited(0.0, least=0)
+    scale: float = limited(1.0, above=0)
     suffixes: ClassVar[tuple[str, ...]] = (".npy", ".json", *JSON_LINES)
 
     def looks_right(self, path: Path) -> bool:

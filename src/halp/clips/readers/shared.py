@@ -21,6 +21,7 @@ from halp.clips.readers import Info, Item
 from halp.clips.source_files import find_files, walk
 from halp.clips.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
 from halp.clips.tracking import Detection, follow
+from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import Topology, canonical_joints, topology_for
 
@@ -90,6 +91,8 @@ def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dro
 
 
 MOST_JOINTS, MOST_PERSONS = 500, 50
+#: What the option `persons` may be.
+PERSONS = {"least": 1, "most": 20}
 # So many files are looked at to find out whether a folder is of a format.
 _LOOKED_AT = 20
 # Frames per second that are more than this, or not finite, tell nothing.
@@ -224,8 +227,8 @@ class PoseFileReader(abc.ABC):
 class PeopleFileReader(PoseFileReader):
     """Base where a file may hold several persons and scores."""
 
-    persons: int = 2
-    min_score: float = 0.0
+    persons: int = limited(2, **PERSONS)
+    min_score: float = limited(0.0, least=0)
 
 
 def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -> Frames:
@@ -252,8 +255,8 @@ class DetectionReader(abc.ABC):
 
     name: str
     description: str
-    persons: int = 2
-    min_score: float = 0.0
+    persons: int = limited(2, **PERSONS)
+    min_score: float = limited(0.0, least=0)
 
     def source_info(self, topology: Topology, classes: tuple[str, ...] = ()) -> Info:
         """What holds for the whole source."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -141,16 +142,12 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
     if len(set(columns)) != len(columns):
         twice = next(" ".join(column[1:]) for column in columns if columns.count(column) > 1)
         raise problem(path, "", f"{shown(twice)} comes twice", "keep one column for each joint and axis")
-    frames = np.full((len(values), len(people), len(joints), len(axes)), np.nan)
-    scores = np.full(frames.shape[:3], np.nan)
-    for place, (person, joint, name) in enumerate(columns):
-        if person not in people:
-            continue
-        at, axis = (people.index(person), joints.index(joint)), name.lower()
-        if axis in axes:
-            frames[:, at[0], at[1], axes.index(axis)] = values[:, place]
-        elif axis in _SCORES:
-            scores[:, at[0], at[1]] = values[:, place]
+    found = np.full((len(values), len(people), len(joints), len(axes) + 1), np.nan)
+    places = {axis: place for place, axis in enumerate(axes)} | dict.fromkeys(_SCORES, -1)
+    for at, (person, joint, name) in enumerate(columns):
+        if person in people and name.lower() in places:
+            found[:, people.index(person), joints.index(joint), places[name.lower()]] = values[:, at]
+    frames, scores = found[..., :-1], found[..., -1]
     if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
         raise problem(path, "", "a coordinate is not a place", "correct it or leave this file out")
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
@@ -194,50 +191,49 @@ def _from_analysis(path: Path) -> Poses:
     if scores is not None:
         scores = as_floats(scores).transpose(2, 0, 1) if scores.shape == (persons, nodes, tracks.shape[3]) else None
     edges = content.numbers.get("edge_inds")
-    bones = edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
-    return Poses(
-        joints, tracks.transpose(3, 0, 2, 1), scores, bones=edges.tolist() if bones and edges is not None else ()
-    )
+    sound = edges is not None and edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
+    bones = edges.tolist() if edges is not None and sound else ()
+    return Poses(joints, tracks.transpose(3, 0, 2, 1), scores, bones=bones)
 
 
 def _from_instances(table: Table) -> Poses:
     """A row per instance and frame; the words of a track are its name, or empty without tracking."""
+    path = table.path
     cells = {name: match for name in table.columns if (match := _CELL.fullmatch(name))}
     joints = list(dict.fromkeys(match["joint"] for match in cells.values() if match["joint"] != "instance"))
-    path = table.path
     if "frame_idx" not in table.columns or not joints:
         raise problem(path, "line 1", "there is no frame_idx or no joint", "export it from SLEAP as an analysis CSV")
     for joint in joints:
         if f"{joint}.x" not in cells or f"{joint}.y" not in cells:
             raise problem(path, "line 1", f"joint {shown(joint)} has no x or no y", "export all coordinates")
     numbers = table.whole_numbers("frame_idx")
+    persons = _places(table, numbers.tolist())
     first, last = int(numbers.min()), int(numbers.max())
-    names = table.columns.get("track", ("",) * len(table))
-    # Without tracking the instances of a frame take the places one after the other.
+    shape = (last - first + 1, max(persons) + 1, len(joints))
+    if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
+        raise problem(path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers")
+    values = np.full((*shape, 3), np.nan)
+    for at, joint in enumerate(joints):
+        for axis, name in enumerate((f"{joint}.x", f"{joint}.y", f"{joint}.score")):
+            if name in cells:
+                values[numbers - first, persons, at, axis] = table.numbers(name)
+    spelled = [table.spelling[f"{joint}.x"].removesuffix(".x") for joint in joints]
+    return Poses(spelled, values[..., :2], values[..., 2] if np.isfinite(values[..., 2]).any() else None)
+
+
+def _places(table: Table, frames: Sequence[int]) -> list[int]:
+    """Which person a row is of; without tracking the instances of a frame take the places one after the other."""
     people: dict[str, int] = {}
-    persons = []
-    taken: set[tuple[int, int]] = set()
-    for row, (name, frame) in enumerate(zip(names, numbers.tolist())):
+    taken: dict[tuple[int, int], None] = {}
+    for row, (name, frame) in enumerate(zip(table.columns.get("track", ("",) * len(table)), frames)):
         place = people.setdefault(name, len(people)) if name else 0
         while not name and (frame, place) in taken:
             place += 1
         if (frame, place) in taken or place >= MOST_PERSONS:
             fault = f"track {shown(name)} comes twice in frame {frame}" if name else "a frame has too many instances"
-            raise problem(path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
-        taken.add((frame, place))
-        persons.append(place)
-    shape = (last - first + 1, max(persons) + 1, len(joints))
-    if np.prod(shape, dtype=float) > MOST_CELLS or last - first >= 1000 * len(table):
-        raise problem(path, "column 'frame_idx'", f"frames go from {first} to {last}", "correct the frame numbers")
-    frames, scores = np.full((*shape, 2), np.nan), np.full(shape, np.nan)
-    time, person = numbers - first, np.array(persons)
-    for at, joint in enumerate(joints):
-        for axis, name in enumerate((f"{joint}.x", f"{joint}.y")):
-            frames[time, person, at, axis] = table.numbers(name)
-        if f"{joint}.score" in cells:
-            scores[time, person, at] = table.numbers(f"{joint}.score")
-    spelled = [table.spelling[f"{joint}.x"].removesuffix(".x") for joint in joints]
-    return Poses(spelled, frames, scores if np.isfinite(scores).any() else None)
+            raise problem(table.path, f"line {table.lines[row]}", fault, "keep one row for each track and frame")
+        taken[frame, place] = None
+    return [place for _, place in taken]
 
 
 register_reader(SleapReader("sleap", "SLEAP analysis files: .h5 or .csv"))

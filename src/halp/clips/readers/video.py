@@ -12,9 +12,10 @@ import numpy.typing as npt
 from halp.clips.clip import Clip, Frames
 from halp.clips.readers import Dropped, Info, Item, register_reader
 from halp.clips.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
-from halp.clips.readers.shared import DetectionReader, entries, entry_of
+from halp.clips.readers.shared import PERSONS, DetectionReader, entries, entry_of
 from halp.clips.source_files import find_files, first_file
 from halp.clips.tracking import Detection, follow
+from halp.config import limited
 from halp.errors import InputError, check_choice
 from halp.video.film import SUFFIXES
 from halp.video.landmarks import FilmLandmarks, film_landmarks
@@ -33,8 +34,8 @@ class VideoReader(DetectionReader):
     picture. Both come from one look at the film, which is kept in the cache. People are followed in the picture.
     """
 
-    persons: int = 1
-    min_score: float = 0.3
+    persons: int = limited(1, **PERSONS)
+    min_score: float = limited(0.3, least=0)
     landmarks: str = "world"
     pose_model: str = ""
 
