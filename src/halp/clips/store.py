@@ -289,7 +289,7 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_locked(self.path))
+            stack.enter_context(locked_folder(self.path, f"store '{self.path}'"))
             self._refuse_existing()  # somebody else may have written it meanwhile
             try:
                 self._partial = stack.enter_context(building(self.path, replace=self._overwrite))
@@ -386,27 +386,19 @@ class StoreWriter:
         (self._partial / "store.json").write_text(json.dumps(self._header, indent=1), encoding="utf-8")
 
 
-def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
-    """The lock of a store that is being written, beside it."""
-    return locked_folder(path, f"store '{path}'", wait=wait)
-
-
 def add_split(path: str | os.PathLike[str], split: SplitRule, *, replace: bool = False) -> None:
     """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
     open_store(path)  # a lock is not made beside what is not a store
-    with _locked(Path(os.path.realpath(path)), wait=10):
-        _add_split(open_store(path), split, replace)
-
-
-def _add_split(store: Store, split: SplitRule, replace: bool) -> None:
-    if split.name in store.splits and store.splits[split.name] != split and not replace:
-        remedy = "give yours another name, or replace it"
-        raise InputError(f"store '{store.path}' has another split '{split.name}'; {remedy}")
-    split.indices(store.columns)
-    splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
-    header = {**store.header, "splits": splits}
-    header["header_hash"] = header_hash(header)
-    try:
-        write_text(store.path / "store.json", json.dumps(header, indent=1))
-    except OSError as error:
-        raise InputError(f"split '{split.name}' cannot be saved in '{store.path}' ({error})") from error
+    with locked_folder(Path(os.path.realpath(path)), f"store '{path}'", wait=10):
+        store = open_store(path)
+        if split.name in store.splits and store.splits[split.name] != split and not replace:
+            remedy = "give yours another name, or replace it"
+            raise InputError(f"store '{path}' has another split '{split.name}'; {remedy}")
+        split.indices(store.columns)
+        splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
+        header = {**store.header, "splits": splits}
+        header["header_hash"] = header_hash(header)
+        try:
+            write_text(store.path / "store.json", json.dumps(header, indent=1))
+        except OSError as error:
+            raise InputError(f"split '{split.name}' cannot be saved in '{path}' ({error})") from error

@@ -29,22 +29,6 @@ from halp.errors import InputError, check_choice
 from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
 
-__all__ = [
-    "ChoosesDimensions",
-    "Clip",
-    "Dropped",
-    "Info",
-    "Item",
-    "Option",
-    "Reader",
-    "get_reader",
-    "list_readers",
-    "reader_options",
-    "register_reader",
-    "sniff_reader",
-    "with_options",
-]
-
 
 @dataclass(frozen=True)
 class Item:

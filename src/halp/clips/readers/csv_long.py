@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
+from halp.clips.readers.shared import find_layout
 from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.text_files import (
     MOST_CELLS,
@@ -28,7 +29,7 @@ from halp.clips.text_files import (
     unless_empty,
 )
 from halp.config import limited
-from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
+from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")
 _MOST_PERSONS, _MOST_JOINTS, _MOST_CLASSES = 20, 500, 10_000
@@ -196,17 +197,14 @@ def _plan(*files: Path) -> Plan:
 
 def _topology(joints: list[str], dimensions: int) -> tuple[Topology, list[str]]:
     """The topology and the file's names in its order: a known one by names or by number of joints, or an ad-hoc one."""
-    known = [topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions]
     if {*joints} == {str(number) for number in range(len(joints))}:
+        known = [topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions]
         numbered = [topology for topology in known if len(topology) == len(joints)]
         joints = sorted(joints, key=int)
         names = [f"joint_{number}" for number in joints]
         return (numbered[0] if len(numbered) == 1 else topology_for(names, dimensions)), joints
-    names = canonical_joints(joints)
-    for topology in known:
-        if set(topology.joints) == set(names):
-            return topology, [joints[names.index(joint)] for joint in topology.joints]
-    return topology_for(names, dimensions), joints
+    topology, order = find_layout(joints, dimensions)
+    return topology, [joints[place] for place in order]
 
 
 register_reader(CsvLongReader())

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.shared import Entry, PoseFileReader, Poses, entries, entry_of
 from halp.clips.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown, unless_empty
 from halp.config import limited

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.shared import DetectionReader, Entry, clip_name, entries, entry_of
 from halp.clips.source_files import find_files, first_file, head, read_json, read_text
 from halp.clips.text_files import checked_scores, coordinates, json_numbers, number, problem, shown

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.archives import load_npz, member_names
-from halp.clips.readers.shared import attempt, only_file
+from halp.clips.readers.shared import attempt, find_layout, only_file
 from halp.clips.source_files import first_file
 from halp.clips.splits import Split, SplitRule, rule_from_json
 from halp.clips.store_check import check_absent, topology_from_json
 from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name
 from halp.errors import InputError
-from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
+from halp.skeleton import Topology, get_topology, list_topologies
 
 Arrays = dict[str, npt.NDArray[Any]]
 _COLUMNS = ("labels", "subjects", "views")
@@ -149,12 +149,8 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
             return topology_from_json(note["topology"]), list(range(count))
         except InputError as error:
             raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
-    names = canonical_joints(names)
-    for known in map(get_topology, list_topologies()):
-        if set(known.joints) == set(names) and known.dimensions == dimensions:
-            return known, [names.index(joint) for joint in known.joints]
-    topology = topology_for(names, dimensions, name=path.stem)
-    if "bones" in arrays:
+    topology, order = find_layout(names, dimensions, name=path.stem)
+    if "bones" in arrays and topology not in map(get_topology, list_topologies()):
         parents = list(range(count))
         for child, parent in arrays["bones"].tolist():
             if not (0 <= child < count and 0 <= parent < count):
@@ -165,7 +161,7 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
             topology = replace(topology, parents=tuple(parents))
         except InputError as error:
             raise problem(path, "array 'bones'", str(error), "give every joint one parent") from None
-    return topology, list(range(count))
+    return topology, order
 
 
 def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:

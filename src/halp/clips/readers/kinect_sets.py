@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped, Frames
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.sandbox import load_matrix
 from halp.clips.source_files import find_files, first_file, leads_out, read_json, read_text, walk
 from halp.clips.splits import Split, SplitRule

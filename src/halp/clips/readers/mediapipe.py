@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.csv_wide import (
     header_for,
     labelled_clips,

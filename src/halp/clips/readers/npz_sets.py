@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.archives import load_npz, load_pickled_member, member_names
 from halp.clips.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
 from halp.clips.source_files import find_files, first_file, remembered

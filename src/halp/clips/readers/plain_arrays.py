@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Item, register_reader
 from halp.clips.readers.shared import MOST_PERSONS, PERSONS, Z_UP, Entry, PoseFileReader, Poses, entry_of, turned
 from halp.clips.source_files import JSON_LINES, head, load_npy, read_json, walk
 from halp.clips.text_files import as_floats, json_numbers, problem, read_table

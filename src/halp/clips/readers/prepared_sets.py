@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
+from halp.clips.clip import Clip, Dropped
 from halp.clips.normalise import AUTHORS
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name, sample_facts
 from halp.clips.readers.shared import attempt, only_file
 from halp.clips.sandbox import load_pickle

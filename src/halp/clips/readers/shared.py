@@ -23,7 +23,7 @@ from halp.clips.text_files import Floats, checked_scores, coordinates, forget_un
 from halp.clips.tracking import Detection, follow
 from halp.config import limited
 from halp.errors import InputError
-from halp.skeleton import Topology, canonical_joints, topology_for
+from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,18 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
     if len(files) > 1:
         raise problem(path, "", f"it holds {len(files)} {' or '.join(suffixes)} files", remedy)
     return files[0]
+
+
+def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") -> tuple[Topology, list[int]]:
+    """The topology with these joints, in any spelling and order, and where each of its joints stands among them.
+
+    A known one where it has just these joints, otherwise one made for them.
+    """
+    names = canonical_joints(joints)
+    for known in map(get_topology, list_topologies()):
+        if set(known.joints) == set(names) and known.dimensions == dimensions:
+            return known, [names.index(joint) for joint in known.joints]
+    return topology_for(names, dimensions, name=name), list(range(len(names)))
 
 
 def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dropped:

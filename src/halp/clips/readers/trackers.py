@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -96,7 +96,9 @@ def _from_pandas(path: Path) -> tuple[Columns, Floats]:
         fault = "it holds no table that pandas wrote"
         raise problem(path, "", fault, "check that DeepLabCut wrote this file, or use its .csv file")
     group, _, kind = name.rpartition("/")
-    headers = _pickled(content, group, path) if kind == "values_block_0" else _levels(content, group)
+    # the names of the columns are a pickled list of tuples, of which the loader knows plain data only
+    text = content.attributes.get(group, {}).get("values_block_0_kind", "") if kind == "values_block_0" else ""
+    headers = load_pickle(path, text.encode("latin-1")) if text else _levels(content, group)
     sound = isinstance(headers, list) and headers and all(isinstance(header, tuple) for header in headers)
     if not sound or len({len(header) for header in headers}) != 1 or len(headers[0]) not in (3, 4):
         raise problem(path, "", "the names of its columns are damaged", "use the .csv file beside it")
@@ -106,12 +108,6 @@ def _from_pandas(path: Path) -> tuple[Columns, Floats]:
         raise problem(path, "", fault, "write it again")
     people = [str(header[-3]) if len(header) == 4 else "" for header in headers]
     return [(person, str(header[-2]), str(header[-1])) for person, header in zip(people, headers)], as_floats(values)
-
-
-def _pickled(content: Content, group: str, path: Path) -> Any:
-    """Column headers that pandas keeps as a pickled list of tuples; the loader knows plain data only."""
-    text = content.attributes.get(group, {}).get("values_block_0_kind")
-    return load_pickle(path, text.encode("latin-1")) if text else None
 
 
 def _levels(content: Content, group: str) -> list[tuple[str, ...]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped, Frames
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
 from halp.clips.readers.shared import PERSONS, DetectionReader, entries, entry_of
 from halp.clips.source_files import find_files, first_file
