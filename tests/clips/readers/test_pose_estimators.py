@@ -78,7 +78,7 @@ def test_landmarks_without_depth_are_two_dimensional(tmp_path: Path) -> None:
     assert get_reader("mediapipe").info(tmp_path).topology.name == "mediapipe-33-2d"
     assert frames_of("mediapipe", tmp_path / "a.json").shape == (1, 1, 33, 2)
     write_mediapipe(tmp_path, "b")
-    with pytest.raises(InputError, match="3 coordinates here and 2 elsewhere"):
+    with pytest.raises(InputError, match="3 coordinates per joint, unlike the first file"):
         read_all("mediapipe", tmp_path)
 
 

@@ -48,10 +48,10 @@ class AzureReader(PoseFileReader):
         people = [_bodies(frame, path, f"frame {number}") for number, frame in enumerate(frames)]
         if not any(people):
             raise problem(path, "", "there is no body in any of its frames", "leave it out")
-        tracked, _ = follow(people, self.persons if max(map(len, people)) > 1 else 1, len(AZURE), 3)
+        tracked, repairs = follow(people, self.persons if max(map(len, people)) > 1 else 1, len(AZURE), 3)
         missing = (tracked == 0).all(axis=-1, keepdims=True)
         places = turned(np.where(missing, np.nan, tracked.astype(np.float64)), CAMERA, _MILLIMETRES)
-        return Poses(AZURE.joints, places, fps=_rate(frames), topology=AZURE)
+        return Poses(AZURE.joints, places, fps=_rate(frames), topology=AZURE, repairs=repairs)
 
 
 def _bodies(frame: Any, path: Path, where: str) -> list[Detection]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip, Dropped
-from halp.clips.readers import Info, Item, register_reader
-from halp.clips.readers.shared import Entry, PoseFileReader, Poses, entries, entry_of
-from halp.clips.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown, unless_empty
+from halp.clips.readers import register_reader
+from halp.clips.readers.shared import PoseFileReader, Poses
+from halp.clips.text_files import Floats, Table, header_cells, places_in_time, problem, read_table, shown
 from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
@@ -54,32 +53,20 @@ def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] =
 
 
 def label_runs(table: Table) -> list[tuple[str, int, int]]:
-    """Class, first row and the row after the last of every run; classes that alternate row by row are an error."""
+    """Class, first row and the row after the last of every run, none where there are no classes.
+
+    Classes that alternate row by row are an error.
+    """
     column = label_column(table.columns)
-    cells: Sequence[str] = table.columns[column] if column else [""] * len(table)
+    if column is None:
+        return []
+    cells = table.columns[column]
     starts = [row for row in range(len(cells)) if not row or cells[row] != cells[row - 1]]
     spans = [(cells[start], start, end) for start, end in zip(starts, [*starts[1:], len(cells)])]
     if len(spans) > 10 and len(cells) < _SHORTEST * len(spans):
         fault = f"the class changes {len(spans) - 1} times in {len(cells)} rows"
         raise problem(table.path, f"column '{column}'", fault, "keep the rows of a recording in the order of time")
     return spans
-
-
-def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: Entry) -> list[Clip | Dropped]:
-    """Clips of the runs; a single run keeps the name of the file, several are numbered from 1."""
-    names = entry.classes or tuple(sorted({label for label, _, _ in spans if label}))
-    clips: list[Clip | Dropped] = []
-    for number, (label, first, last) in enumerate(spans, start=1):
-        clip = replace(
-            whole,
-            frames=whole.frames[first:last],
-            name=whole.name if len(spans) == 1 else f"{whole.name}-{number}",
-            label=names.index(label) if label in names else -1,
-            recording=whole.name if len(spans) > 1 else "",
-            start=first / whole.fps if whole.fps > 0 else float(first),
-        )
-        clips.append(unless_empty(clip))
-    return clips
 
 
 _JOINTS = get_topology("mediapipe-33").joints
@@ -138,15 +125,8 @@ def header_for(path: Path, header: bool) -> tuple[str, ...]:
     raise problem(path, "line 1", fault, "leave the option header out, or check the file")
 
 
-def row_labels(path: Path, header: bool = True) -> list[tuple[str, int, int]]:
-    """Runs of rows of one class in a table with a row per frame; empty where it names no classes."""
-    table = read_table(path, header_for(path, header))
-    wide = isinstance(landmark_columns(list(table.columns)), dict)
-    return label_runs(table) if wide and label_column(table.columns) else []
-
-
-def read_landmark_table(path: Path, header: bool = True) -> list[list[Floats]]:
-    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN where a cell is empty, and the score."""
+def read_landmark_table(path: Path, header: bool = True) -> tuple[list[list[Floats]], list[tuple[str, int, int]]]:
+    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN where a cell is empty, and the score; and runs of classes."""
     table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
@@ -154,7 +134,8 @@ def read_landmark_table(path: Path, header: bool = True) -> list[list[Floats]]:
         raise problem(path, "line 1", "the columns are not those of 33 landmarks", remedy)
     values = _rows_of_landmarks(table, columns) if isinstance(columns, str) else _landmark_rows(table, columns)
     there = np.any(np.isfinite(values[..., :-1]).all(axis=-1), axis=-1).tolist()
-    return [[body for body, seen in zip(*pair) if seen] for pair in zip(values, there)]
+    bodies = [[body for body, seen in zip(*pair) if seen] for pair in zip(values, there)]
+    return bodies, [] if isinstance(columns, str) else label_runs(table)
 
 
 def _landmark_rows(table: Table, columns: Columns) -> Floats:
@@ -220,19 +201,8 @@ class CsvWideReader(PoseFileReader):
         others = {"frame_idx", "joint", "landmark", "scorer", "bodyparts"} & set(header)
         return not others and landmark_columns(header) is None and len(_joints(header)) >= _FEWEST
 
-    def info(self, path: Path) -> Info:
-        return replace(super().info(path), class_names=labels_in(self.files(path)))
-
-    def items(self, path: Path) -> Iterable[Item]:
-        files = self.files(path)
-        return entries(files, path, self.first(files)[0], labels_in(files))
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        table = read_table(item.path)
-        (whole,) = super().read(item)
-        if isinstance(whole, Dropped) or label_column(table.columns) is None:
-            return [whole]
-        return labelled_clips(whole, label_runs(table), entry_of(item))
+    def classes(self, files: Sequence[Path]) -> tuple[str, ...]:
+        return labels_in(files)
 
     def load(self, path: Path) -> Poses:
         table = read_table(path)
@@ -245,7 +215,7 @@ class CsvWideReader(PoseFileReader):
         frames = frames.transpose(2, 0, 1)[:, None] * self.scale
         # Capitals tell the words of a name apart.
         joints = [table.spelling[axes["x"]][: len(joint)] for joint, axes in columns.items()]
-        return Poses(joints, frames, _scores(table, list(columns)), _rate(table))
+        return Poses(joints, frames, _scores(table, list(columns)), _rate(table), runs=label_runs(table))
 
 
 def _joints(header: Sequence[str]) -> dict[str, dict[str, str]]:

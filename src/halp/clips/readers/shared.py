@@ -102,6 +102,23 @@ def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dro
         return Dropped(name[:200], str(error))
 
 
+def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: Entry) -> list[Clip | Dropped]:
+    """Clips of the runs; a single run keeps the name of the file, several are numbered from 1."""
+    names = entry.classes or tuple(sorted({label for label, _, _ in spans if label}))
+    clips: list[Clip | Dropped] = []
+    for number, (label, first, last) in enumerate(spans, start=1):
+        clip = replace(
+            whole,
+            frames=whole.frames[first:last],
+            name=whole.name if len(spans) == 1 else f"{whole.name}-{number}",
+            label=names.index(label) if label in names else -1,
+            recording=whole.name if len(spans) > 1 else "",
+            start=first / whole.fps if whole.fps > 0 else float(first),
+        )
+        clips.append(unless_empty(clip))
+    return clips
+
+
 MOST_JOINTS, MOST_PERSONS = 500, 50
 #: What the option `persons` may be.
 PERSONS = {"least": 1, "most": 20}
@@ -117,14 +134,19 @@ CAMERA = np.diag([-1.0, -1.0, 1.0])
 
 @dataclass
 class Poses:
-    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per second."""
+    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per second.
+
+    `runs` are class, first frame and the frame after the last, where a file names the class of every frame.
+    """
 
     joints: Sequence[str]
-    frames: Floats
+    frames: Floats | Frames
     scores: Floats | None = None
     fps: float = -1.0
     bones: Sequence[tuple[int, int]] = field(default_factory=tuple)
     topology: Topology | None = None
+    runs: Sequence[tuple[str, int, int]] = ()
+    repairs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.fps <= _FASTEST:
@@ -188,14 +210,19 @@ class PoseFileReader(abc.ABC):
         """The files of a source, one recording each."""
         return find_files(path, *self.suffixes)
 
+    def classes(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """All classes that the files themselves name."""
+        return ()
+
     def info(self, path: Path) -> Info:
-        topology, persons = self.first(self.files(path))
+        files = self.files(path)
+        topology, persons = self.first(files)
         steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
-        return Info(topology, persons, normalisation=steps)
+        return Info(topology, persons, self.classes(files), normalisation=steps)
 
     def items(self, path: Path) -> Iterable[Item]:
         files = self.files(path)
-        return entries(files, path, self.first(files)[0])
+        return entries(files, path, self.first(files)[0], self.classes(files))
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         entry = entry_of(item)
@@ -205,16 +232,18 @@ class PoseFileReader(abc.ABC):
         topology = entry.topology or layout
         if layout.joints != topology.joints or layout.dimensions != topology.dimensions:
             frames = _reordered(frames, layout, topology, item.path)
-        return [unless_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))]
+        clip = unless_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))
+        return labelled_clips(clip, poses.runs, entry) if poses.runs and isinstance(clip, Clip) else [clip]
 
     def clean(self, poses: Poses, path: Path) -> tuple[Frames, tuple[str, ...]]:
         """Frames with zeros for what is missing or unsure, of at most as many persons as the reader keeps."""
         missing = np.isnan(poses.frames).any(axis=-1, keepdims=True)
         frames = coordinates(np.where(missing, 0.0, poses.frames), path)
-        repairs: tuple[str, ...] = ()
+        repairs = poses.repairs
         if poses.scores is not None:
             scores = checked_scores(poses.scores, path)
-            frames, repairs = forget_unsure(frames, scores, getattr(self, "min_score", 0.0))
+            frames, lost = forget_unsure(frames, scores, getattr(self, "min_score", 0.0))
+            repairs += lost
         persons = getattr(self, "persons", 1)
         if frames.shape[1] > persons:
             seen = (frames != 0).any(axis=(2, 3)).sum(axis=0)
@@ -225,7 +254,7 @@ class PoseFileReader(abc.ABC):
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
         """Topology and persons of the first file that can be read; the error of the first one where none can."""
         first_error: InputError | None = None
-        for path in files[:_LOOKED_AT]:
+        for path in files[:1000]:
             try:
                 poses = self.load(path)
                 several = poses.frames.shape[1] > 1
