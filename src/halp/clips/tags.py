@@ -26,11 +26,6 @@ LEAST = 0.5  # share of a clip that an event has to cover
 _SLACK = 1e-3
 
 
-def is_event_table(table: Table) -> bool:
-    """Whether the rows of a table are stretches of recordings rather than clips."""
-    return all(column in table.columns for column in COLUMNS)
-
-
 class Tags(ABC):
     """Cells of text for clips, by column name, from a table or a pattern (`origin`).
 
@@ -205,7 +200,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
     table = read_table(path)
-    if is_event_table(table):
+    if all(column in table.columns for column in COLUMNS):  # rows are stretches of recordings rather than clips
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
     if key is None:

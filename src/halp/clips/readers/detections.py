@@ -52,21 +52,29 @@ def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = Fa
         yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
 
 
-class FrameFileReader(DetectionReader):
-    """Base of formats with one file per frame, whose names `pattern` takes apart."""
+class PictureReader(DetectionReader):
+    """Base of these formats: files that differ only in a frame number, which `pattern` takes out of their names, are one clip.
+
+    `whole` is for formats of which a file may also be a clip by itself.
+    """
 
     ending: ClassVar[str]
     pattern: ClassVar[re.Pattern[str]]
     example: ClassVar[str]
     by_folder: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def topology(self, files: Sequence[Path]) -> Topology:
-        """The layout of the whole source."""
+    whole: ClassVar[bool] = False
 
     @abc.abstractmethod
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
-        """The people of every frame of a run."""
+        """The people of every frame of a clip."""
+
+    def topology(self, files: Sequence[Path]) -> Topology:
+        """The layout of the whole source."""
+        return COCO_17
+
+    def one_frame(self, path: Path) -> bool:
+        """Whether a file that may be one of several holds a single frame."""
+        return True
 
     def info(self, path: Path) -> Info:
         return self.source_info(self.topology(find_files(path, self.ending)))
@@ -74,22 +82,28 @@ class FrameFileReader(DetectionReader):
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, self.ending)
         topology, groups = self.topology(files), runs(files, self.pattern)
-        if not groups:
+        if self.whole:
+            groups = {key: group for key, group in groups.items() if len(group) > 1 and self.one_frame(group[0])}
+        elif not groups:
             raise problem(path, "", "no name ends with a frame number", f"expected names like {self.example}")
-        return run_items(groups, path if path.is_dir() else path.parent, topology, self.by_folder)
+        yield from run_items(groups, path if path.is_dir() else path.parent, topology, self.by_folder)
+        taken = {file for group in groups.values() for file in group}
+        yield from (item for item in entries(files, path, topology) if self.whole and item.path not in taken)
 
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = item.key if isinstance(item.key, Entry) else next(iter(self.items(item.path))).key
-        files = [item.path / file for file in entry.files]
+        entry = entry_of(item) if self.whole or item.key else next(iter(self.items(item.path))).key
+        files = [item.path / file for file in entry.files] or [item.path]
         topology = entry.topology or self.topology(files)
-        return [self.clip(self.detections(files, topology), entry, topology)]
+        frames = self.detections(files, topology)
+        return [self.clip(frames, entry, topology) if frames else Dropped(entry.name, "there is no frame in it")]
 
 
+COCO_17 = get_topology("coco-17")
 _POSE_KEYS = ("pose_keypoints_2d", "pose_keypoints")
 _LAYOUTS = {75: "openpose-25", 54: "openpose-18"}
 
 
-class OpenPoseReader(FrameFileReader):
+class OpenPoseReader(PictureReader):
     """Files of one folder with the same beginning are one clip; folders below the source are taken as classes."""
 
     ending, example, by_folder = "_keypoints.json", "walk_000000000012_keypoints.json", True
@@ -147,13 +161,12 @@ def _values(person: dict[str, Any], path: Path, where: str) -> Any:
 register_reader(OpenPoseReader("openpose", "OpenPose: folders of *_keypoints.json (BODY_25 or COCO-18)"))
 
 
-COCO_17 = get_topology("coco-17")
 # Class and box, 17 keypoints with or without visibility, and perhaps a confidence, a track, or both.
 _WIDTHS = {5 + 17 * size + more: size for size in (2, 3) for more in (0, 1, 2)}
 
 
 @dataclass
-class YoloReader(FrameFileReader):
+class YoloReader(PictureReader):
     """Files of a folder that differ only in a frame number are one clip (`walk_1.txt`, `walk_2.txt`, …).
 
     `aspect` (width / height) of the picture evens out the normalised coordinates.
@@ -173,9 +186,6 @@ class YoloReader(FrameFileReader):
         except ValueError:
             return False
         return len(words) in _WIDTHS and values[0].is_integer() and all(0 <= value <= 1 for value in values[1:5])
-
-    def topology(self, files: Sequence[Path]) -> Topology:
-        return COCO_17
 
     def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
         numbers = [int(match["frame"]) for file in files if (match := self.pattern.fullmatch(file.name))]
@@ -219,42 +229,35 @@ register_reader(YoloReader("yolo", "YOLO keypoint text files, one per frame (17 
 # Whole-body and Halpe layouts begin with the same 17 joints.
 _SIZES = (17, 26, 133, 136)
 _KEYPOINTS = re.compile(rb'"keypoints"\s*:')
-_COCO_FRAME = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.json", re.ASCII | re.IGNORECASE)
 _FRAME_LISTS = ("instance_info", "frames", "results")
 _PEOPLE = ("instances", "people", "predictions", "persons")
 
 
-class Coco17Reader(DetectionReader):
+class Coco17Reader(PictureReader):
     """One file per video, or one file per frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
 
     A tracker's number is used where there is one. Folders below the source are taken as classes.
     """
 
+    ending, example, whole = ".json", "walk_0001.json", True
+    pattern = re.compile(r"(?P<clip>.*?)[_-]?(?P<frame>\d{1,15})\.json", re.ASCII | re.IGNORECASE)
+
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, ".json")
+        file = first_file(path, self.ending)
         return file is not None and _KEYPOINTS.search(head(file, 65536)) is not None
 
-    def info(self, path: Path) -> Info:
-        return self.source_info(COCO_17)
+    def one_frame(self, path: Path) -> bool:
+        """Whether a file is a list of persons that name no picture they belong to."""
+        data = read_json(path)
+        people: Any = data.get("instance_info") if isinstance(data, dict) else data
+        return _are_people(people) and not any("image_id" in person for person in people)
 
-    def items(self, path: Path) -> Iterable[Item]:
-        files = find_files(path, ".json")
-        groups = runs(files, _COCO_FRAME).items()
-        joined = {key: group for key, group in groups if len(group) > 1 and _one_frame(group[0])}
-        yield from run_items(joined, path, COCO_17)
-        taken = {file for group in joined.values() for file in group}
-        yield from (item for item in entries(files, path, COCO_17) if item.path not in taken)
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item)
-        frames = [
-            [self._person(person, file, f"frame {number}, person {place}") for place, person in enumerate(people)]
-            for file in [item.path / file for file in entry.files] or [item.path]
-            for number, people in enumerate(_frames(read_json(file), file))
+    def detections(self, files: Sequence[Path], topology: Topology) -> list[list[Detection]]:
+        return [
+            [self._person(person, file, f"frame {at}, person {place}") for place, person in enumerate(people)]
+            for file in files
+            for at, people in enumerate(_frames(read_json(file), file))
         ]
-        if not frames:
-            return [Dropped(entry.name, "there is no frame in it")]
-        return [self.clip(frames, entry, COCO_17)]
 
     def _person(self, one: dict[str, Any], path: Path, where: str) -> Detection:
         joints, scores = _keypoints(one, path, where)
@@ -293,13 +296,6 @@ def _keypoints(one: dict[str, Any], path: Path, where: str) -> tuple[np.ndarray[
         place = where.replace("keypoints", "keypoint_scores")
         scores = json_numbers(one["keypoint_scores"], (len(table),), path, place)
     return table[:17, :2], checked_scores(scores[:17], path, where)
-
-
-def _one_frame(path: Path) -> bool:
-    """Whether a file holds a single picture: a list of persons that name no picture they belong to."""
-    data = read_json(path)
-    people: Any = data.get("instance_info") if isinstance(data, dict) else data
-    return _are_people(people) and not any("image_id" in person for person in people)
 
 
 def _are_people(value: Any) -> bool:

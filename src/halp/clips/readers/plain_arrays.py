@@ -139,11 +139,13 @@ class ArrayReader(PoseFileReader):
             remedy = "expected (frames, joints, coordinates) or (frames, persons, joints, coordinates)"
             raise problem(path, "", f"its shape is {values.shape}", remedy)
         topology = self._layout(values.shape[2:], path)
-        if values.shape[3] == 3 and topology.dimensions == 2 and not _are_scores(values[..., 2]):
+        last = as_floats(values[..., -1])
+        # a score lies between 0 and 1, another number after x and y is a third coordinate
+        if values.shape[3] == 3 and topology.dimensions == 2 and ((last < 0) | (last > 1)).any():
             topology = replace(topology, name=f"{topology.name}-3d", dimensions=3)
         frames = as_floats(values[..., : topology.dimensions])
         frames = np.where((frames == 0).all(axis=-1, keepdims=True), np.nan, frames) * self.scale
-        scores = as_floats(values[..., -1]) if values.shape[3] > topology.dimensions else None
+        scores = last if values.shape[3] > topology.dimensions else None
         return Poses(topology.joints, frames, scores, topology=topology)
 
     def _layout(self, shape: tuple[int, ...], path: Path) -> Topology:
@@ -163,12 +165,6 @@ class ArrayReader(PoseFileReader):
             fault = f"{joints} joints of {numbers} numbers do not fit topology '{topology.name}'"
             raise problem(path, "", fault, f"name another with --option topology=NAME{hint}")
         return topology
-
-
-def _are_scores(numbers: npt.NDArray[Any]) -> bool:
-    """Whether the number after x and y is a score, between 0 and 1, and not a third coordinate."""
-    known = as_floats(numbers)
-    return bool((np.isnan(known) | ((known >= 0) & (known <= 1))).all())
 
 
 def _values(path: Path) -> npt.NDArray[Any]:
