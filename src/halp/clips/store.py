@@ -32,6 +32,7 @@ from halp.clips.store_check import (
     check_splits,
     header_hash,
     map_frames,
+    read_json,
     topology_from_json,
     verify,
 )
@@ -154,7 +155,7 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
         path = self.path / "manifest.json"
-        manifest = _read_json(path) if path.exists() else {}
+        manifest = read_json(path) if path.exists() else {}
         check_manifest(self.path, manifest)
         return manifest
 
@@ -186,14 +187,14 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
-    header = _read_json(path / "store.json")
+    header = read_json(path / "store.json")
     if header.get("format") != FORMAT:
         raise InputError(
             f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
             "prepare it again"
         )
     check_header(path, header)
-    columns = check_index(path, _read_json(path / "index.json"))
+    columns = check_index(path, read_json(path / "index.json"))
     frames = map_frames(path)
     store = Store(path, header, columns, frames)
     check_seal(path, header)
@@ -205,24 +206,6 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
-        ) from None
-    except NotADirectoryError:
-        raise InputError(
-            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
-    if not isinstance(data, dict):
-        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
-    return data
 
 
 class StoreWriter:

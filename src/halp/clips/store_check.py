@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,25 @@ _OLDER_FIELDS = {"format", "topology", "class_names", "splits", "normalisation",
 def damaged(path: Path, file: str, what: str) -> InputError:
     """The error for a store that cannot be used as it is."""
     return InputError(f"store '{path}' is damaged: {file}: {what}; prepare it again")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One of the tables of a store."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
+        ) from None
+    except NotADirectoryError:
+        raise InputError(
+            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
+    if not isinstance(data, dict):
+        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
+    return data
 
 
 def check_header(path: Path, header: Mapping[str, Any]) -> None:
