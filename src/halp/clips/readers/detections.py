@@ -14,13 +14,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from halp.clips.clip import Clip, Dropped
+from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.readers import Info, Item, register_reader
-from halp.clips.readers.shared import DetectionReader, Entry, clip_name, entries, entry_of
+from halp.clips.readers.shared import PERSONS, Entry, clip_name, entries, entry_of
 from halp.clips.source_files import find_files, first_file, head, read_json, read_text
-from halp.clips.text_files import checked_scores, coordinates, json_numbers, number, problem, shown
-from halp.clips.tracking import Detection
+from halp.clips.text_files import (
+    checked_scores,
+    coordinates,
+    forget_unsure,
+    json_numbers,
+    number,
+    problem,
+    shown,
+    unless_empty,
+)
+from halp.clips.tracking import Detection, follow
 from halp.config import limited
 from halp.skeleton import Topology, get_topology
 
@@ -52,12 +62,18 @@ def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = Fa
         yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
 
 
-class PictureReader(DetectionReader):
+@dataclass
+class PictureReader(abc.ABC):
     """Base of these formats: files that differ only in a frame number, which `pattern` takes out of their names, are one clip.
 
-    `whole` is for formats of which a file may also be a clip by itself.
+    `whole` is for formats of which a file may also be a clip by itself. At most `persons` are kept, those seen longest;
+    joints with a score below `min_score` are missing.
     """
 
+    name: str
+    description: str
+    persons: int = limited(2, **PERSONS)
+    min_score: float = limited(0.0, least=0)
     ending: ClassVar[str]
     pattern: ClassVar[re.Pattern[str]]
     example: ClassVar[str]
@@ -77,7 +93,8 @@ class PictureReader(DetectionReader):
         return True
 
     def info(self, path: Path) -> Info:
-        return self.source_info(self.topology(find_files(path, self.ending)))
+        topology = self.topology(find_files(path, self.ending))
+        return Info(topology, self.persons, normalisation=("drop-empty", "interpolate-gaps", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = find_files(path, self.ending)
@@ -95,7 +112,14 @@ class PictureReader(DetectionReader):
         files = [item.path / file for file in entry.files] or [item.path]
         topology = entry.topology or self.topology(files)
         frames = self.detections(files, topology)
-        return [self.clip(frames, entry, topology) if frames else Dropped(entry.name, "there is no frame in it")]
+        if not frames:
+            return [Dropped(entry.name, "there is no frame in it")]
+        tracked, left_out = follow(frames, self.persons, len(topology), topology.dimensions)
+        return [unless_empty(Clip(tracked, entry.name, repairs=left_out))]
+
+    def sure_joints(self, joints: Frames, scores: npt.NDArray[Any]) -> Frames:
+        """Joints with zeros for those that are not sure enough."""
+        return forget_unsure(joints, scores, self.min_score)[0]
 
 
 COCO_17 = get_topology("coco-17")

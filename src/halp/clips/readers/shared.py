@@ -1,4 +1,4 @@
-"""What readers share: items and their names, and the bases of readers with one recording per file or detections in pictures.
+"""What readers share: items and their names, and the base of readers with one recording per file.
 
 A reader of one recording per file says how its files look and how one is loaded; the rest (topology of the whole source, persons,
 scores, missing joints) is the same for all of them.
@@ -20,7 +20,6 @@ from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.readers import Info, Item
 from halp.clips.source_files import find_files, walk
 from halp.clips.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
-from halp.clips.tracking import Detection, follow
 from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
@@ -285,29 +284,3 @@ def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -
 def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:
     """Frames `(…, 3)` turned by a rotation and scaled; NaN stays NaN."""
     return np.asarray(frames @ (rotation.T * scale))
-
-
-@dataclass
-class DetectionReader(abc.ABC):
-    """Base of these readers.
-
-    At most `persons` are kept, those seen longest; joints with a score below `min_score` are missing.
-    """
-
-    name: str
-    description: str
-    persons: int = limited(2, **PERSONS)
-    min_score: float = limited(0.0, least=0)
-
-    def source_info(self, topology: Topology, classes: tuple[str, ...] = ()) -> Info:
-        """What holds for the whole source."""
-        return Info(topology, self.persons, classes, normalisation=("drop-empty", "interpolate-gaps", "centre"))
-
-    def sure_joints(self, joints: Frames, scores: npt.NDArray[Any]) -> Frames:
-        """Joints with zeros for those that are not sure enough."""
-        return forget_unsure(joints, scores, self.min_score)[0]
-
-    def clip(self, frames: Sequence[Sequence[Detection]], entry: Entry, topology: Topology) -> Clip | Dropped:
-        """The persons of all frames as one clip."""
-        tracked, left_out = follow(frames, self.persons, len(topology), topology.dimensions)
-        return unless_empty(Clip(tracked, entry.name, repairs=left_out))
