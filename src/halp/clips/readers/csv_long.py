@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ from halp.config import limited
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")
-_MOST_PERSONS, _MOST_JOINTS, _MOST_CLASSES = 20, 500, 10_000
+_OPTIONAL = ("person", "label", "subject", "camera")
+_MOST = {"joint": 500, "person": 20, "label": 10_000}
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class CsvLongReader:
         self, table: Table, plan: Plan, name: str, rows: list[int], cells: dict[str, npt.NDArray[Any]]
     ) -> Clip | Dropped:
         time, length = places_in_time(cells["number"])
-        names = _cells(table, "person", rows)
+        names = [table.columns["person"][row] for row in rows]
         people = {cell: index for index, cell in enumerate(dict.fromkeys(names))}
         shape = (length, len(people), len(plan.topology))
         if len(people) > plan.persons or np.prod(shape, dtype=float) > MOST_CELLS:
@@ -127,14 +128,9 @@ class CsvLongReader:
         return unless_empty(clip)
 
 
-def _cells(table: Table, column: str, rows: Iterable[int]) -> list[str]:
-    cells = table.columns.get(column)
-    return ["" if cells is None else cells[row] for row in rows]
-
-
 def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
     """The one value a whole clip has in a column."""
-    values = dict.fromkeys(_cells(table, column, rows))
+    values = dict.fromkeys(table.columns[column][row] for row in rows)
     if len(values) > 1:
         fault = f"clip '{name}' has several values: {', '.join(map(shown, list(values)[:3]))}"
         raise problem(table.path, f"column '{column}'", fault, "give all rows of a clip the same")
@@ -153,12 +149,13 @@ def _number(value: str, values: Sequence[str]) -> int:
 
 
 def _table(path: Path) -> Table:
+    """The table with empty cells in the columns that it may have and does not."""
     table = read_table(path)
     missing = [column for column in _NEEDED if column not in table.columns]
     if missing:
         fault = f"there is no column {', '.join(missing)}"
         raise problem(path, "line 1", fault, "the header needs clip, frame, person, joint, x, y[, z][, score]")
-    return table
+    return replace(table, columns={**dict.fromkeys(_OPTIONAL, ("",) * len(table)), **table.columns})
 
 
 @remembered(2)
@@ -172,24 +169,23 @@ def _plan(*files: Path) -> Plan:
     for path in files:
         table = _table(path)
         joints.update(dict.fromkeys(table.columns["joint"]))
-        labels.update(table.columns.get("label", ()))
-        subjects.update(table.columns.get("subject", ()))
+        labels.update(table.columns["label"])
+        subjects.update(table.columns["subject"])
         flat = flat and not any(table.columns.get("z", ()))
-        people = table.columns.get("person", ("",) * len(table))
-        for name, person in zip(table.columns["clip"], people):
+        for name, person in zip(table.columns["clip"], table.columns["person"]):
             clips.setdefault((path, name), set()).add(person)
         persons = max(map(len, clips.values()))
-        counts = {"joint": len(joints), "person": persons, "label": len(labels)}
-        for (column, count), most in zip(counts.items(), (_MOST_JOINTS, _MOST_PERSONS, _MOST_CLASSES)):
-            if count > most:
+        counts = {"joint": len(joints), "person": persons, "label": len(labels - {""})}
+        for column, count in counts.items():
+            if count > _MOST[column]:
                 fault = f"{count} different values"
-                raise problem(path, f"column '{column}'", fault, f"no more than {most} make sense")
+                raise problem(path, f"column '{column}'", fault, f"no more than {_MOST[column]} make sense")
         if not all(joint and joint.isprintable() for joint in joints):
             raise problem(path, "column 'joint'", "a joint has no usable name", "name or number every joint")
     refuse_twins((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
     labels.discard("")
     subjects.discard("")
-    if are_whole(labels) and max(map(int, labels), default=0) > _MOST_CLASSES:
+    if are_whole(labels) and max(map(int, labels), default=0) > _MOST["label"]:
         raise problem(files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
     topology, order = _topology(list(joints), 2 if flat else 3)
     return Plan(topology, tuple(order), persons, tuple(sorted(labels)), tuple(sorted(subjects)))

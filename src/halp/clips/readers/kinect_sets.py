@@ -256,8 +256,8 @@ class UtKinectReader:
 
 def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
     """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN NaN`)."""
-    recordings: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
-    current: list[tuple[str, int, int]] | None = None
+    recordings: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
+    current: dict[str, tuple[int, int]] | None = None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         where = f"line {number}"
         if not line.strip():
@@ -266,7 +266,7 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
             key = (int(recording[1]), int(recording[2]))
             if key in recordings:
                 raise problem(path, where, f"recording '{line.strip()}' comes twice", "remove one of the two")
-            current = recordings[key] = []
+            current = recordings[key] = {}
             continue
         match = _SEGMENT.fullmatch(line.strip())
         if match is None or current is None:
@@ -275,18 +275,16 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
         action, *ends = match.groups()
         if action not in ACTIONS:
             raise problem(path, where, f"unknown class '{action}'", f"known are {', '.join(ACTIONS)}")
-        if any(action == other for other, _, _ in current):
+        if action in current:
             raise problem(path, where, f"'{action}' comes twice in one recording", "remove one of the two")
-        if [end.lower() for end in ends] == ["nan", "nan"]:
-            current.append((action, -1, -1))
-            continue
-        start, end = (whole_number(end, path, where) for end in ends)
-        if not 0 <= start <= end:
+        known = [end.lower() for end in ends] != ["nan", "nan"]
+        start, end = (whole_number(end, path, where) if known else -1 for end in ends)
+        if known and not 0 <= start <= end:
             raise problem(path, where, f"the segment runs from {start} to {end}", "give the first and the last frame")
-        current.append((action, start, end))
+        current[action] = start, end
     if not recordings:
         raise problem(path, "", "it holds no segments", "use the actionLabel.txt of the data set")
-    return {key: tuple(segments) for key, segments in recordings.items()}
+    return {key: tuple((action, *ends) for action, ends in parts.items()) for key, parts in recordings.items()}
 
 
 def _recording(path: Path) -> tuple[int, int]:
