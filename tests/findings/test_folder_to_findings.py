@@ -10,12 +10,12 @@ import numpy as np
 import openpyxl
 import pympi
 import pytest
+from interchange_samples import write_interchange
 from use_samples import fresh_encoder
 
 from benchmarks.exercises import synthetic_exercise
 from halp.cli import main
 from halp.clips.clip import Clip
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.store import Store
 from halp.clips.windows import span_columns
 from halp.errors import InputError

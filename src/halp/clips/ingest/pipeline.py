@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import NOBODY, Clip
+from halp.clips.clip import NOBODY, Clip, Dropped
 from halp.clips.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
-from halp.clips.readers import ChoosesDimensions, Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
+from halp.clips.readers import ChoosesDimensions, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.clips.readers.shared import class_folder, class_folders
 from halp.clips.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown
 from halp.clips.windows import WindowSettings, span_columns

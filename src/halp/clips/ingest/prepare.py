@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import NOBODY, Clip
+from halp.clips.clip import NOBODY, Clip, Dropped
 from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
-from halp.clips.readers import Dropped, Item
+from halp.clips.readers import Item
 from halp.clips.source_files import leaving_out
 from halp.clips.splits import SplitRule
 from halp.clips.store import StoreWriter
@@ -189,7 +189,7 @@ def _journal(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Jou
     try:
         yield journal
     except KeyboardInterrupt:
-        if not journal.kept:
+        if not journal.files:
             raise
         raise Interrupted(f"stopped; the same command goes on with what '{journal.folder}' keeps") from None
     except Exception:
@@ -218,7 +218,8 @@ def _outcomes(
     plan: Pipeline, items: Sequence[Item], workers: int | None
 ) -> Generator[tuple[int, list[Outcome]], None, None]:
     """Pairs of how many items were done and what came of them, in the order of the items."""
-    workers = _cores() if workers is None else workers
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
         raise InputError(f"{workers} workers cannot do anything; choose at least 1")
     foreign = type(plan.reader).__module__.startswith("halp_plugin_")  # a file that other processes have not loaded
@@ -250,13 +251,6 @@ def _outcomes(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def keep_memory() -> None:
