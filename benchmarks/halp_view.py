@@ -43,8 +43,8 @@ PERSONS = 2
 FRAMES = 64
 FITTED = 1000  # windows for kernels and scales
 SEEN, VIEWS = 9093, 4  # windows (all training windows), and cameras that see each of them
-PICTURE_GAINS = (1.0,) * 5  # joints, bones and motion of the picture, distances, angles: all count
-INVARIANT = 192  # directions that cameras move most
+PICTURE_GAINS = (1.0, 1.0, 1.0)  # joints, bones and motion of the picture
+INVARIANT = 256  # directions that cameras move most
 OUTPUTS = 256
 RIDGE = 0.3  # of the mean eigenvalue
 POWER = 0.5  # of the spread that a direction of the features in space keeps
@@ -62,7 +62,7 @@ A frozen encoder of human movement in pictures: key points of a clip in, {featur
 
 - **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) says how deep the joints
   lie behind what one camera sees; the body is then turned into its own frame, where the GRU and the kernels of `halp-base` read
-  it. The same kernels read the picture itself, too. Along the {invariant} directions that cameras move most, features are
+  it. A second bank of kernels reads the picture itself. Along the {invariant} directions that cameras move most, features are
   shrunk (fitted in closed form, without labels).
 - **Compact output**: search, groups, the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`),
   a projection that was fitted by ridge regression, without labels: it predicts from any camera the features that `halp-base` has

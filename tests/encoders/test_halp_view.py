@@ -45,7 +45,7 @@ def in_layout(name: str, points: np.ndarray) -> np.ndarray:
 def test_the_package_is_whole_and_small_and_search_reads_few_numbers(encoder: PretrainedEncoder) -> None:
     assert sum(path.stat().st_size for path in list_shipped()["halp-view"].iterdir()) < 8e6
     assert encoder.topology.name == "body-16-2d"
-    assert (encoder.output_size, compacted(encoder).output_size) == (7200, 256)
+    assert (encoder.output_size, compacted(encoder).output_size) == (5184, 256)
     assert "Made by" in (list_shipped()["halp-view"] / "README.md").read_text(encoding="utf-8")
 
 
