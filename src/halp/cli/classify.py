@@ -99,7 +99,7 @@ def classify_predict(
     if not suggest:
         warn(*notes(loaded, cutting, reject))
     vectors, prediction = predict_table(
-        loaded, source, cutting, reject=reject, format=reading.format, options=reading.options, cache=cache
+        loaded, source, cutting, reject=reject, file_format=reading.format, options=reading.options, cache=cache
     )
     if suggest:
         named = suggest_recordings(loaded, vectors, suggest)

@@ -69,7 +69,6 @@ def prepare(
         given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
-    given["path"] = given.pop("pattern")
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
     with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
         manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)

@@ -187,7 +187,7 @@ def angles(
     from halp.findings.sources import read_poses
     from halp.findings.stats import rounded
 
-    people = list(read_poses(source, format=format, fps=fps))
+    people = list(read_poses(source, file_format=format, fps=fps))
     if any(poses.topology.dimensions == 2 for poses in people):
         warn(FLAT)
     rows = rounded([row for poses in people for row in angle_rows(poses)])
@@ -222,7 +222,7 @@ def poses(
     from halp.findings.pose_files import write_poses
     from halp.findings.sources import read_poses
 
-    for path in write_poses(read_poses(source, format=format, fps=fps), out, to):
+    for path in write_poses(read_poses(source, file_format=format, fps=fps), out, to):
         note(f"written: {path}")
 
 
@@ -260,7 +260,9 @@ def repetitions(
     from halp.findings.repetitions import find_repetitions
     from halp.findings.sources import read_poses
 
-    results = [find_repetitions(poses, reference=reference) for poses in read_poses(source, format=format, fps=fps)]
+    results = [
+        find_repetitions(poses, reference=reference) for poses in read_poses(source, file_format=format, fps=fps)
+    ]
     if out is not None:
         events = []
         for result in results:

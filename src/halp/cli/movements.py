@@ -124,7 +124,7 @@ def compare(
     from halp.use.pages import comparison_page
 
     options = parse_options(flat(option))
-    reading: dict[str, Any] = {"fps": fps, "format": format, "options": options}
+    reading: dict[str, Any] = {"fps": fps, "file_format": format, "options": options}
     loaded = as_encoder(encoder, open_source(in_ or first, **reading) if encoder == AUTO else None)
     comparison = align(loaded, first, second, source=in_, window=window, **reading)
     answer = comparison.to_json()
@@ -200,7 +200,7 @@ def segment(
     if str(source) == "-":
         _stream(fitted, cutting, topology, reject)
         return
-    opened = open_source(source, fps=reading.fps, format=reading.format, options=reading.options)
+    opened = open_source(source, fps=reading.fps, file_format=reading.format, options=reading.options)
     used, opened = open_for(encoder if fitted is None else fitted.encoder, opened)
     asked = {**reading.spans, "cache": cache}
     timeline = find_segments(used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, **asked)

@@ -49,7 +49,7 @@ class ReadingOptions:
     @property
     def source(self) -> dict[str, Any]:
         """What `halp.open_source` takes."""
-        return {**self.spans, "format": self.format, "options": self.options}
+        return {**self.spans, "file_format": self.format, "options": self.options}
 
 
 @dataclass(frozen=True)

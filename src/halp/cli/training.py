@@ -82,7 +82,7 @@ def pretrain(
         nodes=nodes,
         strategy=strategy,
         precision=precision,
-        compile=compile,
+        compile_model=compile,
         loggers=log,
         on_epoch=_online_knn(store, knn_every) if knn_every else None,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from halp.clips.source_files import find_files, read_bytes, read_text
 from halp.clips.text_files import number, problem, safe_name
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, check_choice
 from halp.files import atomic_path, write_csv
 from halp.findings.annotations import (
@@ -45,13 +46,14 @@ class Format:
     single: bool = False
 
 
-def read_events(path: str | os.PathLike[str], format: str = "auto") -> tuple[Events, list[str]]:
+@renamed_keywords(format="file_format")
+def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
     """Events of a file, or of all files of a folder, and sentences about what was left out.
 
     Parameters
     ----------
     path : a file or a folder.
-    format : a name of `FORMATS`; `auto` goes by ending and header.
+    file_format : a name of `FORMATS`; `auto` goes by ending and header.
     """
     path = Path(path)
     if not path.exists():
@@ -64,15 +66,16 @@ def read_events(path: str | os.PathLike[str], format: str = "auto") -> tuple[Eve
     lengths: dict[str, float] = {}
     notes: list[str] = []
     for file in files:
-        some, known, left_out = FORMATS[_choose_format(file, format)].read(file)
+        some, known, left_out = FORMATS[_choose_format(file, file_format)].read(file)
         events += some
         lengths |= known
         notes += [f"'{file}': {note}" for note in left_out]
     return Events(events, lengths, f"'{path}'"), notes
 
 
+@renamed_keywords(format="file_format")
 def write_events(
-    events: Events, path: str | os.PathLike[str], format: str = "auto", *, media: str = "mp4", fps: float = 30.0
+    events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
 ) -> list[Path]:
     """Write events and say which files; several recordings in a format that holds one make a folder of files.
 
@@ -80,7 +83,7 @@ def write_events(
     frames.
     """
     path = Path(path)
-    kind = FORMATS[_choose_format(path, format)]
+    kind = FORMATS[_choose_format(path, file_format)]
     try:
         if kind.write is write_boris:
             write_boris(path, events, media)
@@ -104,9 +107,9 @@ def _write_one(folder: Path, kind: Format, name: str, events: Events) -> Path:
     return path
 
 
-def _choose_format(path: Path, format: str) -> str:
-    if format != "auto":
-        return check_choice("format of events", format, FORMATS)
+def _choose_format(path: Path, file_format: str) -> str:
+    if file_format != "auto":
+        return check_choice("format of events", file_format, FORMATS)
     for name, kind in FORMATS.items():
         if path.suffix.lower() == kind.ending.lower():
             return name

@@ -49,18 +49,18 @@ class LabelledSource:
 
     source: AnySource
     cutting: WindowSettings = field(default_factory=WindowSettings)
-    format: str = "auto"
+    file_format: str = "auto"
     labels: Path | None = None
-    path: str | None = None
+    pattern: str | None = None
     options: Mapping[str, Any] | None = None
 
     def open(self) -> Source:
         """The source, read with these labels."""
         how: dict[str, Any] = {
-            "format": self.format,
+            "file_format": self.file_format,
             "options": self.options,
             "labels": self.labels,
-            "pattern": self.path,
+            "pattern": self.pattern,
         }
         return open_source(self.source, **asdict(self.cutting), **how)
 
@@ -187,7 +187,7 @@ def predict(
     window, stride, fps
         How recordings are cut, in seconds.
     **options
-        What `halp.embed_table` takes: topology, format, options, cache, progress.
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
 
     Returns
     -------
