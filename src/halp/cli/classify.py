@@ -12,7 +12,7 @@ from halp.cli.app import app, note, print_json, print_table, show, table_of, war
 from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
 
 if TYPE_CHECKING:
-    from halp.use.classify import LabelledSource
+    from halp.features.source import Source
     from halp.use.model_folder import Model
     from halp.use.segments import Answer
 
@@ -52,8 +52,8 @@ def classify_fit(
 
     check_free(model)
     check_rejection(labels.rejection_rate)
-    given = _labelled(labelled, labels, reading)
-    fitted = fit(encoder, given, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
+    source = _open_labelled(labelled, labels, reading)
+    fitted = fit(encoder, source, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(fitted, model)
     _print_fitted(fitted, model, json)
 
@@ -151,22 +151,22 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    given = _labelled(labelled, labels, reading)
-    tuned = train(encoder, given, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
+    source = _open_labelled(labelled, labels, reading)
+    tuned = train(encoder, source, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(tuned, model)
     _print_fitted(tuned, model, json)
 
 
-def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> LabelledSource:
-    """Where labels come from: spans of time, or whole recordings."""
-    from dataclasses import replace
+def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> Source:
+    """Recordings with their labels: of whole recordings, or of spans of time."""
+    from dataclasses import asdict
 
     from halp.errors import InputError
-    from halp.use.classify import LabelledSource
+    from halp.features.source import open_source
 
-    given = LabelledSource(source, reading.cutting, reading.format, labels.labels, labels.pattern, reading.options)
+    given = {**reading.source, "labels": labels.labels, "pattern": labels.pattern}
     if labels.events is None:
-        return given
+        return open_source(source, **given)
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.findings.formats import read_events
@@ -174,13 +174,13 @@ def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> La
 
     events, notes = read_events(labels.events)
     cutting = usual_cutting(events, **reading.spans)
-    labelled, missed = label_windows(replace(given, cutting=cutting).open(), events)
+    labelled, missed = label_windows(open_source(source, **{**given, **asdict(cutting)}), events)
     for sentence in [*notes, *missed]:
         note(f"note: {sentence}")
     note(
         f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
     )
-    return LabelledSource(labelled, cutting)
+    return labelled
 
 
 def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:

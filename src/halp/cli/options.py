@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import OmitArgPrefixes
 
 from halp.cli.app import Settings, flat
 from halp.errors import InputError
-
-if TYPE_CHECKING:
-    from halp.clips.windows import WindowSettings
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,6 @@ class ReadingOptions:
     """Frames per second, where the recordings do not tell."""
     option: Settings = ()
     """Settings of the format as key=value, as `halp prepare` takes them (see `halp formats`)."""
-
-    @property
-    def cutting(self) -> WindowSettings:
-        from halp.clips.windows import WindowSettings
-
-        return WindowSettings(self.window, self.stride, self.fps)
 
     @property
     def options(self) -> dict[str, str]:

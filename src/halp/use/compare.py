@@ -179,7 +179,7 @@ def compare(
     progress
         Whether progress is shown.
     **options
-        What `halp.open_source` takes: topology, fps, format, options.
+        What `halp.open_source` takes: topology, fps, file_format, options.
 
     Returns
     -------

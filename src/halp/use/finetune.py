@@ -27,19 +27,20 @@ from halp.use.calibration import (
     nearest_similarities,
 )
 from halp.use.classifier import Classifier, Labels, folds
-from halp.use.classify import LabelledSource, Labelling, labelled_rows, labelling, without_doubtful_rejection
+from halp.use.classify import Labelling, labelled_rows, labelling, without_doubtful_rejection
 from halp.use.heads import Candidate, Head, unit
 from halp.use.model_folder import Model
 
 
 def finetune(
     encoder: AnyEncoder,
-    labelled: LabelledSource | AnySource,
+    labelled: AnySource,
     *,
     settings: FinetuneSettings | None = None,
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
+    **options: Any,
 ) -> Model:
     """Train a copy of the encoder and a linear head with labels.
 
@@ -50,7 +51,7 @@ def finetune(
     ----------
     encoder : PretrainedEncoder, path or str
         An encoder, a run, a package or a shipped name; it stays as it is.
-    labelled : LabelledSource, or anything `open_source` takes
+    labelled : Source, Store or path
         Recordings with labels, of two classes at least.
     settings : FinetuneSettings, optional
         Epochs, batch size, learning rate, …
@@ -60,6 +61,8 @@ def finetune(
         Of the head, the crops and the order.
     progress : bool
         Whether progress is shown.
+    **options
+        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
 
     Returns
     -------
@@ -80,8 +83,7 @@ def finetune(
     check_rejection(rejection_rate)
     if settings.head != "linear":
         raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol finetune")
-    given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
-    encoder, source = open_for(encoder, given.open())
+    encoder, source = open_for(encoder, labelled, **options)
     source = labelled_rows(source)
     data = labelling(source)
     if len(data.classes) < 2:
@@ -101,7 +103,7 @@ def finetune(
     classifier = without_doubtful_rejection(classifier, data.grouped_by)
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
-    return Model(tuned.eval().cpu(), classifier, given.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
+    return Model(tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
 
 
 def _train(

@@ -91,7 +91,7 @@ def search(
     progress : bool
         Whether progress is shown.
     **options
-        What `halp.open_source` takes: topology, window, stride, fps, format, options.
+        What `halp.open_source` takes: topology, window, stride, fps, file_format, options.
 
     Returns
     -------
@@ -149,12 +149,12 @@ def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table:
 
 def _open_query(encoder: PretrainedEncoder, query: Any, options: dict[str, Any]) -> Source:
     """The query, cut like the source."""
-    stored = isinstance(query, (str, os.PathLike)) and is_store(query)
-    given = {name: value for name, value in options.items() if not stored or name not in ("format", "options")}
+    spans: dict[str, Any] = {name: options.get(name) for name in ("window", "stride", "fps")}
     if is_arrays(query):
-        spans = {name: options.get(name) for name in ("window", "stride", "fps", "topology")}
-        return open_for(encoder, query, **spans)[1]
-    return open_source(query, **{**given, "topology": None})
+        return open_for(encoder, query, topology=options.get("topology"), **spans)[1]
+    if not isinstance(query, (str, os.PathLike)) or is_store(query):
+        return open_source(query, **spans)
+    return open_source(query, **{**options, "topology": None})
 
 
 def _nearest(

@@ -71,7 +71,7 @@ def segment(
     window, stride, fps
         How recordings are cut, in seconds.
     **options
-        What `halp.embed_table` takes: topology, format, options, cache, progress.
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
 
     Returns
     -------
