@@ -14,8 +14,7 @@ from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation.evaluate_run import EncoderResults, saved_results
 from halp.evaluation.results import Result
-from halp.reports.figures import line_chart
-from halp.reports.heat import heatmap
+from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, clip_map, player
 from halp.reports.tables import accuracy_table, overlap_note, result_title

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,61 +11,12 @@ import numpy.typing as npt
 from halp.clips.inspect import UNKNOWN, Inspection
 from halp.clips.store import Store
 from halp.clips.windows import spans
-from halp.reports.axes import AxisScale
-from halp.reports.drawing import tag
+from halp.reports.drawing import escape_text
+from halp.reports.figures import histogram
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
 
-_WIDTH, _HEIGHT = 400.0, 210.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 8.0, 40.0
 _MOST_BARS = 30
-
-
-def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") -> str:
-    """How often values fall into equal intervals, on axes with round numbers; as narrow as a telephone where it has to be."""
-    numbers = np.asarray(values, dtype=np.float64).ravel()
-    edges = _edges(numbers)
-    counts, _ = np.histogram(numbers, edges)
-    highest = max(int(counts.max(initial=0)), 1)
-    whole = bool((numbers == np.round(numbers)).all())
-    x = AxisScale.fit(edges, _LEFT, _WIDTH - _RIGHT, whole=whole)
-    y = AxisScale.fit(np.array([0, highest]), _HEIGHT - _BOTTOM, _TOP, rounded=True, whole=True, count=4)
-    body = []
-    for tick, text in zip(y.ticks, y.labels):
-        body.append(tag("path", d=f"M{_LEFT:.1f},{y(tick):.1f}H{_WIDTH - _RIGHT:.1f}", class_="grid"))
-        body.append(tag("text", text, x=_LEFT - 6, y=y(tick) + 4, text_anchor="end"))
-    for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:]):
-        tip = tag("title", html.escape(f"{low:g} to {high:g}: {count}"))
-        box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1), "y": y(count), "height": y(0) - y(count)}
-        body.append(tag("rect", tip, class_="bar", **box))
-    for tick, text in zip(x.ticks, x.labels):
-        body.append(tag("text", text, x=x(tick), y=_HEIGHT - _BOTTOM + 16, text_anchor="middle"))
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    body.append(tag("path", d=f"M{_LEFT:.1f},{y(0):.1f}H{_WIDTH - _RIGHT:.1f}", class_="axis"))
-    body.append(tag("text", html.escape(x_label), x=middle, y=_HEIGHT - 6, text_anchor="middle"))
-    body.append(tag("text", html.escape(y_label), x=4, y=_TOP + 4, text_anchor="start"))
-    style = (
-        "display:block;width:100%;max-width:640px;min-width:0;height:auto;color:inherit;"
-        "font:11px system-ui,sans-serif;fill:currentColor"
-    )
-    rules = (
-        "<style>.halp-counts .grid{stroke:currentColor;opacity:.15;fill:none}.halp-counts .axis{stroke:currentColor;"
-        "opacity:.6;fill:none}.halp-counts .bar{fill:#2f7fc1}</style>"
-    )
-    view = f"0 0 {_WIDTH:g} {_HEIGHT:g}"
-    label = html.escape(f"histogram of {x_label}", quote=True)
-    opening = f'<svg class="halp-counts" viewBox="{view}" role="img" aria-label="{label}" style="{style}">'
-    return f"{opening}{rules}{''.join(body)}</svg>"
-
-
-def _edges(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is uneven."""
-    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
-    whole = bool((numbers == np.round(numbers)).all())
-    if whole:
-        width = max(1.0, float(np.ceil((high - low + 1) / 30)))
-        return np.arange(low, high + width + 0.5, width)
-    return np.linspace(low, high if high > low else low + 1, 31)
 
 
 def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
@@ -82,7 +32,7 @@ def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
         shown = f"{value:.1%}" if per_cent else f"{value:g}"
         bar = f'<i style="display:block;height:12px;border-radius:2px;background:#2f7fc1;width:{100 * value / largest:.1f}%"></i>'
         rows.append(
-            f'<span style="overflow-wrap:anywhere">{html.escape(str(name))}</span><span>{bar}</span>'
+            f'<span style="overflow-wrap:anywhere">{escape_text(name)}</span><span>{bar}</span>'
             f'<span style="text-align:right">{shown}</span>'
         )
     if left_out:
