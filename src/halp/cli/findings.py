@@ -183,7 +183,7 @@ def angles(
     """
     from halp.files import write_csv
     from halp.findings.angles import FLAT, angle_rows, angle_series
-    from halp.findings.movement_pages import angles_page
+    from halp.findings.pages import angles_page
     from halp.findings.sources import read_poses
     from halp.findings.stats import rounded
 
@@ -256,7 +256,7 @@ def repetitions(
     """
     from halp.findings.events import Event, Events
     from halp.findings.formats import write_events
-    from halp.findings.movement_pages import repetitions_page
+    from halp.findings.pages import repetitions_page
     from halp.findings.repetitions import find_repetitions
     from halp.findings.sources import read_poses
 

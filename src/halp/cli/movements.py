@@ -65,16 +65,11 @@ def cluster(
             {"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]
         ]
         note(f"written: {write_csv(out, ['name', 'start', 'end', 'group'], members)}")
-    columns = ("group", "clips", "typical clip", "start", "end")
-    facts = [
-        (number, clusters.sizes[number - 1], vectors.name(row), float(vectors.starts[row]), float(vectors.stops[row]))
-        for number, row in enumerate(clusters.typical, start=1)
-    ]
     if not json:
         note(f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)")
     show(
         answer,
-        table_of([dict(zip(columns, fact)) for fact in facts], columns, digits=2),
+        table_of(clusters.summary(vectors), digits=2),
         json=json,
         html=html,
         page=lambda: cluster_page(

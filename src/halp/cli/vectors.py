@@ -67,8 +67,8 @@ def motifs(
     from halp.findings.formats import write_events
     from halp.findings.motifs import fit_motifs, load_motifs, motif_names
     from halp.findings.motifs import stability as measure_stability
+    from halp.findings.pages import motifs_page
     from halp.findings.stats import rounded
-    from halp.findings.vector_pages import motifs_page
     from halp.findings.window_vectors import embedded, motif_answers, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
@@ -150,8 +150,8 @@ def deviation(
     """
     from halp.findings.deviation import deviation as measure
     from halp.findings.deviation import make_reference
+    from halp.findings.pages import deviation_page
     from halp.findings.stats import rounded
-    from halp.findings.vector_pages import deviation_page
     from halp.findings.window_vectors import deviation_windows, embedded
 
     asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}

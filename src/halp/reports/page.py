@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from halp.reports.drawing import render, trusted, trusted_asset
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src 'self' file:"
 )
+_MOST_ROWS = 500
 _NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)?")
 
 
@@ -71,6 +72,12 @@ class Report:
             highlight=marked,
             rows=[{"cells": [column[r] for column in shown], "best": r in best} for r in range(len(rows))],
         )
+
+    def rows(self, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
+        """A table of rows with the same keys, without columns that are empty throughout; of very many rows the first."""
+        columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
+        more = f" The first {_MOST_ROWS} of {len(rows)} rows; --out writes all." if len(rows) > _MOST_ROWS else ""
+        self.table(columns, [[row[name] for name in columns] for row in rows[:_MOST_ROWS]], caption=caption + more)
 
     def figure(self, svg_or_html: str, caption: str = "") -> None:
         """A chart, the player or other markup of our own making; it is inserted as it is."""

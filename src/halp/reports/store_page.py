@@ -30,20 +30,11 @@ def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
     rows = []
     for name, value in entries:
         shown = f"{value:.1%}" if per_cent else f"{value:g}"
-        bar = f'<i style="display:block;height:12px;border-radius:2px;background:#2f7fc1;width:{100 * value / largest:.1f}%"></i>'
-        rows.append(
-            f'<span style="overflow-wrap:anywhere">{escape_text(name)}</span><span>{bar}</span>'
-            f'<span style="text-align:right">{shown}</span>'
-        )
+        rows.append(f'<dt>{escape_text(name)}</dt><dd style="--share:{100 * value / largest:.1f}%">{shown}</dd>')
     if left_out:
-        total = sum(value for _, value in left_out)
-        more = "" if per_cent else f", {total:g} together"
-        rows.append(f'<span style="grid-column:1/-1;opacity:.7">and {len(left_out)} more{more}</span>')
-    style = (
-        "display:grid;grid-template-columns:minmax(70px,34%) 1fr auto;gap:5px 10px;align-items:center;font-size:14px;"
-        "font-variant-numeric:tabular-nums;max-width:640px"
-    )
-    return f'<div style="{style}">{"".join(rows)}</div>'
+        more = "" if per_cent else f", {sum(value for _, value in left_out):g} together"
+        rows.append(f"<dt>and {len(left_out)} more{more}</dt>")
+    return f'<dl class="bars">{"".join(rows)}</dl>'
 
 
 #: Bytes that the clips of the player may take in the page.
@@ -68,21 +59,18 @@ def store_page(store: Store, inspection: Inspection) -> Report:
 def _overview(report: Report, inspection: Inspection) -> None:
     persons = ", ".join(f"{clips} clips with {count}" for count, clips in inspection.clips_with_persons.items())
     report.section("At a glance")
-    rows: list[list[object]] = [
-        ["clips", f"{inspection.clips} ({inspection.frames} frames)"],
-        ["joints", f"{inspection.joints} in {inspection.dimensions}D, topology {inspection.topology}"],
-        ["persons", persons],
-        ["normalisation", ", ".join(inspection.normalisation) or "none"],
-        ["frames with nobody", str(inspection.empty_frames)],
-        ["left out at prepare", str(inspection.dropped)],
-        ["mended at prepare", str(inspection.repaired)],
-        ["fingerprint", inspection.hash[:16]],
-    ]
-    report.table(["what", "value"], rows, caption="What the store holds.")
-    if inspection.dropped_reasons:
-        reasons: list[list[object]] = [
-            [reason, str(count)] for reason, count in list(inspection.dropped_reasons.items())[:30]
-        ]
+    facts = {
+        "clips": f"{inspection.clips} ({inspection.frames} frames)",
+        "joints": f"{inspection.joints} in {inspection.dimensions}D, topology {inspection.topology}",
+        "persons": persons,
+        "normalisation": ", ".join(inspection.normalisation) or "none",
+        "frames with nobody": str(inspection.empty_frames),
+        "left out at prepare": str(inspection.dropped),
+        "mended at prepare": str(inspection.repaired),
+        "fingerprint": inspection.hash[:16],
+    }
+    report.table(["what", "value"], list(facts.items()), caption="What the store holds.")
+    if reasons := list(inspection.dropped_reasons.items())[:30]:
         report.table(["reason", "clips"], reasons, caption="Why clips were left out.")
 
 
@@ -93,8 +81,8 @@ def _findings(report: Report, inspection: Inspection) -> None:
             "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were found."
         )
         return
-    rows: list[list[object]] = [[finding.problem, finding.remedy] for finding in inspection.findings]
-    report.table(["what was found", "remedy"], rows, caption="What was found, and what mends it.")
+    rows = [{"what was found": finding.problem, "remedy": finding.remedy} for finding in inspection.findings]
+    report.rows(rows, "What was found, and what mends it.")
 
 
 def _lengths_caption(store: Store, inspection: Inspection) -> str:
@@ -132,10 +120,11 @@ def _splits(report: Report, inspection: Inspection) -> None:
     if not inspection.splits:
         return
     report.section("Splits")
-    rows: list[list[object]] = [
-        [name, sizes["train"], sizes["test"], sizes["hash"]] for name, sizes in inspection.splits.items()
+    rows = [
+        {"split": name, "train": sizes["train"], "test": sizes["test"], "fingerprint": sizes["hash"]}
+        for name, sizes in inspection.splits.items()
     ]
-    report.table(["split", "train", "test", "fingerprint"], rows, caption="Named train and test parts, in clips.")
+    report.rows(rows, "Named train and test parts, in clips.")
 
 
 def _clips(report: Report, store: Store) -> None:
