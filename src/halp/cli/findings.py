@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.app import app, note, show, table_of, warn, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,6 @@ def events(
         to: the same, or boris-xlsx, a workbook for the import of BORIS (default: by the ending).
         recordings: a store or recordings that events are matched with by name, and checked against by length.
         labels: the labels there may be; any other is an error.
-        concurrent: events of different labels may overlap.
         media: ending of the films that a file of BORIS or SLEAP refers to.
         fps: frames per second of the films, for SLEAP, which counts frames.
         json: print the events as JSON.
@@ -98,15 +97,12 @@ def stats(
         by: a column of the events, or of --people, that names the group of a person.
         people: a CSV table with a column subject (or recording) and a column of groups.
         bins: also count per so many seconds.
-        gap: seconds; bouts of a label that are closer are one.
-        shortest: seconds; shorter bouts are then left out.
         start: seconds; where in every recording counting begins.
         stop: seconds; where it ends.
         measure: what groups are compared by: share, rate, mean, count, total or latency.
         test: permutation or kruskal.
         source: count events of human or model only.
         recordings: a store or recordings: names are matched, lengths are known.
-        concurrent: events of different labels may overlap.
         format: of the events (default: by the ending).
         resamples: of permutation tests.
         seed: of permutations and bootstrap.
@@ -114,7 +110,6 @@ def stats(
         html: also write a page with figures.
         json: print all tables as JSON.
     """
-    from halp.files import write_csv
     from halp.findings.bouts import observed_bouts
     from halp.findings.pages import group_rows, stats_page
     from halp.findings.stats import statistics
@@ -144,9 +139,8 @@ def stats(
     tables = {name: table for name, table in result.to_json().items() if name != "groups"}
     if result.groups:
         tables["groups"] = group_rows(result.groups)
-    if out is not None:
-        for name, rows in tables.items():
-            note(f"written: {write_csv(out / f'{name}.csv', list(rows[0]) if rows else [], rows)}")
+    for name, rows in tables.items():
+        write_rows(out and out / f"{name}.csv", rows)
 
     def page() -> Report:
         return stats_page(result, observed_bouts(chosen.merged(gap, shortest), start, stop), chosen.labels, str(events))
@@ -174,14 +168,10 @@ def angles(
         halp angles recordings --out angles.csv --json
 
     Args:
-        source: a store, or recordings of any format.
         out: also write a CSV table with a row per frame: every angle, and its velocity in degrees per second.
         html: also write a page with curves.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
         json: print ranges as JSON.
     """
-    from halp.files import write_csv
     from halp.findings.angles import FLAT, angle_rows, angle_series
     from halp.findings.pages import angles_page
     from halp.findings.sources import read_poses
@@ -192,8 +182,7 @@ def angles(
         warn(FLAT)
     rows = rounded([row for poses in people for row in angle_rows(poses)])
     if out is not None:
-        series = [row for poses in people for row in angle_series(poses)]
-        note(f"written: {write_csv(out, list(series[0]), series)}")
+        write_rows(out, [row for poses in people for row in angle_series(poses)])
     show(rows, table_of(rows), json=json, html=html, page=lambda: angles_page(people, str(source)))
 
 
@@ -216,8 +205,6 @@ def poses(
         source: a store, or recordings of any format; TRC and BVH need three dimensions.
         out: the folder to write to.
         to: trc, bvh or nc.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
     """
     from halp.findings.pose_files import write_poses
     from halp.findings.sources import read_poses
@@ -246,12 +233,9 @@ def repetitions(
         halp repetitions recordings --out repetitions.csv --json
 
     Args:
-        source: a store, or recordings of any format.
         reference: which repetition (from 1) the others are compared with (default: the one nearest to all others).
         out: also write the repetitions, as events (CSV, or any format that `halp events` writes).
         html: also write a page with players.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
         json: print counts and repetitions as JSON.
     """
     from halp.findings.events import Event, Events
@@ -309,8 +293,6 @@ def agreement(
         second: the other account.
         bin: seconds of a bin.
         overlap: intersection over union from which on two bouts are the same.
-        gap: seconds; bouts of a label that are closer are one.
-        shortest: seconds; shorter bouts are then left out.
         html: also write a page.
         json: print everything as JSON.
     """

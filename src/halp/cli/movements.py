@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, note, print_json, show, table_of, warn
+from halp.cli.app import app, note, print_json, show, table_of, warn, write_rows
 from halp.cli.classify import show_answers
-from halp.cli.options import READING, Reading, parse_options
+from halp.cli.options import READING, Reading, Settings, flat, parse_options
 
 if TYPE_CHECKING:
     from halp.clips.windows import WindowSettings
@@ -40,37 +40,29 @@ def cluster(
         halp cluster halp-base recordings --groups 6 --window 2
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
-        source: a store, or recordings of any format.
         groups: how many (default: the number up to 12 whose groups are furthest apart).
         out: also write a CSV table of all clips with their groups.
         html: also write a page with the typical clips and a map.
         seed: of the starting points.
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print groups with their members as JSON.
     """
     from halp.features.loading import open_for
 
     loaded, opened = open_for(encoder, source, **reading.source)
     from halp.features.embed import ready_clips
-    from halp.files import write_csv
     from halp.use.cluster import cluster as group
     from halp.use.cluster import clusters_to_json
     from halp.use.pages import cluster_page
 
     vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
     answer = clusters_to_json(vectors, clusters)
-    if out is not None:
-        members = [
-            {"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]
-        ]
-        note(f"written: {write_csv(out, ['name', 'start', 'end', 'group'], members)}")
-    if not json:
-        note(f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)")
+    members = [{"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]]
+    write_rows(out, members, ["name", "start", "end", "group"])
     show(
         answer,
         table_of(clusters.summary(vectors), digits=2),
         json=json,
+        said=f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)",
         html=html,
         page=lambda: cluster_page(
             loaded, vectors, clusters, ready_clips(loaded, opened, clusters.typical), str(source)
@@ -100,21 +92,17 @@ def compare(
         halp compare halp-base squat_01 squat_02 --in stores/mine
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         first: a file with one recording, or the name of a recording in the place given by --in.
         second: the same for the other one.
         in_: a store or recordings that hold both by name.
         out: also write a CSV table of the stretches that differ.
         html: also write a page with both in step, the difference over time and by joint.
-        format: how recordings are written (see `halp formats`).
         window: seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
-        fps: frames per second, where the recordings do not tell.
         option: settings of the format as name=value, as `halp prepare` takes them.
         json: print alignment, stretches and joints as JSON.
     """
     from halp.features.loading import AUTO, as_encoder
     from halp.features.source import open_source
-    from halp.files import write_csv
     from halp.use.compare import compare as align
     from halp.use.pages import comparison_page
 
@@ -125,8 +113,7 @@ def compare(
     answer = comparison.to_json()
     rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
     columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
-    if out is not None:
-        note(f"written: {write_csv(out, columns, rows)}")
+    write_rows(out, rows, columns)
     worst = [f"{j['joint']} {j['difference']:.2f}" for j in answer["joints"][:5] if j["difference"] is not None]
     show(
         answer,
@@ -170,14 +157,11 @@ def segment(
         encoder: a run folder, a package, or the name of an encoder that comes with halp; a model brings its own.
         source: a store, recordings of any format, or - for frames on standard input.
         model: a model of `halp classify fit` or `halp finetune`.
-        out: also write a CSV table.
         html: also write a page with the player on the timeline.
         video: where the source is a film, also write it with skeletons, labels and a time line drawn into it (mp4).
         groups: how many groups, without a model (default: the number whose groups are furthest apart).
         shortest: seconds; shorter segments go to a neighbour (default: half a window).
-        reject: share of known windows that may be rejected as unlike everything labelled; none for never.
         topology: of frames on standard input (default: the encoder's).
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and rejected as JSON.
     """
     from halp.features.loading import open_for

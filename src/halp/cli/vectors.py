@@ -43,8 +43,6 @@ def motifs(
         halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp, or auto.
-        source: a store, or recordings of any format.
         motifs: how many (default: the number up to 12 with the lowest BIC).
         sticky: prior counts of staying in a motif; larger means longer bouts.
         merge: join the most similar motifs until so many are left.
@@ -55,7 +53,6 @@ def motifs(
         out: also write the bouts as events (CSV, or any format that `halp events` writes).
         html: also write a page with examples.
         seed: of the search.
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print motifs, tree, stability and events as JSON.
     """
     import numpy as np
@@ -140,12 +137,10 @@ def deviation(
         halp deviation halp-base healthy visits --people people.csv --window 2 --json
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp, or auto.
         reference: a store or recordings of five or more people, doing what is tested.
         source: a store or recordings of the tested people.
         people: a CSV table with the columns recording and subject, where recordings do not tell who it is.
         html: also write a page with visits, joints and moments.
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print a list of recordings with score, percentile, joints and moments as JSON.
     """
     from halp.findings.deviation import deviation as measure

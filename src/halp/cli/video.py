@@ -35,8 +35,6 @@ def explore(
         halp explore demo/store --encoder demo/halp --static shown
 
     Args:
-        source: a store, or recordings of any format.
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
         labels: the table that labels are written to (default: beside the source, SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
         runs: run folders whose metrics, results and settings are shown side by side under Method.
@@ -110,7 +108,6 @@ def live(
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
         fps: frames per second that are taken from a camera; films have their own.
-        reject: share of known windows that may be rejected as unlike everything labelled; none for never.
         view: draw the skeleton on standard error where it is a terminal.
     """
     from halp.errors import InputError
