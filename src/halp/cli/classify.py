@@ -163,7 +163,7 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) 
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.findings.formats import read_events
-    from halp.findings.labelled import label_windows, usual_cutting
+    from halp.findings.windows import label_windows, usual_cutting
 
     events, notes = read_events(labels.events)
     cutting = usual_cutting(events, **reading.spans)

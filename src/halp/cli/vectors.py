@@ -66,7 +66,7 @@ def motifs(
     from halp.findings.motifs import stability as measure_stability
     from halp.findings.pages import motifs_page
     from halp.findings.stats import rounded
-    from halp.findings.window_vectors import embedded, motif_answers, sequences, typical_rows
+    from halp.findings.windows import embedded, motif_answers, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
     asked = dict(reading.source)
@@ -147,7 +147,7 @@ def deviation(
     from halp.findings.deviation import make_reference
     from halp.findings.pages import deviation_page
     from halp.findings.stats import rounded
-    from halp.findings.window_vectors import deviation_windows, embedded
+    from halp.findings.windows import deviation_windows, embedded
 
     asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}
     names = None if people is None else read_people(people, "subject", ("recording", "name", "path"))

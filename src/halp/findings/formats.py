@@ -23,27 +23,29 @@ from halp.files import atomic_path, write_csv
 from halp.findings.annotations import (
     read_audacity,
     read_elan,
+    read_sleap,
     read_textgrid,
     write_audacity,
     write_elan,
+    write_sleap,
     write_textgrid,
 )
 from halp.findings.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
 from halp.findings.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
 from halp.findings.events import COLUMNS, NOBODY, Event, Events, stem
-from halp.findings.sleap_events import read_sleap, write_sleap
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 
 
 @dataclass(frozen=True)
 class Format:
-    """How events are read and written; `single` formats hold one recording per file."""
+    """How events are read and written; `single` formats hold one recording per file, `takes` are options of the writer."""
 
     ending: str
     read: Callable[[Path], Rows]
-    write: Callable[[Path, Events], None]
+    write: Callable[..., None]
     single: bool = False
+    takes: tuple[str, ...] = ()
 
 
 @renamed_keywords(format="file_format")
@@ -85,14 +87,9 @@ def write_events(
     path = Path(path)
     kind = FORMATS[_choose_format(path, file_format)]
     try:
-        if kind.write is write_boris:
-            write_boris(path, events, media)
-            return [path]
-        if kind.write is write_sleap:
-            write_sleap(path, events, media, fps)
-            return [path]
         if not kind.single or (path.suffix.lower() == kind.ending and len({e.recording for e in events}) == 1):
-            kind.write(path, events)
+            given = {"media": media, "fps": fps}
+            kind.write(path, events, **{name: given[name] for name in kind.takes})
             return [path]
         return [_write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)]
     except OSError as error:
@@ -233,10 +230,10 @@ FORMATS: dict[str, Format] = {
     "csv": Format(".csv", read_csv, write_csv_events),
     "parquet": Format(".parquet", read_parquet, write_parquet),
     "excel": Format(".xlsx", read_excel, write_excel),
-    "boris": Format(".boris", read_boris, write_boris),
+    "boris": Format(".boris", read_boris, write_boris, takes=("media",)),
     "boris-xlsx": Format(".xlsx", read_excel, write_boris_excel, single=True),
     "elan": Format(".eaf", read_elan, write_elan, single=True),
     "textgrid": Format(".TextGrid", read_textgrid, write_textgrid, single=True),
     "audacity": Format(".txt", read_audacity, write_audacity, single=True),
-    "sleap": Format(".slp", read_sleap, write_sleap),
+    "sleap": Format(".slp", read_sleap, write_sleap, takes=("media", "fps")),
 }
