@@ -14,14 +14,17 @@ from scipy.stats import entropy
 
 from halp.errors import InputError
 from halp.use.assessment import assess, few_per_class, learning_curve
-from halp.use.calibration import (
+from halp.use.classifier import (
     accuracy_interval,
+    fit_classifier,
     fit_temperature,
+    folds,
     nearest_similarities,
     rejection_threshold,
+    sample_rows,
+    suggest,
     wilson,
 )
-from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
 from halp.use.heads import KINDS, Candidate, candidates, fit_head, standardised_in_their_span, unit
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import forked as subprocess
 import numpy as np
@@ -212,13 +213,13 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     encoder: PretrainedEncoder, labelled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     networks = []
-    train = tuning._train
+    train = tuning.train
 
-    def noting(*given: object) -> object:
-        networks.append(train(*given))
+    def noting(*given: Any, **how: Any) -> object:
+        networks.append(train(*given, **how))
         return networks[-1]
 
-    monkeypatch.setattr(tuning, "_train", noting)
+    monkeypatch.setattr(tuning, "train", noting)
     before = [parameter.clone() for parameter in encoder.parameters()]
     made = finetune(encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False)
     assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters()))

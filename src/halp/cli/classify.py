@@ -44,7 +44,7 @@ def classify_fit(
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.use.calibration import check_rejection
+    from halp.use.classifier import check_rejection
     from halp.use.classify import fit
     from halp.use.model_folder import check_free, save_model
 
@@ -82,7 +82,7 @@ def classify_predict(
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
     from halp.errors import InputError
-    from halp.use.calibration import check_rejection
+    from halp.use.classifier import check_rejection
     from halp.use.classify import answers, notes, predict_table, suggest_recordings, window_settings
     from halp.use.model_folder import load_model
 

@@ -16,7 +16,6 @@ from halp.reports.drawing import (
     Floats,
     escape_text,
     format_number,
-    marker,
     numbers,
     series_style,
     shorten,
@@ -102,7 +101,7 @@ def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> 
             path = "M" + "L".join(f"{a:.2f},{b:.2f}" for a, b in places)
             marks.append(tag("path", d=path, class_=f"line d{position // COLOURS % 4}"))
         if few or len(places) == 1:
-            marks.append(tag("g", "".join(marker(0, a, b, 3.2) for a, b in places), class_="mark"))
+            marks.append(tag("g", "".join(tag("circle", cx=a, cy=b, r=3.2) for a, b in places), class_="mark"))
     return marks
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.progress import Bar
-from halp.use.calibration import accuracy_interval
-from halp.use.classifier import choose_candidate, fit_classifier, folds, sample_rows
+from halp.use.classifier import accuracy_interval, choose_candidate, fit_classifier, folds, sample_rows
 from halp.use.heads import Candidate, Labels, Vectors, fit_head
 
 Splits = list[tuple[Labels, Labels]]

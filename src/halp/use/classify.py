@@ -19,8 +19,18 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.use.assessment import MOST, assess
-from halp.use.calibration import REJECTION_RATE, Reject, check_rejection
-from halp.use.classifier import Classifier, Labels, Prediction, Suggestion, fit_classifier, sample_rows, suggest
+from halp.use.classifier import (
+    REJECTION_RATE,
+    Classifier,
+    Labels,
+    Prediction,
+    Reject,
+    Suggestion,
+    check_rejection,
+    fit_classifier,
+    sample_rows,
+    suggest,
+)
 from halp.use.model_folder import Model, load_model
 from halp.use.segments import SEEN, Answer
 

@@ -27,8 +27,7 @@ from halp.features.embed import embed
 from halp.features.loading import as_encoder
 from halp.skeleton import Topology
 from halp.training import load_recipe, pretrain
-from halp.use.calibration import REJECTION_RATE
-from halp.use.classifier import Prediction, fit_classifier
+from halp.use.classifier import REJECTION_RATE, Prediction, fit_classifier
 
 Clips = Sequence[npt.NDArray[Any]]
 

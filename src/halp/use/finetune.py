@@ -10,7 +10,6 @@ import numpy.typing as npt
 from torch import nn
 
 from halp.clips.clip import Frames
-from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocols.finetune import Finetuned, FinetuneSettings
 from halp.evaluation.protocols.finetune import finetune as train
@@ -18,15 +17,17 @@ from halp.features.embed import embed_frames, frames_pool, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource
 from halp.use.assessment import Score
-from halp.use.calibration import (
+from halp.use.classifier import (
     REJECTION_RATE,
+    Classifier,
     Floats,
+    Labels,
     accuracy_interval,
     check_rejection,
     fit_temperature,
+    folds,
     nearest_similarities,
 )
-from halp.use.classifier import Classifier, Labels, folds
 from halp.use.classify import Labelling, labelled_rows, labelling, without_doubtful_rejection
 from halp.use.heads import Candidate, Head, unit
 from halp.use.model_folder import Model
@@ -89,13 +90,15 @@ def finetune(
     if len(data.classes) < 2:
         raise InputError("fine-tuning needs recordings of two classes at least; use `halp classify fit` for one")
     clips = [clip.frames for clip in ready_clips(encoder, source, range(len(source)))]
+    pool = frames_pool(encoder, clips)
+    how: dict[str, Any] = {"classes": len(data.classes), "seed": seed, "progress": progress}
     splits = folds(data.labels, data.groups, seed)
     temperature, nearest, facts = 1.0, None, dict[str, Any]()
     if splits:
         kept, held = splits[0]
-        first = _train(encoder, clips, data, kept, settings, seed, progress)
+        first = train(encoder, pool, kept, data.labels[kept], settings, **how)
         temperature, nearest, facts = _judge(first, clips, data, kept, held)
-    network = _train(encoder, clips, data, np.arange(len(clips)), settings, seed, progress)
+    network = train(encoder, pool, np.arange(len(clips)), data.labels, settings, **how)
     head = _head(network, embed_frames(network.encoder, clips), data.labels, len(data.classes))
     if nearest is None:
         nearest = nearest_similarities(head.bank, data.groups)
@@ -104,19 +107,6 @@ def finetune(
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
     return Model(tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
-
-
-def _train(
-    encoder: PretrainedEncoder,
-    clips: list[Frames],
-    data: Labelling,
-    rows: Labels,
-    settings: FinetuneSettings,
-    seed: int,
-    progress: bool,
-) -> Finetuned:
-    pool, classes = frames_pool(encoder, clips), len(data.classes)
-    return train(encoder, pool, rows, data.labels[rows], settings, classes=classes, seed=seed, progress=progress)
 
 
 def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int) -> Head:

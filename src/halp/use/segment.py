@@ -14,7 +14,7 @@ from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource
 from halp.features.table import FeatureTable
-from halp.use.calibration import Reject
+from halp.use.classifier import Reject
 from halp.use.classify import predict_table
 from halp.use.cluster import group_vectors
 from halp.use.model_folder import Model, load_model
