@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -75,10 +76,10 @@ class CommandGroup:
 
 def _with_shared_options(function: Callable[..., None]) -> str:
     """The docstring of a command, with what is the same for an option wherever it stands."""
-    text = inspect.getdoc(function) or ""
-    missing = [n for n in inspect.signature(function).parameters if n in SHARED and f"\n    {n}: " not in text]
-    text += "\n\nArgs:" if missing and "Args:" not in text else ""
-    return text + "".join(f"\n    {name}: {SHARED[name]}" for name in missing)
+    text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    entries = SHARED | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE))
+    lines = [f"    {name}: {entries[name]}" for name in inspect.signature(function).parameters if name in entries]
+    return "\n".join([text, "", "Args:", *lines]) if lines else text
 
 
 def described(function: Callable[..., None]) -> Callable[..., None]:
