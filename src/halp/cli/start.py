@@ -75,11 +75,7 @@ def doctor(*, json: bool = False) -> None:
         rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     for extra, state in facts["extras"].items():
         missing = ", ".join(state["missing"])
-        rows.append(
-            (f"extra {extra}", f"without {missing}", state["install"])
-            if missing
-            else (f"extra {extra}", "installed", "")
-        )
+        rows.append((f"extra {extra}", f"without {missing}" if missing else "installed", missing and state["install"]))
     rows.append(("devices", "; ".join(facts["devices"]), ""))
     cache = facts["cache"]
     if cache["folder"] is None:

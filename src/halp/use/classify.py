@@ -108,8 +108,8 @@ def fit(
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
         classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
-        assessment = assess(*part, recordings=data.recordings[rows], progress=progress, **how)
-    facts = {**assessment.to_json(), "grouped_by": data.grouped_by}
+        assessment = assess(*part, data.recordings[rows], progress=progress, **how)
+    facts = {**assessment, "grouped_by": data.grouped_by}
     return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
 
 

@@ -22,7 +22,6 @@ from halp.use.classifier import (
     Classifier,
     Floats,
     Labels,
-    accuracy_interval,
     check_rejection,
     fit_temperature,
     folds,
@@ -129,7 +128,5 @@ def _judge(
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
     nearest = np.sort((head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64))
-    interval = accuracy_interval(right, data.recordings[held], data.groups[held])
-    count = len(np.unique(data.recordings[held]))
-    score = Score(float(right.mean()), *interval, count, "fine-tuned, a fifth held out")
+    score = Score.of(right, data.recordings[held], data.groups[held], "fine-tuned, a fifth held out")
     return fit_temperature(logits, data.labels[held]), nearest, {"encoder": asdict(score)}
