@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
 from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
+from halp.errors import InputError
 
 if TYPE_CHECKING:
     from halp.features.source import Source
@@ -81,7 +83,6 @@ def classify_predict(
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from halp.errors import InputError
     from halp.use.classifier import check_rejection
     from halp.use.classify import answers, notes, predict_table, suggest_recordings, window_settings
     from halp.use.model_folder import load_model
@@ -152,9 +153,6 @@ def finetune(
 
 def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> Source:
     """Recordings with their labels: of whole recordings, or of spans of time."""
-    from dataclasses import asdict
-
-    from halp.errors import InputError
     from halp.features.source import open_source
 
     given = {**reading.source, "labels": labels.labels, "pattern": labels.pattern}

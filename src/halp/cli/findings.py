@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
+from halp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +118,6 @@ def stats(
 
     chosen = _read(events, format, recordings)
     if source is not None:
-        from halp.errors import check_choice
         from halp.findings.events import SOURCES
 
         chosen = chosen.where(source=check_choice("source", source, SOURCES))
@@ -314,13 +315,10 @@ def agreement(
 
 def _read(path: Path, format: str, recordings: Path | None = None) -> Events:
     """Events of a file or folder, matched with recordings where they are given; what does not fit is said."""
-    from halp.errors import InputError
     from halp.findings.formats import read_events
 
     events, notes = read_events(path, format)
     if recordings is not None:
-        from dataclasses import replace
-
         from halp.findings.sources import recording_lengths
 
         lengths = recording_lengths(recordings)
@@ -343,7 +341,6 @@ def read_people(
 ) -> dict[str, str]:
     """A column of a table by the names of people or recordings."""
     from halp.clips.text_files import problem, read_table
-    from halp.errors import InputError, check_choice
 
     if by is None:
         raise InputError(f"'{path}' names people; say which of its columns is the group with --by")

@@ -5,6 +5,7 @@ ENCODER is a run folder, an exported package or the name of an encoder that come
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, print_json, show, table_of, warn, write_rows
 from halp.cli.classify import show_answers
 from halp.cli.options import READING, Reading, Settings, flat, parse_options
+from halp.errors import InputError
 
 if TYPE_CHECKING:
     from halp.clips.windows import WindowSettings
@@ -200,9 +202,7 @@ def segment(
 
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
-    import sys
 
-    from halp.errors import InputError
     from halp.use.stream import FrameReader, LiveRecognition
 
     if fitted is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,6 @@ def evaluate(
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
-    from dataclasses import asdict
-
     from halp.clips.splits import evaluation_splits
     from halp.clips.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
@@ -151,7 +150,6 @@ def reproduce(
     if table == "graphs":
         graphs = {"sets": datasets, "seeds": seeds, "svm": svm, "settings": flat(set), "out": out}
         return _reproduce_graphs(data, jobs, dry_run, json, **graphs)
-    from dataclasses import asdict
 
     from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce_table, tables_for
     from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table

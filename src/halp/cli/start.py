@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import Settings, flat
+from halp.errors import check_choice
 
 
 @app.command
@@ -97,7 +98,6 @@ def completion(shell: Positional[str] = "bash") -> None:
     """
     from halp.cli.app import CommandGroup, options_of
     from halp.doctor import completion as script
-    from halp.errors import check_choice
 
     known = {}
     for name, entry in app.commands.items():

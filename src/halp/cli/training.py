@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -93,8 +95,6 @@ def pretrain(
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
-    import contextlib
-    import tempfile
 
     from halp.training import pretrain as train
     from halp.training.records import Profiled, StepProfile

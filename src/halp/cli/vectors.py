@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, show, table_of
 from halp.cli.findings import read_people
 from halp.cli.options import READING, Reading
+from halp.errors import InputError
 
 if TYPE_CHECKING:
     from halp.reports.page import Report
@@ -57,7 +58,6 @@ def motifs(
     """
     import numpy as np
 
-    from halp.errors import InputError
     from halp.features.embed import ready_clips
     from halp.findings.bouts import measures
     from halp.findings.events import NOBODY, answers_to_events

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, Reading
+from halp.errors import InputError
 
 
 @app.command
@@ -44,8 +45,6 @@ def explore(
     try:
         from halp.explorer.server import serve
     except ImportError as error:
-        from halp.errors import InputError
-
         raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
     from halp.explorer.session import Settings
 
@@ -110,7 +109,6 @@ def live(
         fps: frames per second that are taken from a camera; films have their own.
         view: draw the skeleton on standard error where it is a terminal.
     """
-    from halp.errors import InputError
     from halp.progress import console
     from halp.use.model_folder import load_model
     from halp.use.segment import timeline_cutting
