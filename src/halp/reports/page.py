@@ -124,20 +124,12 @@ class Report:
 
 def _is_numeric(column: Sequence[object]) -> bool:
     """Whether a column holds numbers and gaps alone."""
-    return any(map(_is_number, column)) and all(_is_number(value) or _is_gap(value) for value in column)
+    numeric = [_rank(value) is not None for value in column]
+    return any(numeric) and all(is_number or _is_gap(value) for is_number, value in zip(numeric, column))
 
 
 def _is_gap(value: object) -> bool:
     return value is None or value in ("", "-", "–", "—") or (isinstance(value, float) and math.isnan(value))
-
-
-def _is_pair(value: object) -> bool:
-    """A mean with its standard deviation."""
-    return isinstance(value, tuple) and len(value) == 2 and all(_plain(part) is not None for part in value)
-
-
-def _is_number(value: object) -> bool:
-    return _plain(value) is not None or _is_pair(value) or (isinstance(value, str) and bool(_NUMERIC.fullmatch(value)))
 
 
 def _plain(value: object) -> float | None:
@@ -147,21 +139,19 @@ def _plain(value: object) -> float | None:
     return float(value)
 
 
-def _rank(value: object) -> float:
-    """What "best" compares: the number, or the mean of a pair."""
-    if isinstance(value, tuple) and _is_pair(value):
-        value = value[0]
+def _rank(value: object) -> float | None:
+    """What "best" compares: a number, the mean of a (mean, std) pair, or a text that begins with a number; None of others."""
     if isinstance(value, str) and _NUMERIC.fullmatch(value):
-        digits = re.match(r"[-+−]?[\d.]+", value.replace(",", ""))
-        return float(digits.group().replace("−", "-").rstrip(".")) if digits else -math.inf
-    plain = _plain(value)
-    return -math.inf if plain is None else plain
+        return float(re.findall(r"^[-+−]?\d+(?:\.\d+)?", value.replace(",", ""))[0].replace("−", "-"))
+    if isinstance(value, tuple):
+        return _plain(value[0]) if len(value) == 2 and _plain(value[1]) is not None else None
+    return _plain(value)
 
 
 def _best_rows(column: Sequence[object]) -> set[int]:
-    ranks = [_rank(value) for value in column]
-    best = max(ranks, default=-math.inf)
-    return {row for row, rank in enumerate(ranks) if rank == best and math.isfinite(best)}
+    ranks = {row: rank for row, value in enumerate(column) if (rank := _rank(value)) is not None}
+    best = max(ranks.values(), default=math.inf)
+    return {row for row, rank in ranks.items() if rank == best and math.isfinite(best)}
 
 
 def _format_column(column: Sequence[object]) -> list[str]:
@@ -179,7 +169,7 @@ def _format_column(column: Sequence[object]) -> list[str]:
             return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, tuple) and _is_pair(value):
+        if isinstance(value, tuple) and _rank(value) is not None:
             return f"{text(value[0])} ± {text(value[1])}"
         if isinstance(value, numbers.Integral) or _plain(value) is None:
             return str(value)
