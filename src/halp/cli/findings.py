@@ -239,7 +239,7 @@ def repetitions(
         html: also write a page with players.
         json: print counts and repetitions as JSON.
     """
-    from halp.findings.events import Event, Events
+    from halp.findings.events import Events
     from halp.findings.formats import write_events
     from halp.findings.pages import repetitions_page
     from halp.findings.repetitions import find_repetitions
@@ -249,19 +249,7 @@ def repetitions(
         find_repetitions(poses, reference=reference) for poses in read_poses(source, file_format=format, fps=fps)
     ]
     if out is not None:
-        events = []
-        for result in results:
-            poses = result.poses
-            subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
-            for r in result.repetitions:
-                more = {
-                    name: str(v)
-                    for name, v in r.to_json().items()
-                    if name not in ("start", "stop", "partial") and v is not None
-                }
-                label = "partial" if r.partial else "repetition"
-                events.append(Event(poses.recording, r.start, r.stop, label, subject, "model", None, more))
-        for path in write_events(Events(events), out):
+        for path in write_events(Events([event for result in results for event in result.events()]), out):
             note(f"written: {path}")
     rows = [result.to_json() for result in results]
     table = table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
@@ -59,14 +59,13 @@ def motifs(
     import numpy as np
 
     from halp.features.embed import ready_clips
-    from halp.findings.bouts import measures
-    from halp.findings.events import NOBODY, answers_to_events
+    from halp.findings.events import answers_to_events
     from halp.findings.formats import write_events
-    from halp.findings.motifs import fit_motifs, load_motifs, motif_names
+    from halp.findings.motifs import fit_motifs, load_motifs
     from halp.findings.motifs import stability as measure_stability
     from halp.findings.pages import motifs_page
     from halp.findings.stats import rounded
-    from halp.findings.windows import embedded, motif_answers, sequences, typical_rows
+    from halp.findings.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
     asked = dict(reading.source)
@@ -87,15 +86,7 @@ def motifs(
         fitted, table, groups=None if merge is None else fitted.merged(merge), shortest=shortest
     )
     events = answers_to_events(answers)
-    observed = sum(event.duration for event in events if event.label != NOBODY)
-    rows: list[dict[str, Any]] = []
-    for number, name in enumerate(motif_names(probability.shape[1])):
-        bouts = [event for event in events if event.label == name]
-        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
-        windows = int((probability.argmax(1) == number).sum())
-        rows.append(
-            {"motif": name, "windows": windows} | {k: facts[k] for k in ("count", "total", "mean", "median", "share")}
-        )
+    rows = motif_rows(events, probability)
     if save is not None:
         note(f"written: {fitted.save(save)}")
     for path in () if out is None else write_events(events, out):

@@ -14,6 +14,7 @@ from halp.features.embed import embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
+from halp.findings.bouts import measures
 from halp.findings.deviation import Windows, resampled_poses
 from halp.findings.events import NOBODY, Events
 from halp.findings.motifs import MotifModel, motif_names
@@ -108,6 +109,19 @@ def motif_answers(
         spans = table.starts[rows], table.stops[rows]
         answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
     return answers, probability
+
+
+def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
+    """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
+    observed = sum(event.duration for event in events if event.label != NOBODY)
+    windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
+    rows = []
+    for name, count in zip(motif_names(len(windows)), windows):
+        bouts = events.where(label=name)
+        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
+        kept = {key: facts[key] for key in ("count", "total", "mean", "median", "share")}
+        rows.append({"motif": name, "windows": count, **kept})
+    return rows
 
 
 def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:

@@ -19,6 +19,7 @@ from halp.features.source import AnySource, Source, open_source
 from halp.progress import Bar
 from halp.skeleton import Topology
 from halp.use.cluster import directions
+from halp.use.search import rows_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -234,10 +235,7 @@ def _every_frame(path: Ints, steps: Ints, lengths: list[int]) -> Ints:
 
 def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, options: dict[str, Any]) -> Clip:
     if source is not None and isinstance(given, str) and not os.path.exists(given):
-        rows = source.find(given)
-        if not len(rows):
-            raise InputError(f"there is no file '{given}', and no recording of that name where it is searched for")
-        return ready_clips(encoder, source, rows[:1])[0]
+        return ready_clips(encoder, source, rows_of(source, given)[:1])[0]
     opened = open_for(encoder, given, **options)[1]
     if len(opened) != 1:
         raise InputError(
