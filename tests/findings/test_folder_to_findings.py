@@ -22,7 +22,7 @@ from halp.errors import InputError
 from halp.features.source import open_source
 from halp.findings.events import NOBODY, Event, Events
 from halp.findings.formats import write_events
-from halp.findings.labelled import label_windows, usual_cutting
+from halp.findings.windows import label_windows, usual_cutting
 from halp.skeleton import KINECT_V2
 from halp.use.export import export
 

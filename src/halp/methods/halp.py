@@ -138,7 +138,7 @@ class HalpSettings(CheckedSettings):
                 self.recent,
                 temperature=temperature,
                 step=self.step,
-                filter=self.filter,
+                positive_filter=self.filter,
                 anchor=self.anchor,
                 direction=self.direction,
                 source=self.source,

@@ -29,6 +29,7 @@ from halp.clips.store import StoreWriter
 from halp.clips.tags import Tagger, make_tagger
 from halp.clips.topology_file import find_topology
 from halp.clips.windows import WindowSettings
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, Interrupted
 from halp.progress import Bar, console
 from halp.skeleton import Topology
@@ -38,8 +39,9 @@ _CHUNK = 32
 _FEW = 200
 
 
+@renamed_keywords(format="file_format", path="pattern")
 def prepare(
-    format: str,
+    file_format: str,
     source: str | os.PathLike[str],
     store: str | os.PathLike[str],
     *,
@@ -54,7 +56,7 @@ def prepare(
     stride: float | None = None,
     fps: float | None = None,
     labels: str | os.PathLike[str] | None = None,
-    path: str | None = None,
+    pattern: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
@@ -64,7 +66,7 @@ def prepare(
 
     Parameters
     ----------
-    format : str
+    file_format : str
         A reader's name, or `auto`.
     source, store : path
         A file or folder with recordings, and the store to make.
@@ -84,7 +86,7 @@ def prepare(
         Cut recordings into windows of so many seconds; the frame rate, where files tell none.
     labels : path, optional
         A table with a column `name` or `path` and others (`label`, `subject`, `camera`, …).
-    path : str, optional
+    pattern : str, optional
         A pattern such as `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
@@ -107,8 +109,8 @@ def prepare(
     target = None if topology is None else find_topology(topology)
     table = None if labels is None else Path(labels)
     with leaving_out(table):
-        plan, items = open_source(source, format, cutting, normalisation, target, options=options)
-        tagger = make_tagger(source, table, path)
+        plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
+        tagger = make_tagger(source, table, pattern)
     items, info = items[:limit], plan.info
     class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
