@@ -20,6 +20,7 @@ from rich.console import Console
 
 from benchmarks.baselines import save_results
 from benchmarks.halp_base import FITTED
+from benchmarks.reweighting import plain_base
 from benchmarks.transfer import Array, Task, open_tasks
 from halp.augment import ClipPool, centre_views
 from halp.clips.store import Store, open_store
@@ -36,11 +37,6 @@ FRESH = 6
 def members(cmu: Store) -> Iterator[tuple[str, Any]]:
     """Names and makers of the encoders."""
 
-    def plain() -> PretrainedEncoder:
-        encoder = load_encoder("halp-base")
-        encoder.encoder.invariance = torch.nn.Identity()
-        return encoder
-
     def fresh(seed: int) -> PretrainedEncoder:
         encoder = load_encoder("halp-base")
         torch.manual_seed(1000 + seed)
@@ -52,7 +48,7 @@ def members(cmu: Store) -> Iterator[tuple[str, Any]]:
         return encoder
 
     yield "halp-base", lambda: load_encoder("halp-base")
-    yield "without invariance", plain
+    yield "without invariance", plain_base
     for seed in range(FRESH):
         yield f"fresh, seed {seed}", lambda seed=seed: fresh(seed)
 

@@ -157,6 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(stderr=True)
     options.out.mkdir(parents=True, exist_ok=True)
     encoder, store = load_encoder("halp-base"), open_store(options.store)
+    encoder.encoder.invariance = torch.nn.Identity()  # the features of 0.2.0
     encoder.persons = 1  # the most moving one; a second one costs as much time again
     train, held = store.split("xsub")
     order = np.random.default_rng(0)

@@ -122,9 +122,16 @@ def encode_views(encoder: Any, store: Store, settings: ViewSettings, clips: Arra
     return np.asarray(np.load(path), dtype=np.float32)
 
 
-def untrained(seed: int, store: Store) -> PretrainedEncoder:
-    """`halp-base` with a fresh GRU; scales are fitted to CMU windows, as its own were."""
+def plain_base() -> PretrainedEncoder:
+    """`halp-base` without its invariance: its GRU and its kernels, as they were in 0.2.0."""
     encoder = load_encoder("halp-base")
+    encoder.encoder.invariance = torch.nn.Identity()
+    return encoder
+
+
+def untrained(seed: int, store: Store) -> PretrainedEncoder:
+    """`halp-base` with a fresh GRU and without invariance; scales are fitted to CMU windows, as its own were."""
+    encoder = plain_base()
     torch.manual_seed(seed)
     for module in encoder.encoder.modules():
         if isinstance(module, torch.nn.GRU):
@@ -243,7 +250,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in names:
         folder = options.out / name
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = load_encoder("halp-base") if name == "halp-base" else untrained(int(name[-1]), store)
+        encoder = plain_base() if name == "halp-base" else untrained(int(name[-1]), store)
         one = replace_persons(encoder)
         made = policies(encoder.frames)
         views = {

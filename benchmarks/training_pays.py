@@ -34,7 +34,7 @@ from rich.console import Console
 
 from benchmarks.baselines import DATA, save_results
 from benchmarks.halp_base import fit_views
-from benchmarks.reweighting import untrained
+from benchmarks.reweighting import plain_base, untrained
 from benchmarks.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
 from halp.clips.ingest.prepare import prepare
 from halp.clips.store import Store, open_store
@@ -104,14 +104,8 @@ def open_tasks(stores: Mapping[str, Store], validate: bool) -> list[Task]:
 def encoders(cmu: Store) -> dict[str, Any]:
     """Makers of the encoders that are compared, by the name of their file."""
 
-    def plain() -> Any:
-        encoder = load_encoder("halp-base")
-        encoder.encoder.invariance = torch.nn.Identity()
-        return encoder
-
     def twin(seed: int, fitted: bool) -> Any:
         encoder = untrained(seed, cmu)
-        encoder.encoder.invariance = torch.nn.Identity()
         if fitted:
             shape = load_encoder("halp-base").encoder.invariance.directions.shape
             encoder.encoder.invariance = Invariance(*shape)
@@ -120,7 +114,7 @@ def encoders(cmu: Store) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "raw coordinates": lambda: RawCoordinates(get_topology("body-16"), persons=1),
-        PLAIN: plain,
+        PLAIN: plain_base,
         OURS: lambda: load_encoder("halp-base"),
     }
     for seed in range(SEEDS):
