@@ -1,8 +1,8 @@
 """`python -m benchmarks.training_pays CMU --ntu RAW`: what `halp-base` owes to its training, on sets that it never saw.
 
-CMU is the store of `benchmarks.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders on NW-UCLA, UTD-MHAD,
-MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN (k = 1), one and five labelled clips
-per class (nearest class mean, ten draws), all by the cosine of features standardised on the training clips, without labels;
+CMU is the store of `benchmarks.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders on NW-UCLA, UTD-
+MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN (k = 1), one and five labelled
+clips per class (ridge, ten draws), all on unit vectors of features standardised on the training clips, without labels;
 ridge with all labels, its penalty chosen by folds over subjects or cameras of the training part. Compared are
 
 - raw coordinates;

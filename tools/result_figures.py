@@ -45,7 +45,7 @@ def few_labels() -> str:
         title: {shown: pair(methods[name][key]["1 per class"]) for name, shown in METHODS.items()}
         for key, title in SETS.items()
     }
-    return bars(table, title="One label per class, nearest", y_label="top-1, %")
+    return bars(table, title="One label per class", y_label="top-1, %")
 
 
 def training() -> str:
