@@ -355,7 +355,7 @@ function Loading() {
           <>
             <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings", reading: "reading the recordings" }[title] ?? title}`} …</p>
             <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
-            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" ? "a store, as halp prepare makes it, is opened at once" : title === "embedding" ? "this is done once" : "the first time takes a while"}</p>
+            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" || title === "embedding" ? "this is done once, as long as the files stay as they are" : "the first time takes a while"}</p>
           </>
         )}
       </div>

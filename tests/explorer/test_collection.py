@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,11 @@ from reader_samples import body, write_utdmhad
 
 from halp.cli import main
 from halp.clips.clip import Clip
+from halp.clips.ingest.pipeline import Outcome, Pipeline
+from halp.clips.readers import Item
 from halp.clips.store import Store, StoreWriter
 from halp.explorer.api import Api
-from halp.explorer.collection import kept_array
+from halp.explorer.collection import Collection, kept_array
 from halp.explorer.session import Session, Settings
 from halp.progress import Bar, watchers
 from halp.use.model_folder import load_model
@@ -97,6 +99,50 @@ def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(
     main(command[1:])
     values, _ = session.label_column()
     assert sum(load_model(session.labels.path.with_name("model")).labelled.values()) == (values >= 0).sum()
+
+
+def test_second_start_reads_no_recording_until_one_is_shown_and_a_changed_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for number in range(8):
+        write_utdmhad(folder, f"a1_s{number + 1}_t1", body(12 + number, seed=number))
+    read: list[str] = []
+    work = Pipeline.work
+
+    def watched(self: Pipeline, items: Sequence[Item]) -> list[Outcome]:
+        read.extend(item.path.name for item in items)
+        return work(self, items)
+
+    monkeypatch.setattr(Pipeline, "work", watched)
+
+    def start() -> tuple[Collection, int]:
+        read.clear()
+        session = Session(Settings(folder, labels=tmp_path / "labels.csv"))
+        session.load()
+        before = len(read)
+        session.collection.packed(3)
+        return session.collection, before
+
+    first, number = start()
+    assert number == 8
+    second, number = start()
+    assert number == 0, "vectors, rows and maps are kept"
+    assert len(read) <= 2, "one frame to learn what can be shown, and the recording that is shown"
+    assert second.packed(3)[0].tolist() == first.packed(3)[0].tolist()
+    assert second.table.rows.tolist() == first.table.rows.tolist()
+    assert second.up_axis == first.up_axis
+    write_utdmhad(folder, "a1_s4_t1", body(30, seed=40))
+    third, number = start()
+    assert number == 8
+    assert third.packed(3)[0].shape[0] == 30
+    assert not np.allclose(third.table.vectors[3], first.table.vectors[3])
+    write_utdmhad(folder, "a1_s8_t2", body(20, seed=41))
+    assert (len(start()[0]), start()[1]) == (9, 0)
+    (folder / "a1_s8_t2_skeleton.mat").unlink()
+    assert (len(start()[0]), start()[1]) == (8, 0)
 
 
 def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

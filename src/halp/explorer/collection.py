@@ -19,7 +19,7 @@ from halp.clips.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.features.content import RecordingFiles
-from halp.features.embed import embed_table
+from halp.features.embed import embed_table, keep_rows
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.files import atomic_path, is_sealed, seal
@@ -66,6 +66,7 @@ class Collection:
 
     def __init__(self, encoder: PretrainedEncoder, source: Source, table: FeatureTable | None = None) -> None:
         self.encoder = encoder
+        keep_rows(source)
         whole = source.cutting.window is None and bool((source.fps > 0).all())
         too_long = whole and squeeze_warning(source.rows["length"], encoder.frames) is not None
         self.source = source = source.cut(WINDOW, STRIDE) if too_long else source
@@ -143,7 +144,11 @@ class Collection:
     def up_axis(self) -> Up:
         """The axis that points up in what is shown, and its sign."""
         rows = np.unique(np.linspace(0, len(self) - 1, 12).astype(int)).tolist()
-        return upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)
+        axis, sign = self._kept(
+            "up",
+            lambda: np.array(upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)),
+        ).tolist()
+        return int(axis), float(sign)
 
     def _as_shown(self, clip: Clip) -> Frames:
         if self.source.applied or not self._steps:
