@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
-import { colourOf, css, ramp } from "./colours.js";
+import { css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
 import { Categories, IconButton, Stage } from "./stage.jsx";
@@ -88,8 +88,8 @@ function useMap(points, over) {
       effect(() => {
         if (!s.column.value || !s.facts.value.rows) return;
         s.hidden.value;
-        const [colours, range] = s.pointColours();
-        map.setColours(colours);
+        const [colours, shapes, range] = s.pointColours();
+        map.setColours(colours, shapes);
         map.range = range;
       }),
       effect(() => map.setChosen(s.chosen.value)),
@@ -99,7 +99,7 @@ function useMap(points, over) {
       effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
     ];
-    const recolour = () => map.setColours(s.pointColours()[0]);
+    const recolour = () => map.setColours(...s.pointColours().slice(0, 2));
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", recolour);
     return () => {
@@ -162,11 +162,11 @@ function Legend() {
   const { categories, values, title } = s.column.value ?? {};
   if (!values) return null;
   if (!categories) {
-    const [low, high] = map?.range ?? s.pointColours()[1] ?? [0, 1];
+    const [low, high] = map?.range ?? s.pointColours()[2] ?? [0, 1];
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
     return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
+  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} values={values} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {

@@ -1,7 +1,6 @@
 // The panels beside the map: watch, similar, label, groups, compare, method.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isStatic, api } from "./api.js";
-import { colourOf } from "./colours.js";
 import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
 import { Controls, Dot, Film, Icon, IconButton, Stage } from "./stage.jsx";
 import * as s from "./state.js";

@@ -1,7 +1,7 @@
 // What the page knows and does. Every part of the page reads these signals; the server is the one place that keeps anything.
 import { batch, effect, signal } from "@preact/signals";
 import { api, isStatic } from "./api.js";
-import { categoryColours, ramp } from "./colours.js";
+import { categoryColours, categoryShapes, ramp } from "./colours.js";
 import { Clock, follow, stages, trail, view } from "./playing.js";
 import { bodyReach } from "./skeleton.js";
 
@@ -329,21 +329,21 @@ export async function layOut(name) {
   });
 }
 
-// Colours of all points; the second value is the range of a column of numbers.
+// Colours of all points, their shapes, and the range of a column of numbers.
 export function pointColours() {
   const { categories, values } = column.value ?? {};
   const count = facts.value.rows;
   const out = new Uint8Array(count * 4);
-  if (!values) return [out.fill(128), null];
+  if (!values) return [out.fill(128), null, null];
   const alpha = count > 200000 ? 150 : count > 20000 ? 190 : 230;
-  if (categories) return [categoryColours(values, hidden.value, alpha), null];
+  if (categories) return [categoryColours(values, hidden.value, alpha), categoryShapes(values, categories), null];
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (let row = 0; row < count; row++) {
     const share = (values[row] - low) / (high - low || 1);
     out.set(Number.isFinite(share) ? [...ramp(share), alpha] : [128, 128, 128, 60], row * 4);
   }
-  return [out, [low, high]];
+  return [out, null, [low, high]];
 }
 
 // -- life --------------------------------------------------------------------------------------------------------------

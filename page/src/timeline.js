@@ -1,5 +1,5 @@
 // The timeline of a recording on a canvas: tiers of segments, curves of probability, nobody, a playhead, spans with edges to drag.
-import { colourOf } from "./colours.js";
+import { SHAPES, colourOf, inkOn, shapeOf } from "./colours.js";
 
 const ROW = 22;
 const CURVES = 46;
@@ -7,6 +7,7 @@ const TOP = 20;
 const LEFT = 58;
 const TITLES = { human: "labels", model: "model", group: "groups" };
 const EDGE = 6;
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [1, 5]]; // of curves whose colour comes again
 
 export class Timeline {
   constructor(canvas, act) {
@@ -48,6 +49,10 @@ export class Timeline {
 
   colour(label) {
     return colourOf(this.labels.indexOf(label));
+  }
+
+  shape(label) {
+    return shapeOf(this.labels.indexOf(label));
   }
 
   setTime(time) {
@@ -96,7 +101,7 @@ export class Timeline {
       pen.beginPath();
       pen.rect(this.left, top, width - this.left - this.right, this.row);
       pen.clip();
-      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, paper, ink, name === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1);
+      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, ink, name === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1);
       pen.restore();
     });
     const bottom = TOP + this.tiers.length * this.row;
@@ -141,7 +146,7 @@ export class Timeline {
     }
   }
 
-  bar(pen, part, top, paper, ink, alpha) {
+  bar(pen, part, top, ink, alpha) {
     const [from, to] = [this.x(part.start), this.x(part.stop)];
     const none = (this.facts.faint ?? ["none of these"]).includes(part.label);
     pen.globalAlpha = none ? 0.25 : alpha;
@@ -150,14 +155,25 @@ export class Timeline {
     pen.roundRect(from + 0.5, top + 2, Math.max(1, to - from - 1), this.row - 4, 3);
     pen.fill();
     pen.globalAlpha = 1;
+    const shape = none ? 0 : this.shape(part.label);
+    const text = alpha > 0.6 && !none ? inkOn(this.colour(part.label)) : ink;
+    const begin = Math.max(from, this.left) + 5;
+    if (shape && to - from > 16) {
+      pen.save();
+      pen.translate(begin, top + this.row / 2 - 4.5);
+      pen.scale(9 / 16, 9 / 16);
+      pen.fillStyle = text;
+      pen.fill(new Path2D(SHAPES[shape]));
+      pen.restore();
+    }
     if (to - from > 30) {
       pen.save();
       pen.beginPath();
       pen.rect(from, top, to - from - 3, this.row);
       pen.clip();
-      pen.fillStyle = alpha > 0.6 && !none ? paper : ink;
+      pen.fillStyle = text;
       pen.textAlign = "left";
-      pen.fillText(part.label, Math.max(from, this.left) + 5, top + this.row / 2 + 0.5);
+      pen.fillText(part.label, begin + (shape ? 13 : 0), top + this.row / 2 + 0.5);
       pen.restore();
     }
   }
@@ -175,6 +191,7 @@ export class Timeline {
     this.facts.classes.forEach((label, place) => {
       pen.strokeStyle = this.colour(label);
       pen.lineWidth = 1.5;
+      pen.setLineDash(DASHES[this.shape(label) % DASHES.length]);
       pen.beginPath();
       for (let i = 0; i < starts.length; i++) {
         const [x, y] = [this.x((starts[i] + stops[i]) / 2), top + high - probabilities[i * classes + place] * (high - 2) - 1];

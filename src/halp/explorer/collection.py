@@ -23,7 +23,7 @@ from halp.features.embed import embed_table, keep_rows
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.files import atomic_path, is_sealed, seal
-from halp.reports.player import Box, Up, bounding_box, pack_joints, upward, within_one
+from halp.reports.player import Box, Up, bounding_box, frequent_first, pack_joints, upward, within_one
 from halp.use.cluster import Clusters, group_vectors
 from halp.use.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
@@ -232,7 +232,7 @@ class Collection:
         made: dict[str, Column] = {}
         if (self.table.labels >= 0).any():
             known = list(self.table.class_names) or [str(number) for number in range(int(self.table.labels.max()) + 1)]
-            made["class"] = Column("class", self.table.labels.astype(np.int16), known)
+            made["class"] = _ranked("class", self.table.labels, known)
         store, own = self.source.store, ("name", "length", "label", "subject", "recording", "start", "end", "fps")
         further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
         items = self.source.rows["item"]
@@ -244,7 +244,7 @@ class Collection:
             if column is not None:
                 made[name] = column
         if 1 < len(self.recordings) < min(len(self), MOST_CATEGORIES):
-            made["recording"] = Column("recording", self.recording.astype(np.int16), self.recordings)
+            made["recording"] = _ranked("recording", self.recording, self.recordings)
         return made
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -316,7 +316,13 @@ def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
         return None if values.dtype.kind == "U" else Column(name, values.astype(np.float32))
     unknown = categories[0] in (-1, "")
     named = [str(one) for one in (categories[1:] if unknown else categories)]
-    return Column(name, (codes - int(unknown)).astype(np.int16), named)
+    return _ranked(name, codes - int(unknown), named)
+
+
+def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
+    """A column of categories, of which the most frequent can be told apart on the map."""
+    categories, values = frequent_first(categories, values)
+    return Column(name, values.astype(np.int16), categories)
 
 
 def kept_array(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
