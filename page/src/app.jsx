@@ -4,11 +4,11 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
-import { css, ramp } from "./colours.js";
+import { DIAMOND, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
 import { Categories, IconButton, Stage } from "./stage.jsx";
-import { Compare, Groups, Label, Method, Similar, Watch, nextToLabel } from "./panels.jsx";
+import { Compare, Groups, Label, Method, Similar, Watch, Wide, nextToLabel } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
 import * as s from "./state.js";
@@ -142,13 +142,17 @@ function positiveMarks() {
   const [lines, spots] = [[], []];
   const { near, nearness, keep, typical, typicality } = answer.arrays;
   const [width, wide] = [near.shape[1], typical.shape[1]];
-  for (let i = 0; i < keep.length; i++) {
-    const at = middle([...near.subarray(i * width, (i + 1) * width)], nearness.subarray(i * width, (i + 1) * width));
-    const colour = own(keep[i] ? "--good" : "--bad");
-    lines.push([from, at, colour + "55"]);
-    spots.push([...at, colour, !keep[i]]);
+  const found = Array.from(keep.keys(), (i) => middle([...near.subarray(i * width, (i + 1) * width)], nearness.subarray(i * width, (i + 1) * width)));
+  for (const kept of [1, 0]) { // those that are left out lie on top
+    found.forEach((at, i) => {
+      if (keep[i] !== kept) return;
+      const colour = own(kept ? "--good" : "--bad");
+      lines.push([from, at, colour + "55"]);
+      spots.push([...at, colour, !kept]);
+    });
   }
-  for (let i = 0; i < typical.shape[0]; i++) spots.push([...middle([...typical.subarray(i * wide, (i + 1) * wide)], typicality.subarray(i * wide, (i + 1) * wide)), own(i === answer.closest ? "--accent" : "--ink"), true]);
+  for (let i = 0; i < typical.shape[0]; i++) spots.push([...middle([...typical.subarray(i * wide, (i + 1) * wide)], typicality.subarray(i * wide, (i + 1) * wide)), own(i === answer.closest ? "--accent" : "--soft"), false, DIAMOND]);
+  if (s.positive.value >= 0) spots.push([...found[s.positive.value], own("--ink"), true, 0, 7]);
   return { lines, spots };
 }
 
@@ -209,7 +213,7 @@ function MapPane() {
   };
   const { progress } = s.facts.value;
   return (
-    <section class="map-pane" aria-label="map of all movements" onKeyDown={key}>
+    <section class={s.panel.value === "method" && s.understood.value?.arrays ? "map-pane dim" : "map-pane"} aria-label="map of all movements" onKeyDown={key}>
       <canvas ref={points} class="points" aria-hidden="true" />
       <canvas ref={over} class="over" tabIndex={0} role="application" aria-label={`Map of ${s.facts.value.rows} movements. Arrow keys walk from one to its neighbour, plus and minus zoom.`} />
       <div class="tools" role="toolbar" aria-label="map tools">
@@ -298,7 +302,7 @@ function onKey(event) {
     n: () => { const next = nextToLabel(); if (next) { s.choose([]); s.look(next.row, true); } },
     "/": () => document.getElementById("find").focus(),
     "?": () => (s.help.value = true),
-    Escape: () => { s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
+    Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
   const tile = event.target.closest(".chosen .mini"); // one of the chosen ones, clicked or tabbed to
@@ -324,7 +328,7 @@ function Help() {
 // -- all of it --------------------------------------------------------------------------------------------------------
 function Side() {
   const Panel = PANELS[s.panel.value][1];
-  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "method", "camera"].includes(name));
+  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "camera"].includes(name) && (name !== "method" || s.facts.value.runs.length));
   const move = (event) => {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!way) return;
@@ -372,6 +376,7 @@ function App() {
       <main class="work"><MapPane /><Side /></main>
       <TimePane />
       <Help />
+      <Wide />
       <div class="notice" role="status" aria-live="polite">{s.notice.value}</div>
       {s.problem.value && <div class="gone" role="alert">{s.problem.value}</div>}
     </>

@@ -13,6 +13,7 @@ export const SHAPES = [
   "M8 15.2L.6 2h14.8z",
   "M1 1.2h14L9.5 8 15 14.8H1L6.5 8z",
 ];
+export const DIAMOND = 4; // among the shapes
 export const MARKS = LIGHT.length * SHAPES.length; // categories beyond these are grey, and named where the pointer rests
 const RAMP = ["#00224e", "#35456c", "#575d6d", "#7c7b78", "#a59c74", "#d2c060", "#fee838"]; // cividis
 

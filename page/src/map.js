@@ -121,7 +121,7 @@ export class ScatterMap {
     this.draw();
   }
 
-  // marks: { focus, hover, rows: [[row, colour, sign]], lines: [[[x, y], [x, y], colour]], spots: [[x, y, colour, hollow]], words: [[x, y, text]] }
+  // marks: { focus, hover, rows: [[row, colour, sign]], lines: [[[x, y], [x, y], colour]], spots: [[x, y, colour, hollow, shape, radius]], words: [[x, y, text]] }
   setMarks(marks) {
     this.marks = { ...this.marks, ...marks };
     this.draw();
@@ -240,16 +240,18 @@ export class ScatterMap {
       pen.lineWidth = dense;
       pen.stroke();
     }
-    for (const [x, y, colour, hollow] of this.marks.spots ?? []) {
+    for (const [x, y, colour, hollow, shape = 0, radius = 4] of this.marks.spots ?? []) {
       const [px, py] = this.toPixels(x, y);
-      pen.beginPath();
-      pen.arc(px, py, 4 * dense, 0, 7);
-      pen.lineWidth = 1.5 * dense;
-      pen.strokeStyle = colour;
+      const scale = (radius * dense) / 6;
+      pen.setTransform(scale, 0, 0, scale, px - 8 * scale, py - 8 * scale);
+      pen.lineWidth = (1.6 * dense) / scale;
+      pen.strokeStyle = hollow ? colour : paper;
       pen.fillStyle = hollow ? paper : colour;
-      pen.fill();
-      pen.stroke();
+      const path = new Path2D(SHAPES[shape]);
+      pen.stroke(path);
+      if (radius === 4) pen.fill(path); // a larger one goes around
     }
+    pen.resetTransform();
     pen.font = `600 ${12 * dense}px system-ui, sans-serif`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";

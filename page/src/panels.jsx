@@ -1,8 +1,9 @@
 // The panels beside the map: watch, similar, label, groups, compare, method.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isStatic, api } from "./api.js";
+import { DIAMOND, SHAPES } from "./colours.js";
 import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
-import { Controls, Dot, Film, Icon, IconButton, Stage } from "./stage.jsx";
+import { Controls, Dot, Film, Icon, IconButton, Ring, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
 const percent = (share) => `${Math.round(share * 100)} %`;
@@ -399,19 +400,17 @@ function Nearest({ row }) {
   return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={s.compareWith} />)}</div>;
 }
 
-// -- runs -------------------------------------------------------------------------------------------------------------
-// Trainings side by side, as `halp report` has them.
-function Runs() {
-  const [parts, setParts] = useState(null);
-  useEffect(() => { s.attempt(() => api.get("runs")).then(setParts); }, []);
-  if (!parts) return <p class="soft" role="status">reading the runs …</p>;
+// -- reports ----------------------------------------------------------------------------------------------------------
+// Parts of a report, as `halp report` has them.
+export function Parts({ parts, large = false }) {
   return parts.map((part, i) => {
     if (part.kind === "section") return <h2 key={i}>{part.heading}</h2>;
     if (part.kind === "paragraph") return <p key={i} class="soft small">{part.text}</p>;
-    if (part.kind === "figure") return <figure key={i} class="chart"><img src={`data:image/svg+xml,${encodeURIComponent(part.markup)}`} alt={part.caption} /><figcaption class="soft small">{part.caption}</figcaption></figure>;
+    if (part.kind === "figure") return <Chart key={i} part={part} large={large} />;
     return (
       <div key={i} class="scroll" tabIndex={0} role="group" aria-label={part.caption || part.label}>
         <table class="runs">
+          {part.caption && <caption>{part.caption}</caption>}
           <thead><tr>{part.columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
           <tbody>{part.rows.map((row, r) => <tr key={r} class={row.best ? "best" : ""}>{row.cells.map((text, c) => <td key={c} class={part.right[c] ? "number" : ""}>{text}</td>)}</tr>)}</tbody>
         </table>
@@ -420,36 +419,101 @@ function Runs() {
   });
 }
 
-export const Method = () => <><Positives />{!isStatic && s.facts.value.runs > 0 && <Runs />}</>;
+function Chart({ part, large }) {
+  const image = <img src={`data:image/svg+xml,${encodeURIComponent(part.markup)}`} alt={part.caption} />;
+  return (
+    <figure class="chart" tabIndex={large ? 0 : undefined}>
+      {large ? image : <button type="button" title="larger" onClick={() => (s.wide.value = { title: "", parts: [part] })}>{image}</button>}
+      <figcaption class="soft small">{part.caption}</figcaption>
+    </figure>
+  );
+}
+
+export function Wide() {
+  const ref = useRef();
+  const shown = s.wide.value;
+  useEffect(() => { if (shown) ref.current.showModal(); else ref.current.close(); }, [shown]);
+  return (
+    <dialog ref={ref} class="wide" onClose={() => (s.wide.value = null)} aria-label={shown?.title || "figure"}>
+      {shown && <><h2>{shown.title}<button type="button" class="link" onClick={() => (s.wide.value = null)}>close</button></h2><div class="parts"><Parts parts={shown.parts} large /></div></>}
+    </dialog>
+  );
+}
+
+// Trainings side by side.
+function Runs() {
+  const { runs } = s.facts.value;
+  const [parts, setParts] = useState(null);
+  useEffect(() => { s.attempt(() => api.get("runs")).then(setParts); }, []);
+  if (!parts) return <p class="soft" role="status">reading the runs …</p>;
+  const title = runs.length > 1 ? `Training: ${runs.length} runs side by side` : "How it was trained";
+  return (
+    <section class="runs-pane" aria-label="training">
+      <h2>{title}</h2>
+      <div class="acts"><button type="button" onClick={() => (s.wide.value = { title, parts })}>Show it wide</button></div>
+      <Parts parts={parts} />
+    </section>
+  );
+}
+
+export function Method() {
+  return (
+    <>
+      <Positives />
+      {s.facts.value.runs.length > 0 ? <Runs /> : <p class="soft small">With <code>--runs RUN RUN</code> trainings stand here side by side: results, loss and similarity curves, settings that differ.</p>}
+    </>
+  );
+}
 
 // -- method -----------------------------------------------------------------------------------------------------------
+// Every geodesic from the movement to another prototype is a line; made-up movements stand on it where the walk ended.
+function Geodesics({ answer }) {
+  const { angle, target, keep, reach } = answer.arrays;
+  const lines = [...new Set(target)].sort((a, b) => reach[a] - reach[b]);
+  const widest = Math.max(...lines.map((one) => reach[one]), reach[answer.closest], 1);
+  const x = (degrees) => 12 + (degrees / widest) * 276;
+  const step = Math.max(5, Math.min(9, 150 / lines.length));
+  const y = (prototype) => 22 + lines.indexOf(prototype) * step;
+  const end = (at, top, own) => <path class={own ? "end own" : "end"} transform={`translate(${x(at) - 3.2} ${top - 3.2}) scale(0.4)`} d={SHAPES[DIAMOND]} />;
+  const bottom = 22 + lines.length * step;
+  return (
+    <svg class="walks" viewBox={`0 0 300 ${bottom + 16}`} role="img" aria-label={`how far each of ${answer.count} made-up movements lies from the real one, on the way to another prototype, in degrees`}>
+      <line class="own" x1={x(0)} x2={x(reach[answer.closest])} y1="10" y2="10" />{end(reach[answer.closest], 10, true)}
+      {lines.map((one) => <g key={one}><line x1={x(0)} x2={x(reach[one])} y1={y(one)} y2={y(one)} />{end(reach[one], y(one), false)}</g>)}
+      {Array.from(angle, (value, i) => <circle key={i} cx={x(value)} cy={y(target[i])} r={i === s.positive.value ? 4.5 : 2.6} class={`${keep[i] ? "good" : "bad"} ${i === s.positive.value ? "picked" : ""}`} onClick={() => (s.positive.value = i)} />)}
+      <text x="12" y={bottom + 10}>0°: the movement</text><text x="288" y={bottom + 10} text-anchor="end">{widest.toFixed(0)}°</text>
+    </svg>
+  );
+}
+
 function Positives() {
   const answer = s.understood.value;
   const clip = s.about.value;
-  if (isStatic) return <Empty title="What HaLP sees">Start halp explore to see this.</Empty>;
+  if (isStatic) return null;
   if (!clip) return <Empty title="What HaLP sees">Choose a movement first.</Empty>;
   if (answer === "wait") return <><h2>What HaLP sees</h2><p class="soft" role="status">walking on the sphere …</p></>;
   if (!answer) return <><h2>What HaLP sees</h2><p class="soft">For {clip.name}.</p><div class="acts"><button type="button" class="primary" onClick={s.understand}>Hallucinate positives</button></div></>;
   const { angle, keep, near, nearness, typical } = answer.arrays;
   const wide = near.shape[1];
-  const rows = [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
-  const widest = Math.max(...angle, 1);
+  const order = Array.from(angle.keys()).sort((a, b) => angle[a] - angle[b]); // the slider goes from near to far
+  const one = s.positive.value;
+  const rows = one >= 0
+    ? Array.from(near.subarray(one * wide, (one + 1) * wide))
+    : [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
   return (
     <>
       <h2>What HaLP sees</h2>
       <p>HaLP makes up {answer.count} harder versions of <b>{clip.name}</b> by walking from it towards other prototypes, and keeps those that still lie nearest to its own prototype.</p>
-      <p><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> are kept{answer.kept < 1 ? <>, <Dot colour="var(--bad)" />the rest is left out.</> : "."}</p>
-      <svg class="walks" viewBox="0 0 300 90" role="img" aria-label="how far each made-up movement lies from the real one, in degrees">
-        <line x1="10" x2="290" y1="70" y2="70" />
-        {Array.from(angle, (value, i) => <circle key={i} cx={10 + (value / widest) * 280} cy={62 - ((i * 37) % 52)} r="3" class={keep[i] ? "good" : "bad"} />)}
-        <text x="10" y="86">0°: the movement itself</text><text x="290" y="86" text-anchor="end">{widest.toFixed(0)}°</text>
-      </svg>
-      <h2>Real movements nearest to the kept ones</h2>
-      <div class="grid">{rows.slice(0, 9).map((row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
+      <Geodesics answer={answer} />
+      <p class="soft small key"><span><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> kept</span><span><Ring colour="var(--bad)" />left out</span><span><Dot place={DIAMOND * 7} colour="var(--soft)" />other prototypes</span><span><Dot place={DIAMOND * 7} colour="var(--accent)" />its own</span></p>
+      <label class="one">one of them <input type="range" min="-1" max={order.length - 1} value={order.indexOf(one)} aria-label="which made-up movement, from near to far" aria-valuetext={one < 0 ? "none" : `${angle[one].toFixed(0)} degrees, ${keep[one] ? "kept" : "left out"}`} onInput={(event) => (s.positive.value = order[Number(event.currentTarget.value)] ?? -1)} /></label>
+      <h2>{one < 0 ? "Real movements nearest to the kept ones" : `Nearest to this one, ${angle[one].toFixed(0)}° away, ${keep[one] ? "kept" : "left out"}`}</h2>
+      <div class="grid">{rows.slice(0, 9).map((row, i) => <Mini key={row} row={row} note={one < 0 ? undefined : nearness[one * wide + i].toFixed(2)} onPick={(one) => s.look(one, true)} />)}</div>
       {!rows.length && <p class="soft">The kept ones stay nearest to the movement itself.</p>}
+      <Parts parts={[answer.chart]} />
       <h2>Its prototype</h2>
       <div class="grid small">{Array.from(typical.subarray(answer.closest * typical.shape[1], (answer.closest + 1) * typical.shape[1]), (row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
-      <p class="soft small">Computed on the vectors of this encoder (mean {(nearness.reduce((a, b) => a + b, 0) / nearness.length).toFixed(2)} cosine to the nearest real movements); training does the same in the space of its projection head. On the map, made-up movements stand between the real ones they are most like.</p>
+      <p class="soft small">{answer.trained ? "Computed as in the training of this encoder: in the space of its projection head, with its prototypes." : "Computed on the vectors of this encoder; a training does the same in the space of its projection head."} On the map, made-up movements and prototypes stand between the real ones they are most like.</p>
     </>
   );
 }

@@ -23,6 +23,8 @@ export const IconButton = ({ icon, label, pressed, ...rest }) => (
 // The mark of a category, or a dot of some colour.
 export const Dot = ({ place = -1, colour }) => <svg class="dot" viewBox="0 0 16 16" aria-hidden="true" data-shape={shapeOf(place)}><path d={SHAPES[shapeOf(place)]} style={{ fill: colour ?? colourOf(place) }} /></svg>;
 
+export const Ring = ({ colour }) => <svg class="dot" viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="5.5" style={{ fill: "none", stroke: colour, strokeWidth: 2.5 }} /></svg>;
+
 let colours = null;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (colours = null));
 

@@ -29,6 +29,8 @@ export const found = signal(null);
 export const other = signal(-1); // the row to compare with
 export const compared = signal(null);
 export const understood = signal(null);
+export const positive = signal(-1); // one of the hallucinated positives
+export const wide = signal(null); // { title, parts } of a report that are shown in front of the page
 export const line = signal(null); // the timeline of the recording that is looked at
 export const span = signal(null); // drawn or chosen on the timeline
 export const help = signal(false);
@@ -275,6 +277,7 @@ export async function compareWith(row) {
 
 export async function understand() {
   if (focus.value < 0) return;
+  positive.value = -1;
   understood.value = "wait";
   understood.value = await attempt(() => api.askArrays("understand", { rows: [focus.value] }));
 }

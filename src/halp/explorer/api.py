@@ -127,13 +127,14 @@ class Api:
     def understand(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import understand
 
-        return pack(*understand(self.session.collection, *self._rows(given, "rows", 1, least=1)))
+        rows = self._rows(given, "rows", 1, least=1)
+        return pack(*understand(self.session.collection, rows[0], self.session.key_space))
 
     def runs(self, given: dict[str, Any]) -> Any:
-        """The runs that `--runs` named, side by side: sections, tables, and figures as SVG."""
-        from halp.reports.run_report import compare_runs, open_runs
+        """Runs side by side: sections, tables, and figures as SVG."""
+        from halp.reports.run_report import compare_runs
 
-        return compare_runs(open_runs(self.session.settings.runs)).parts
+        return compare_runs(self.session.runs).parts
 
     def camera(self, given: dict[str, Any]) -> Any:
         """A picture of a camera: who is in it, and what it is like."""
@@ -260,7 +261,7 @@ def describe_state(session: Session) -> dict[str, Any]:
         "columns": columns,
         "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
         "label_file": session.labels.path.name,
-        "runs": len(given.runs),
+        "runs": list(session.runs),
         "static": False,
         **label_state(session),
         "group": describe_groups(session),

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.analysis.embedding import embedding_map, principal_places
+from halp.analysis.prototypes import KeySpace
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import normalise
 from halp.clips.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.features.content import RecordingFiles
-from halp.features.embed import embed_table, keep_rows
+from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.files import atomic_path, is_sealed, seal
@@ -77,6 +78,7 @@ class Collection:
         self.maps: dict[str, npt.NDArray[np.float32]] = {}
         self.groups: Clusters | None = None
         self._shown: OrderedDict[int, Shown] = OrderedDict()
+        self._keys: dict[int, npt.NDArray[np.float32]] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -223,6 +225,14 @@ class Collection:
         """Spans in which nobody is there."""
         least = SHORTEST if self.timed else 8
         return [(start, stop) for start, stop in self.table.absent(recording) if stop - start >= least]
+
+    def keys(self, space: KeySpace, rows: Numbers) -> npt.NDArray[np.float32]:
+        """Rows on the sphere of the keys of a training; each is computed once."""
+        missing = [row for row in rows.tolist() if row not in self._keys]
+        if missing:
+            frames = [clip.frames for clip in ready_clips(space.encoder, self.source, missing)]
+            self._keys.update(zip(missing, embed_frames(space.encoder, frames)))
+        return np.stack([self._keys[row] for row in rows.tolist()])
 
     # -- columns, maps, groups -----------------------------------------------------------------------------------------
 

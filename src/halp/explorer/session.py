@@ -17,11 +17,14 @@ import numpy.typing as npt
 from halp.errors import InputError
 from halp.explorer.labels import LabelBook
 from halp.findings.events import Event
+from halp.packages import find_package
 from halp.progress import Bar, console, watchers
 
 if TYPE_CHECKING:
+    from halp.analysis.prototypes import KeySpace
     from halp.explorer.camera import Camera
     from halp.explorer.collection import Collection, Column
+    from halp.training.run import Run
     from halp.use.classifier import Classifier, Prediction
 
 SUGGESTED = 12
@@ -91,6 +94,28 @@ class Session:
         self._threads: list[threading.Thread] = []
         self._group_lock = threading.Lock()
         self._label_rows: tuple[int, npt.NDArray[np.int16], list[str]] | None = None
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The runs that were named, else the one that the encoder is of; by the names of their folders."""
+        from halp.reports.run_report import open_runs
+
+        paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
+        return open_runs(paths) if paths else {}
+
+    @cached_property
+    def _own_run(self) -> Path | None:
+        """The run folder that was given as the encoder."""
+        path = Path(self.settings.encoder)
+        return path if find_package(path) is None and (path / "run.json").is_file() else None
+
+    @cached_property
+    def key_space(self) -> KeySpace | None:
+        """Where the encoder's own training hallucinated positives; None where that is not known."""
+        from halp.analysis.prototypes import key_space
+        from halp.training.run import open_run
+
+        return None if self._own_run is None else key_space(open_run(self._own_run))
 
     @cached_property
     def camera(self) -> Camera:
