@@ -305,8 +305,9 @@ function onKey(event) {
     Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
-  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones, clicked or tabbed to
-  if (digit) s.giveLabel(digit.name, tile ? { rows: [Number(tile.dataset.row)], text: tile.querySelector(".mini-name").title } : undefined);
+  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones that was tabbed to
+  if (digit && tile) s.only.value = Number(tile.dataset.row);
+  if (digit) s.giveLabel(digit.name, tile ? { rows: [s.only.value], text: tile.querySelector(".mini-name").title } : undefined);
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;

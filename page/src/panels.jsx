@@ -110,9 +110,11 @@ function Chosen() {
   return (
     <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
-      {!isStatic && <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one and press a number: it goes to that one alone.</p>}
+      {!isStatic && (s.only.value < 0
+        ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
+        : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
-      <Grid rows={rows} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest)} />} />
+      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest)} />} />
       <div class="acts">
         {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12))}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
         <button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button>

@@ -18,6 +18,7 @@ export const about = signal(null); // what is known about it
 export const details = signal([]); // [name, text, place] of its columns
 export const chosen = signal([]); // rows of a lasso, of a group …
 export const chosenTitle = signal("");
+export const only = signal(-1); // the one of them that is labelled now, one after the other; -1: all together
 export const further = signal([]); // rows that wait behind the chosen ones
 export const hover = signal(null); // { row, x, y }
 export const panel = signal("watch");
@@ -173,6 +174,7 @@ export async function look(row, stay = false) {
 export function choose(rows, title = "", others = []) {
   batch(() => {
     chosen.value = rows;
+    only.value = -1;
     chosenTitle.value = title;
     further.value = others;
     if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
@@ -183,6 +185,7 @@ export function choose(rows, title = "", others = []) {
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
 export function target() {
   if (span.value && line.value && !span.value.row) return { spans: [{ recording: line.value.recording, start: span.value.start, stop: span.value.stop }], text: "the span on the timeline" };
+  if (chosen.value.includes(only.value)) return { rows: [only.value], text: about.value?.name ?? "this movement" };
   if (chosen.value.length) return { rows: [...chosen.value], text: `${chosen.value.length} chosen movements` };
   if (focus.value >= 0) return { rows: [focus.value], text: about.value?.name ?? "this movement" };
   return null;
@@ -195,6 +198,15 @@ export async function giveLabel(label, given = target()) {
   if (!answer) return;
   applyLabels(answer);
   say(label ? `${text}: ${label}` : `label taken off ${text}`);
+  if (label && only.value >= 0 && what.rows?.[0] === only.value) pickOnly(chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1);
+}
+
+// Label the chosen ones one after the other, this one first; the keyboard goes along.
+export function pickOnly(row) {
+  only.value = row;
+  if (row < 0) return say("that was the last of these");
+  look(row, true);
+  requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${row}"] .mini-stage`)?.focus());
 }
 
 export async function undo() {

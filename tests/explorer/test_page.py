@@ -205,6 +205,20 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         page.keyboard.press("1")
         explorer.wait(lambda state: state["classes"][0]["rows"] == 12)
         until(page, "() => document.querySelectorAll('.chosen .mini-name .dot').length === 1")
+        marked = page.locator(".chosen .mini.is-focus")
+        third = page.locator(".chosen .mini").nth(3).get_attribute("data-row")
+        until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row === row", third)
+        page.fill(".chosen input[name=label]", "new class")  # the first label of a class, to one of them alone
+        page.keyboard.press("Enter")
+        state = explorer.wait(lambda state: len(state["classes"]) == 2)
+        assert state["classes"][1] == {"name": "new class", "rows": 1}
+        assert page.locator(".chosen .mini").count() == 12
+        until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row !== row", third)
+        page.keyboard.press("2")
+        explorer.wait(lambda state: state["classes"][1]["rows"] == 2)
+        assert marked.count() == 1
+        page.click("text=/to all 12 together/")
+        page.wait_for_selector("text=A label goes to all 12 of these")
 
 
 def test_a_class_of_one_recording_does_not_hide_the_accuracy_of_the_others(
