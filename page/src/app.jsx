@@ -249,8 +249,8 @@ function TimePane() {
         const answer = s.line.value;
         if (!answer) return;
         const labels = s.facts.value.classes.map((one) => one.name);
-        const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name).filter((name) => !labels.includes(name));
-        line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name)), ...groups]);
+        const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name);
+        line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name))], groups);
       }),
       effect(() => line.current.setTime(s.time.value)),
       effect(() => line.current.setSpan(s.span.value)),

@@ -217,7 +217,7 @@ function ClassRow({ one, place }) {
     <li>
       <Dot place={place} />
       {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
-      <span class="soft number">{one.rows}</span>
+      <span class="soft number">{rowsText(one.rows)}</span>
       {place < 9 && <kbd>{place + 1}</kbd>}
       <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>
     </li>

@@ -21,12 +21,12 @@ export class Timeline {
     this.watch.disconnect();
   }
 
-  // facts: { start, stop, tiers: {name: [{start, stop, label, note}]}, nobody, classes }, arrays: probabilities, starts, stops; labels: all names
-  // in colour order. plain facts are to look at: tiers without names, a press seeks; their faint labels have no colour.
-  show(facts, labels) {
+  // facts: { start, stop, tiers: {name: [{start, stop, label, note}]}, nobody, classes }, arrays: probabilities, starts, stops; labels and
+  // groups: their names in the order of marks, as on the map. plain facts are to look at: tiers without names, a press seeks; their faint labels have no colour.
+  show(facts, labels, groups = []) {
     const other = !this.facts || this.facts.recording !== facts.recording;
     this.facts = facts;
-    this.labels = labels;
+    Object.assign(this, { labels, groups });
     this.tiers = facts.plain ? Object.keys(facts.tiers) : Object.keys(TITLES).filter((name) => name === "human" || facts.tiers[name]?.length);
     [this.left, this.right, this.row] = facts.plain ? [1, 1, 34] : [LEFT, 8, ROW];
     if (other) this.range = [facts.start, Math.max(facts.stop, facts.start + 1e-6)];
@@ -47,12 +47,9 @@ export class Timeline {
     return Math.max(this.facts.start, Math.min(this.facts.stop, time));
   }
 
-  colour(label) {
-    return colourOf(this.labels.indexOf(label));
-  }
-
-  shape(label) {
-    return shapeOf(this.labels.indexOf(label));
+  // The place of a name among the marks.
+  place(label, tier) {
+    return (tier === "group" ? this.groups : this.labels).indexOf(label);
   }
 
   setTime(time) {
@@ -101,7 +98,7 @@ export class Timeline {
       pen.beginPath();
       pen.rect(this.left, top, width - this.left - this.right, this.row);
       pen.clip();
-      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, ink, name === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1);
+      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, ink, name);
       pen.restore();
     });
     const bottom = TOP + this.tiers.length * this.row;
@@ -146,17 +143,19 @@ export class Timeline {
     }
   }
 
-  bar(pen, part, top, ink, alpha) {
+  bar(pen, part, top, ink, tier) {
+    const alpha = tier === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1;
+    const place = this.place(part.label, tier);
     const [from, to] = [this.x(part.start), this.x(part.stop)];
     const none = (this.facts.faint ?? ["none of these"]).includes(part.label);
     pen.globalAlpha = none ? 0.25 : alpha;
-    pen.fillStyle = none ? ink : this.colour(part.label);
+    pen.fillStyle = none ? ink : colourOf(place);
     pen.beginPath();
     pen.roundRect(from + 0.5, top + 2, Math.max(1, to - from - 1), this.row - 4, 3);
     pen.fill();
     pen.globalAlpha = 1;
-    const shape = none ? 0 : this.shape(part.label);
-    const text = alpha > 0.6 && !none ? inkOn(this.colour(part.label)) : ink;
+    const shape = none ? 0 : shapeOf(place);
+    const text = alpha > 0.6 && !none ? inkOn(colourOf(place)) : ink;
     const begin = Math.max(from, this.left) + 5;
     if (shape && to - from > 16) {
       pen.save();
@@ -189,9 +188,9 @@ export class Timeline {
     pen.rect(this.left, top, this.canvas.clientWidth - this.left - this.right, high);
     pen.clip();
     this.facts.classes.forEach((label, place) => {
-      pen.strokeStyle = this.colour(label);
+      pen.strokeStyle = colourOf(this.place(label));
       pen.lineWidth = 1.5;
-      pen.setLineDash(DASHES[this.shape(label) % DASHES.length]);
+      pen.setLineDash(DASHES[shapeOf(this.place(label)) % DASHES.length]);
       pen.beginPath();
       for (let i = 0; i < starts.length; i++) {
         const [x, y] = [this.x((starts[i] + stops[i]) / 2), top + high - probabilities[i * classes + place] * (high - 2) - 1];

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from explorer.conftest import Explorer
-from explorer.test_page import look_at, visit
+from explorer.test_page import look_at, serious, visit
 
 from halp.analysis.prototypes import key_space
 from halp.clips.store import Store
@@ -86,6 +86,7 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
         page.click("text=Show it wide")
         page.wait_for_selector("dialog.wide[open] th:text-is('moco') + th:text-is('halp')")
         assert page.locator("dialog.wide img").count() == len(shown)
+        assert serious(page) == []
         page.keyboard.press("Escape")
         page.wait_for_selector("dialog.wide", state="hidden")
         page.click("#tab-watch")
@@ -102,5 +103,6 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
         first = page.locator(".walks ~ .grid .mini").first.get_attribute("data-row")
         assert int(first) == near["near"][order[2], 0]
         page.wait_for_selector(".walks .picked")
+        assert serious(page) == []
         page.locator(".chart button").first.click()
         page.wait_for_selector("dialog.wide[open] img")

@@ -290,24 +290,28 @@ def test_an_address_without_its_token_says_so(browser: Any, explorer: Explorer) 
     page.close()
 
 
-def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
+def serious(page: Any, rules: str = "{}") -> list[tuple[str, list[str]]]:
+    """What axe-core finds that stands in somebody's way."""
     script = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
     if not script.is_file():
         pytest.skip("axe-core is not installed; `npm ci` in page/ brings it")
+    page.evaluate(script.read_text(encoding="utf-8"))
+    found = page.evaluate(f"async () => (await axe.run({rules})).violations")
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
     rules = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}  # colours are all that the schemes differ in
     for scheme, chosen in rules.items():
         with visit(browser, explorer, color_scheme=scheme) as page:
             look_at(page, 3)
-            page.evaluate(script.read_text(encoding="utf-8"))
             for name in PANELS:
                 page.click(f"#tab-{name}")
-                found = page.evaluate(f"async () => (await axe.run({chosen})).violations")
-                serious = [
-                    (one["id"], [node["html"] for node in one["nodes"]])
-                    for one in found
-                    if one["impact"] in ("serious", "critical")
-                ]
-                assert serious == [], (scheme, name)
+                assert serious(page, chosen) == [], (scheme, name)
 
 
 def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Path, tmp_path: Path) -> None:
