@@ -263,8 +263,12 @@ export function Groups() {
     setBusy(true);
     await s.changeGroups(given);
     setMarked([]);
-    setTyped({});
+    setTyped({}); // groups have other numbers now
     setBusy(false);
+  };
+  const rename = async (number, name) => {
+    await s.changeGroups({ action: "name", groups: [number], name });
+    setTyped(({ [number]: done, ...others }) => (done === name ? others : { ...others, [number]: done })); // somebody types on meanwhile
   };
   const show = async (number) => {
     const rows = await s.spread(await s.membersOf(number));
@@ -277,7 +281,7 @@ export function Groups() {
   // The name is the one that stands in the field, also where it has just been typed.
   const labelAll = async (number) => {
     const name = (typed[number] ?? "").trim() || group.groups[number].name;
-    if (name !== group.groups[number].name) await change({ action: "name", groups: [number], name });
+    if (name !== group.groups[number].name) await rename(number, name);
     const rows = await s.membersOf(number);
     await s.giveLabel(name, { rows, text: rowsText(rows.length) });
   };
@@ -298,7 +302,7 @@ export function Groups() {
             <Mini row={one.typical.row} onPick={() => show(number)} />
             <div class="group-facts">
               {isStatic ? <b><Dot place={number} />{one.name}</b> : (
-                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => change({ action: "name", groups: [number], name: event.currentTarget.value })} /></label>
+                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => rename(number, event.currentTarget.value)} /></label>
               )}
               <span class="soft small">{rowsText(one.size, one.recordings)}</span>
               <div class="acts tight">

@@ -162,6 +162,14 @@ def test_groups_are_merged_split_and_named_in_the_page(
         until(page, "count => document.querySelectorAll('.groups li').length === count", len(before))
         again = [one["size"] for one in explorer.get("state")["group"]["groups"]]
         assert again[0] + again[-1] == sizes[0]
+        fields = page.locator(".groups input[maxlength]")
+        for number, name in enumerate(("walking", "running", "jumping")):  # faster than answers come
+            fields.nth(number).fill(name)
+            fields.nth(number).press("Enter")
+        explorer.wait(
+            lambda state: [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
+        )
+        assert [fields.nth(number).input_value() for number in range(3)] == ["walking", "running", "jumping"]
 
 
 def test_a_label_of_one_tab_appears_in_the_other_and_n_leads_on(
