@@ -148,8 +148,11 @@ def walk(walker: Walker, groups: int, members: int, more: int) -> dict[str, Any]
     pure: dict[str, list[int]] = {}
     with walker.step("members of every group"):
         for number in range(groups):
-            page.click("#tab-groups")
-            page.locator(".groups button:text-is('Show')").nth(number).click()
+            if number:
+                page.click("text=Next: group")
+            else:
+                page.locator(".groups button:text-is('Show')").first.click()
+            page.wait_for_selector(f".chosen h2:has-text('group {number + 1}:')")
             page.locator(".chosen .mini-stage").first.click()
             looked_at = []
             for tile in page.locator(".chosen .mini").all()[:members]:
@@ -162,7 +165,6 @@ def walk(walker: Walker, groups: int, members: int, more: int) -> dict[str, Any]
                 )
                 walker.give(name)
                 looked_at.append(walker.seen[name])
-            page.keyboard.press("Escape")
             if len(set(looked_at)) == 1:  # all that was seen of it is one thing
                 pure.setdefault(looked_at[0], []).append(number)
     with walker.step("groups are named and merged"):

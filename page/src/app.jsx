@@ -222,7 +222,7 @@ function MapPane() {
         <IconButton icon="fit" label="show everything (double click)" onClick={() => map.fit()} />
       </div>
       <Legend />
-      {progress?.title && !isStatic && <div class="working" role="status">{progress.title} …</div>}
+      {(progress?.title || s.laying.value) && !isStatic && <div class="working" role="status">{progress?.title || "laying out the map"} …</div>}
       <HoverCard />
     </section>
   );

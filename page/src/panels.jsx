@@ -107,6 +107,7 @@ function Details({ clip }) {
 function Chosen() {
   const rows = s.chosen.value;
   const rest = s.further.value;
+  const next = s.shownGroup.value >= 0 && s.facts.value.group?.groups[s.shownGroup.value + 1];
   return (
     <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
@@ -114,9 +115,10 @@ function Chosen() {
         ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
         : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
-      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest)} />} />
+      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
       <div class="acts">
-        {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12))}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
+        {next && <button type="button" class="primary" onClick={() => showGroup(s.shownGroup.value + 1)}>Next: {next.name}</button>}
+        {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12), s.shownGroup.value)}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
         <button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button>
       </div>
     </section>
@@ -253,6 +255,15 @@ export function nextToLabel() {
 }
 
 // -- groups -----------------------------------------------------------------------------------------------------------
+async function showGroup(number) {
+  const rows = await s.spread(await s.membersOf(number));
+  s.choose(rows.slice(0, 12), `${s.facts.value.group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12), number);
+  await s.paintBy("group");
+  s.panel.value = "watch";
+  document.getElementById("panel").scrollTop = 0;
+  s.look(rows[0], true);
+}
+
 export function Groups() {
   const { group } = s.facts.value;
   const [marked, setMarked] = useState([]);
@@ -269,14 +280,6 @@ export function Groups() {
   const rename = async (number, name) => {
     await s.changeGroups({ action: "name", groups: [number], name });
     setTyped(({ [number]: done, ...others }) => (done === name ? others : { ...others, [number]: done })); // somebody types on meanwhile
-  };
-  const show = async (number) => {
-    const rows = await s.spread(await s.membersOf(number));
-    s.choose(rows.slice(0, 12), `${group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12));
-    await s.paintBy("group");
-    s.panel.value = "watch";
-    document.getElementById("panel").scrollTop = 0;
-    s.look(rows[0], true);
   };
   // The name is the one that stands in the field, also where it has just been typed.
   const labelAll = async (number) => {
@@ -299,14 +302,14 @@ export function Groups() {
       <ul class="groups" aria-busy={busy}>
         {group.groups.map((one, number) => (
           <li key={number}>
-            <Mini row={one.typical.row} onPick={() => show(number)} />
+            <Mini row={one.typical.row} onPick={() => showGroup(number)} />
             <div class="group-facts">
               {isStatic ? <b><Dot place={number} />{one.name}</b> : (
                 <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => rename(number, event.currentTarget.value)} /></label>
               )}
               <span class="soft small">{rowsText(one.size, one.recordings)}</span>
               <div class="acts tight">
-                <button type="button" onClick={() => show(number)}>Show</button>
+                <button type="button" onClick={() => showGroup(number)}>Show</button>
                 {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => change({ action: "split", groups: [number] })}>Split</button>}
                 {!isStatic && <button type="button" onClick={() => labelAll(number)} title={`label all ${one.size} as ${typed[number] ?? one.name}`}>Use as label</button>}
                 {!isStatic && <label class="check"><input type="checkbox" checked={marked.includes(number)} onChange={(event) => setMarked(event.currentTarget.checked ? [...marked, number] : marked.filter((n) => n !== number))} /> mark</label>}

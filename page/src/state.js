@@ -10,6 +10,7 @@ export const problem = signal("");
 export const notice = signal("");
 export const method = signal("pca");
 export const places = signal(null);
+export const laying = signal(false); // whether a map is waited for
 export const colourBy = signal(null);
 export const column = signal(null); // { title, categories, values }
 export const hidden = signal(new Set()); // categories that are faded
@@ -20,6 +21,7 @@ export const chosen = signal([]); // rows of a lasso, of a group …
 export const chosenTitle = signal("");
 export const only = signal(-1); // the one of them that is labelled now, one after the other; -1: all together
 export const further = signal([]); // rows that wait behind the chosen ones
+export const shownGroup = signal(-1); // the group that they are members of
 export const hover = signal(null); // { row, x, y }
 export const panel = signal("watch");
 export const tool = signal("pan");
@@ -170,13 +172,14 @@ export async function look(row, stay = false) {
   await Promise.all([readDetails(row), fresh && recording !== clip && showTimeline(clip.recording)]);
 }
 
-// others: what the chosen ones are a part of, to go on with.
-export function choose(rows, title = "", others = []) {
+// others: what the chosen ones are a part of, to go on with; group: the one that they are members of.
+export function choose(rows, title = "", others = [], group = -1) {
   batch(() => {
     chosen.value = rows;
     only.value = -1;
     chosenTitle.value = title;
     further.value = others;
+    shownGroup.value = group;
     if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
   });
   if (rows.length && !title) say(`${rows.length} chosen`);
@@ -335,8 +338,9 @@ export async function paintBy(name) {
 }
 
 export async function layOut(name) {
-  if (!facts.value.maps.includes(name)) say("laying out the map …");
+  laying.value = !facts.value.maps.includes(name);
   const answer = await attempt(() => api.arrays("map", { method: name }));
+  laying.value = false;
   if (!answer) return;
   batch(() => {
     method.value = name;

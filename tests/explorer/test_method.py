@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from explorer.conftest import Explorer
-from explorer.test_page import look_at, serious, visit
+from explorer.test_page import WHERE, look_at, serious, visit
 
 from halp.analysis.prototypes import key_space
 from halp.clips.store import Store
 from halp.explorer.answers import understand
 from halp.explorer.api import Api
 from halp.explorer.session import Session, Settings
+from halp.explorer.static_page import write_static
 from halp.reports.run_report import compare_runs, open_runs
 from halp.training import Run, load_recipe, pretrain
 
@@ -106,3 +110,32 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
         assert serious(page) == []
         page.locator(".chart button").first.click()
         page.wait_for_selector("dialog.wide[open] img")
+
+
+def test_a_static_folder_on_a_web_server_shows_the_runs_too(
+    browser: Any, runs: dict[str, Run], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "shown"
+    settings = Settings(store.path, str(runs["halp"].path), tmp_path / "labels.csv", runs=(runs["moco"].path,))
+    write_static(settings, folder)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        page.wait_for_selector("html[data-ready=true]")
+        page.click("#tab-method")
+        page.wait_for_selector("text=How it was trained")
+        assert page.locator(".chart img").count() > 0
+        page.mouse.click(*page.evaluate(WHERE, 5))
+        page.wait_for_selector(".player canvas[data-frame]")
+        page.close()
+        server.shutdown()
+    assert problems == []

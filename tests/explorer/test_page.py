@@ -219,6 +219,8 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         assert marked.count() == 1
         page.click("text=/to all 12 together/")
         page.wait_for_selector("text=A label goes to all 12 of these")
+        page.click("text=Next: group 2")
+        page.wait_for_selector(".chosen h2:has-text('group 2:')")
 
 
 def test_a_class_of_one_recording_does_not_hide_the_accuracy_of_the_others(
