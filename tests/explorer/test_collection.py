@@ -19,6 +19,7 @@ from halp.clips.readers import Item
 from halp.clips.store import Store, StoreWriter
 from halp.explorer.api import Api
 from halp.explorer.collection import Collection, kept_array
+from halp.explorer.fewlabel import candidates
 from halp.explorer.session import Session, Settings
 from halp.progress import Bar, watchers
 from halp.use.model_folder import load_model
@@ -68,6 +69,18 @@ def test_hits_of_a_search_share_no_time_with_the_example_or_each_other(session: 
     assert len(spans) == 11
     for number, (recording, start, stop) in enumerate(spans):
         assert all(recording != other or stop <= low or high <= start for other, low, high in spans[:number])
+
+
+def test_recordings_without_a_label_are_proposed_once_each(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = session.collection
+    values = np.full(len(collection), -1, dtype=np.int16)
+    values[collection.rows_of(2)[:2]] = 0
+    few = candidates(collection, values)  # six recordings are too few to choose from
+    assert len(few) == len(collection) - 2
+    monkeypatch.setattr("halp.explorer.fewlabel.MANY", 5)
+    rows = candidates(collection, values)
+    assert sorted(collection.recording[rows].tolist()) == [0, 1, 3, 4, 5]
+    assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), "by chance"
 
 
 def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
