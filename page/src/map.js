@@ -8,7 +8,7 @@ void main() { gl_Position = vec4(place * scale + shift, 0.0, 1.0); gl_PointSize 
 const FRAGMENT = `#version 300 es
 precision mediump float; precision mediump sampler2DArray; in vec4 tint; flat in float kind; uniform sampler2DArray shapes; uniform float detail; out vec4 seen;
 void main() { float edge = 1.0 - smoothstep(0.72, 1.0, length(gl_PointCoord - 0.5) * 2.0);
-  if (kind > 0.5) edge = textureLod(shapes, vec3(gl_PointCoord, kind), detail).a;
+  if (kind > 0.5 && detail >= 0.0) edge = textureLod(shapes, vec3(gl_PointCoord, kind), detail).a;
   seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
 const CELL = 64; // pixels of a shape's picture
 const CELLS = 128;
@@ -165,7 +165,7 @@ export class ScatterMap {
   }
 
   get pointSize() {
-    const least = !this.shapes ? 2.2 : this.count > 20000 ? 4 : 7; // a shape has to be made out
+    const least = this.shapes && this.count <= 20000 ? 7 : 2.2; // a shape has to be made out; of many points when one zooms in
     const crowded = Math.max(least, Math.min(9, 150 / Math.sqrt(this.count || 1) + 1.6));
     return Math.min(16, crowded * Math.pow(Math.max(1, this.zoom), 0.4)) * (this.dense ?? 1);
   }
@@ -192,7 +192,7 @@ export class ScatterMap {
     gl.uniform2f(this.at.shift, this.covered / width - this.centre[0] * scale[0], -this.centre[1] * scale[1]);
     const sized = (size) => {
       gl.uniform1f(this.at.size, size);
-      gl.uniform1f(this.at.detail, Math.max(0, Math.log2(CELL / size)));
+      gl.uniform1f(this.at.detail, size < 4 * (this.dense ?? 1) ? -1 : Math.max(0, Math.log2(CELL / size)));
     };
     sized(this.pointSize);
     gl.drawArrays(gl.POINTS, 0, this.count);
