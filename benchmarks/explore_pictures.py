@@ -71,7 +71,9 @@ def save(page: Any, name: str) -> None:
     from PIL import Image
 
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture = shot.quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # small marks keep their colours
+    picture = shot.quantize(
+        160, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+    )  # small marks stay as they are
     picture.save(OUT / f"{name}.png", optimize=True)
 
 
