@@ -290,7 +290,7 @@ export function Groups() {
   };
   return (
     <>
-      <h2>{group.groups.length} groups <span class="soft">found without labels</span></h2>
+      <h2>{group.groups.length} groups <span class="soft">found without labels</span>{!isStatic && group.undoable && <button type="button" class="link" disabled={busy} onClick={() => change({ action: "undo" })}><Icon name="undo" /> undo</button>}</h2>
       <p class="soft">Movements that the encoder finds alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); change({ action: "count", count: Number(event.currentTarget.elements.count.value) }); }}>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,17 @@ def test_groups_are_merged_split_and_named_in_the_page(
             lambda state: [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
         )
         assert [fields.nth(number).input_value() for number in range(3)] == ["walking", "running", "jumping"]
+        explorer.stop(signal.SIGKILL)
+        page.problems.clear()
+        page.wait_for_selector(".gone")
+        page.problems.clear()
+    explorer = launch(tmp_path / "labels.csv")
+    state = explorer.wait(lambda state: state["group"])
+    assert [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
+    with visit(browser, explorer) as page:
+        page.click("#tab-groups")
+        page.locator("h2 .link:has-text('undo')").click()
+        until(page, "() => document.querySelectorAll('.groups input[maxlength]')[2].value !== 'jumping'")
 
 
 def test_a_label_of_one_tab_appears_in_the_other_and_n_leads_on(

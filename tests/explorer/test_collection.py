@@ -83,6 +83,44 @@ def test_recordings_without_a_label_are_proposed_once_each(session: Session, mon
     assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), "by chance"
 
 
+def test_groups_are_as_they_were_left_at_the_next_start_and_every_act_can_be_undone(session: Session) -> None:
+    session.groups.open(session.collection)
+    api, path = Api(session), session.groups.path
+
+    def seen() -> list[tuple[str, int]]:
+        return [(one["name"], one["size"]) for one in api.state({})["group"]["groups"]]
+
+    before = [seen()]
+    for act in (
+        {"action": "count", "count": 6},
+        {"action": "name", "groups": [2], "name": "walking"},
+        {"action": "split", "groups": [0]},
+        {"action": "merge", "groups": [1, 2]},
+        {"action": "name", "groups": [1], "name": "=both"},
+    ):
+        api.groups(act)
+        before.append(seen())
+    again = Session(session.settings)
+    again.open(session.collection)
+    assert again.groups.names == session.groups.names
+    assert seen() == before[-1]
+    for expected in reversed(before[:-1]):
+        api.groups({"action": "undo"})
+        assert seen() == expected
+    assert not api.groups({"action": "undo"})["undoable"]
+    text = path.read_text()
+    for damaged in (
+        "",
+        "[]",
+        '{"of": 3}',
+        text.replace('"count": ', '"count": "x'),
+        text.replace('"of": "', '"of": "x'),
+    ):
+        path.write_text(damaged)
+        again.groups.open(session.collection)
+        assert len(again.groups.names) == 10
+
+
 def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
     api, collection = Api(session), session.collection
     for number, label in enumerate(("calm", "=wild")):
