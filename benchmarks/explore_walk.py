@@ -41,7 +41,6 @@ WORDS = {
 }
 OTHER, OTHERS = "other", 59
 LARGEST = 6_000_000  # bytes of a recording
-ALL_INVENTED = 300
 
 
 def chosen_recordings(raw: Path, folder: Path) -> dict[str, str]:
@@ -63,11 +62,11 @@ def chosen_recordings(raw: Path, folder: Path) -> dict[str, str]:
     return seen
 
 
-def invented_recordings(folder: Path) -> dict[str, str]:
+def invented_recordings(folder: Path, count: int) -> dict[str, str]:
     """Recordings of `examples/make_recordings.py` without their folders, numbered by chance."""
     example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "make_recordings.py"))
     draw, seen = np.random.default_rng(0), {}
-    for number in range(ALL_INVENTED):
+    for number in range(count):
         movement = str(draw.choice(example["MOVEMENTS"]))
         turns = example["angles"](movement, draw.uniform(2.5, 3.5), draw)
         (folder / f"take_{number:03}.bvh").write_text(example["bvh"](turns, 1.0))
@@ -106,7 +105,7 @@ class Walker:
             field = self.page.locator("input[name=label]").first
             field.fill(label)
             field.press("Enter")
-        self.until("text => document.querySelector('.notice').textContent === text", f"{name}: {label}")
+        self.until("text => document.querySelector('.notice').textContent.startsWith(text)", f"{name}: {label}")
         self.given[label] += 1
 
     def until(self, expression: str, value: Any = None) -> None:
@@ -228,17 +227,19 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("raw", type=Path, nargs="?")
+    parser.add_argument("--recordings", type=int, default=300, help="invented ones, where there is no RAW")
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--members", type=int, default=6, help="of every group that are labelled")
     parser.add_argument("--more", type=int, default=40, help="labels that the model asks for")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--pictures", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
     folder = given.keep or Path(tempfile.mkdtemp())
     recordings = folder / "recordings"
     shutil.rmtree(recordings, ignore_errors=True)
     recordings.mkdir(parents=True)
-    seen = chosen_recordings(given.raw, recordings) if given.raw else invented_recordings(recordings)
+    seen = chosen_recordings(given.raw, recordings) if given.raw else invented_recordings(recordings, given.recordings)
     for old in folder.glob("recordings.labels.csv*"):
         old.unlink()
     shutil.rmtree(folder / "model", ignore_errors=True)
@@ -276,9 +277,9 @@ def main() -> None:
         "outside": outside(command, folder),
     }
     print(json.dumps(result, indent=1))
-    known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    known = json.loads(given.out.read_text()) if given.out.exists() else {}
     known["cmu" if given.raw else "invented"] = result
-    RESULT.write_text(json.dumps(known, indent=1) + "\n")
+    given.out.write_text(json.dumps(known, indent=1) + "\n")
     if given.keep is None:
         shutil.rmtree(folder)
 

@@ -200,14 +200,16 @@ export async function giveLabel(label, given = target()) {
   const answer = await attempt(() => api.ask("label", { ...what, label }));
   if (!answer) return;
   applyLabels(answer);
-  say(label ? `${text}: ${label}` : `label taken off ${text}`);
-  if (label && only.value >= 0 && what.rows?.[0] === only.value) pickOnly(chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1);
+  const oneByOne = label && only.value >= 0 && what.rows?.[0] === only.value;
+  const next = oneByOne ? chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1 : -1;
+  say(label ? `${text}: ${label}${oneByOne && next < 0 ? ", the last of these" : ""}` : `label taken off ${text}`);
+  if (oneByOne) pickOnly(next);
 }
 
 // Label the chosen ones one after the other, this one first; the keyboard goes along.
 export function pickOnly(row) {
   only.value = row;
-  if (row < 0) return say("that was the last of these");
+  if (row < 0) return;
   look(row, true);
   requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${row}"] .mini-stage`)?.focus());
 }
