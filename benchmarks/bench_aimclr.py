@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.bench_encoder import training_step
+from benchmarks.compose import compose_moco
 from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
 from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.encoders import EncoderSettings, build_encoder
@@ -40,7 +41,7 @@ def rows() -> list[Row]:
 
 def share_row(repeats: int = 3) -> Row:
     """The mean time that HaLP adds to a step, clustering included, over the time of an AimCLR step without it."""
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         terms=("aimclr", "halp"),

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.compose import compose_moco
 from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
-from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
+from halp.encoders.gru import GRUEncoder, GRUSettings
+from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.skeleton import get_topology
 from halp.sphere import unit
 
@@ -26,7 +27,7 @@ def rows() -> list[Row]:
 
 def encoder_rows(hidden: int) -> list[Row]:
     """Whole-sequence kernels against the authors' calls, and the share of time that the matrix products alone need."""
-    encoder = GRUEncoder(INPUTS, hidden, direction="causal")
+    encoder = GRUEncoder(INPUTS, GRUSettings(hidden, direction="causal"))
     reference = FrameByFrame(encoder)
     clips = torch.randn(BATCH, FRAMES, PERSONS, JOINTS, 3)
     torch.testing.assert_close(encoder(clips), reference(clips), atol=1e-4, rtol=1e-4)
@@ -126,7 +127,7 @@ def step_row(hidden: int, cycles: int) -> Row:
     The same model takes both kinds of steps: before the start epoch of the term a step is plain MoCo.
     """
     settings = HalpSettings(start_epoch=1)
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden),

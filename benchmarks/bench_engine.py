@@ -19,14 +19,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.bench_encoder import FrameByFrame
+from benchmarks.compose import compose_moco
 from benchmarks.engine_plot import plot
 from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseconds, taking_turns
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
 from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
 from halp.encoders import EncoderSettings
-from halp.encoders.gru import GRUEncoder
-from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
+from halp.encoders.gru import GRUEncoder, GRUSettings
+from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.sphere import unit
@@ -107,7 +108,7 @@ def growth_rows() -> list[Row]:
 
 def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         encoder=EncoderSettings(hidden=hidden, direction="causal"),
@@ -182,7 +183,7 @@ def large_product(size: int) -> Action:
 class _AuthorsBranch(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.encoder = FrameByFrame(GRUEncoder(INPUTS, hidden, direction="causal"))
+        self.encoder = FrameByFrame(GRUEncoder(INPUTS, GRUSettings(hidden, direction="causal")))
         width = 2 * hidden
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, WIDTH))
 

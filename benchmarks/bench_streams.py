@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.compose import compose_moco
 from benchmarks.harness import Row, memory_peak, milliseconds, taking_turns
 from halp.encoders import EncoderSettings
-from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
+from halp.methods import ContrastSettings, HalpSettings, StepContext
 from halp.skeleton import get_topology
 from halp.sphere import unit
 from halp.training.devices import reuse_memory
@@ -45,7 +46,7 @@ def time_rows(hidden: int, cycles: int) -> list[Row]:
 def steps(streams: tuple[str, ...], hidden: int) -> tuple[Step, Step]:
     """A training step without and with hallucinated positives on one model: before their start epoch they do not count."""
     terms = ("infonce", "halp") if len(streams) == 1 else ("infonce", "cmd", "halp")
-    model = MocoMethod.compose(
+    model = compose_moco(
         get_topology("kinect-v2"),
         PERSONS,
         streams=streams,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from benchmarks.baselines import save_results
 from benchmarks.halp_base import FITTED
 from benchmarks.invariance import Array, centres, knn, probe
-from benchmarks.reweighting import encode_views, labelled_windows, policies, replace_persons, untrained
+from benchmarks.reweighting import encode_views, labelled_windows, plain_base, policies, replace_persons, untrained
 from benchmarks.transfer import Task, open_tasks, validated
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.augment.policy import build_policy
@@ -35,7 +35,6 @@ from halp.encoders import build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import embed
 from halp.evaluation.results import versions
-from halp.features.loading import load_encoder
 from halp.training import open_run, pretrain
 from halp.training.recipe import load_recipe
 
@@ -112,7 +111,7 @@ def predict_kernels(store: Store, epochs: int = EPOCHS, batch: int = 64) -> dict
     """A GRU that predicts whitened kernel features of clean windows from noised ones with hidden joints."""
     recipe, pool = load_recipe("cmu-moco", []), ClipPool.from_store(store)
     clips = torch.from_numpy(np.sort(store.split("xsub")[0]))
-    clean = torch.from_numpy(centres(replace_persons(load_encoder("halp-base")), pool, clips.numpy())).float()[:, GRU:]
+    clean = torch.from_numpy(centres(replace_persons(plain_base()), pool, clips.numpy())).float()[:, GRU:]
     torch.manual_seed(0)
     parts = torch.pca_lowrank(clean, COMPONENTS)[0]
     targets = parts * len(parts) ** 0.5
@@ -144,7 +143,7 @@ def beside_kernels(weights: dict[str, Tensor] | None, store: Store) -> Pretraine
     """`halp-base` with these weights of its GRU (fresh ones without), scales fitted to CMU windows as its own were."""
     if weights is None:
         return untrained(0, store)
-    encoder = load_encoder("halp-base")
+    encoder = plain_base()
     encoder.encoder.load_state_dict({**encoder.encoder.state_dict(), **weights})
     windows = np.sort(np.random.default_rng(0).permutation(store.split("xsub")[0])[:FITTED])
     encoder.encoder.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(windows), encoder.frames))

@@ -1,11 +1,11 @@
 """`python -m benchmarks.compact STORE [--fit PACKAGE]`: the few numbers of `halp-base` that search uses, and what they cost.
 
 `--fit` writes the projection into a package: the directions in which vectors of the CMU training windows (STORE, see
-`benchmarks.corpus`) are longest, without labels, divided by the square root of how long they are (which folds of the sets'
-training clips preferred to none and to all of it), and turned at random, so that standardising the numbers, as probes do,
-leaves distances alone. Without `--fit`, for full and compact vectors: kNN and ridge on the four sets of
-`benchmarks.transfer`; how many of the ten nearest vectors stay (recall@10), and an index of `HALP_BENCH_VECTORS` (100,000)
-random crops of the windows. Figures go to `results/compact.json`.
+`benchmarks.corpus`) are longest, without labels, turned at random, so that standardising the numbers, as probes do, leaves
+distances alone. (Evening the directions out, by half or wholly, is worse on folds of the sets' training clips since the
+vectors themselves are shrunk along what views move.) Without `--fit`, for full and compact vectors: kNN and ridge on the
+four sets of `benchmarks.transfer`; how many of the ten nearest vectors stay (recall@10), and an index of
+`HALP_BENCH_VECTORS` (100,000) random crops of the windows. Figures go to `results/compact.json`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ QUERIES = 500
 
 
 def fit(vectors: Vectors, outputs: int = OUTPUTS, seed: int = 0) -> dict[str, torch.Tensor]:
-    """The tensors of a projection `(F, outputs)` onto the longest directions of vectors, evened out by half."""
+    """The tensors of a projection `(F, outputs)` onto the longest directions of vectors."""
     width = vectors.shape[1]
     products = vectors.T @ vectors / len(vectors)
-    squares, directions = scipy.linalg.eigh(products, subset_by_index=[width - outputs, width - 1])
+    _, directions = scipy.linalg.eigh(products, subset_by_index=[width - outputs, width - 1])
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(outputs, outputs)))[0]
-    matrix = torch.from_numpy(directions * squares**-0.25 @ turn).half()
+    matrix = torch.from_numpy(directions @ turn).half()
     return {"shift": torch.zeros(width), "spread": torch.ones(width), "matrix": matrix}
 
 

@@ -7,8 +7,11 @@
     python -m benchmarks.transfer --few
 
 The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000 training windows.
-It reads up to two persons (each alone, the larger value counts) although CMU recordings have one, and drops empty
-frames, which CMU does not have. Metrics on the card are those of `results/transfer.json`, where it is there.
+Then three views of every training window, as a Kinect might have seen it (`benchmarks.reweighting`), say which directions
+of the features views move most; along these they are shrunk (`Invariance`). Where RUN is a package, as the shipped one, its
+GRU, kernels and scales are kept and only that is fitted. It reads up to two persons (each alone, the larger value counts)
+although CMU recordings have one, and drops empty frames, which CMU does not have. Metrics on the card are those of
+`results/transfer.json`, where it is there.
 """
 
 from __future__ import annotations
@@ -26,17 +29,24 @@ from rich.console import Console
 
 from benchmarks.baselines import RESULTS
 from benchmarks.corpus import NORMALISATION
-from halp.augment import ClipPool, centre_views
-from halp.clips.store import open_store
+from benchmarks.reweighting import policies
+from halp.augment import ClipPool, ViewMaker, centre_views
+from halp.clips.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.errors import InputError
-from halp.packages import CARD
-from halp.training import open_run
+from halp.features.loading import load_encoder
+from halp.packages import CARD, find_encoder, is_package
+from halp.training.recipe import load_recipe
 from halp.use.export import export
 
 PERSONS = 2
 STEP = 2  # the GRU was trained on 32 frames; the kernels read 64
 FITTED = 2000  # windows
+INVARIANT, FLOOR, VIEWS = (
+    128,
+    3.0,
+    3,
+)  # directions that views move most, and how softly they are shrunk (chosen on folds)
 CARD_TEXT = """# {name}
 
 A frozen encoder of human movement: joints of a clip in, {features} numbers out. `halp.load_encoder("{name}")`, no network.
@@ -45,7 +55,8 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
   of 2 × {hidden} units, maximum over the thirds of a clip, of every layer), and beside it how often and by how much fixed
   dilated kernels (those of MiniRocket) exceed a bias: 504 on joints, bones and motion, 504 on distances between joints,
   504 on angles between bones. {parameters:,} parameters of the GRU, a third of them for distances and angles, which
-  have gain 0 there.
+  have gain 0 there. Along the {invariant} directions that a Kinect's noise, other bodies, lost frames and crops move most,
+  features are shrunk (fitted in closed form, without labels).
 - **Input**: any body skeleton whose joints can be mapped by name onto `body-16` (13, 15, 17, 20, 25, 33 joints, BVH); joints
   that are zero all the time count as missing and have the mean of the training data; up to two persons; any unit, up-axis
   and frame rate: a clip is centred on the hips, turned by its mean axes, divided by the size of the body and resized to
@@ -85,21 +96,26 @@ the trunk is turned upright. Two-dimensional poses are for `halp-view`. Small: s
 """
 
 
-def packaged(run_folder: Path, corpus: Path) -> tuple[PretrainedEncoder, dict[str, Any]]:
-    """The encoder of a run with kernels fitted to windows of the corpus, ready to be handed on, and what its card says."""
-    run, store = open_run(run_folder), open_store(corpus)
-    trained = run.encoder("joint")
+def packaged(source: Path, corpus: Path) -> tuple[PretrainedEncoder, dict[str, Any]]:
+    """The encoder of a run or package, fitted to windows of the corpus, ready to be handed on, and what its card says."""
+    trained, store = load_encoder(source), open_store(corpus)
+    recipe = load_recipe(str(trained.origin["recipe"]))
+    made = not is_package(find_encoder(source))  # from a run: kernels and scales are fitted, too
     architecture = {
         "name": "kernel-fusion",
         **{name: trained.architecture[name] for name in ("hidden", "layers", "gains")},
         "step": STEP,
+        "invariant": INVARIANT,
     }
-    torch.manual_seed(run.recipe.seed)
+    torch.manual_seed(recipe.seed)
     inner = build_architecture(architecture, trained.topology, PERSONS)
-    inner.load_state_dict({**inner.state_dict(), **trained.encoder.state_dict()})
-    frames = STEP * trained.frames
-    windows = np.random.default_rng(run.recipe.seed).permutation(store.split(run.recipe.split)[0])[:FITTED]
-    inner.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(np.sort(windows)), frames))
+    kept = {name: value for name, value in trained.encoder.state_dict().items() if not name.startswith("invariance.")}
+    inner.load_state_dict({**inner.state_dict(), **kept})
+    frames = STEP * trained.frames if made else trained.frames
+    if made:
+        windows = np.random.default_rng(recipe.seed).permutation(store.split(recipe.split)[0])[:FITTED]
+        inner.fit(centre_views(ClipPool.from_store(store), torch.from_numpy(np.sort(windows)), frames))
+    fit_views(inner, store, frames)
     encoder = PretrainedEncoder(
         inner,
         trained.topology,
@@ -111,15 +127,29 @@ def packaged(run_folder: Path, corpus: Path) -> tuple[PretrainedEncoder, dict[st
         architecture=architecture,
     )
     facts = {
-        "recipe": run.recipe.name,
-        "epochs": run.recipe.epochs,
-        "seed": run.recipe.seed,
+        "recipe": recipe.name,
+        "epochs": recipe.epochs,
+        "seed": recipe.seed,
         "parameters": sum(parameter.numel() for parameter in encoder.parameters()),
         "features": encoder.output_size,
         "frames": encoder.frames,
-        **{name: architecture[name] for name in ("hidden", "layers")},
+        **{name: architecture[name] for name in ("hidden", "layers", "invariant")},
     }
     return encoder.eval(), facts
+
+
+@torch.no_grad()
+def fit_views(inner: Any, store: Store, frames: int) -> None:
+    """Fit the invariance of a `kernel-fusion` encoder to training windows as a Kinect might have seen them."""
+    inner.eval()
+    inner.invariance.left.fill_(1)
+    maker = ViewMaker(policies(frames)["Kinect"], {"view": None}, store.topology, ClipPool.from_store(store), 0)
+    rows = torch.from_numpy(np.sort(store.split("xsub")[0]))
+    features = [
+        torch.cat([inner(maker.make(part, view, batch)["view"]) for batch, part in enumerate(rows.split(128))])
+        for view in range(VIEWS)
+    ]
+    inner.invariance.fit(torch.stack(features), FLOOR)
 
 
 def metrics_table() -> str:
@@ -134,7 +164,7 @@ def metrics_table() -> str:
 def main(arguments: Sequence[str]) -> int:
     """Write the package."""
     parser = argparse.ArgumentParser(description="The package of the shipped encoder from a run on CMU windows.")
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="the run, or a package whose weights are kept")
     parser.add_argument("store", type=Path, help="the store that the run was trained on")
     parser.add_argument("out", type=Path)
     options = parser.parse_args(arguments)

@@ -5,9 +5,11 @@
     python -m benchmarks.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/halp-view
     python -m benchmarks.view --corpus stores/cmu-view
 
-The trained lifting network is followed by the GRU and the kernels of `halp-base`, whose biases and scales are fitted to 1,000
-training windows as virtual cameras see them. Beside all its numbers stands a projection to 256 (`compact.safetensors`) that
-predicts from any camera what `halp-base` says of the window in space (`fit_compact`).
+The trained lifting network is followed by the GRU and the kernels of `halp-base`; a second bank of kernels reads the picture
+itself. Biases and scales are fitted to 1,000 training windows as virtual cameras see them; then four cameras see every
+window, and the directions of the features that cameras move most are shrunk (`Invariance`). Beside all these numbers stands a
+projection to 256 (`compact.safetensors`) that predicts from any camera what `halp-base` says of the window in space
+(`fit_compact`).
 Weights are stored in half precision. Metrics on the card are those of `results/view.json`, where it is there.
 """
 
@@ -16,11 +18,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 import torch
 from rich.console import Console
 from sklearn.utils.extmath import randomized_svd
@@ -32,17 +34,19 @@ from halp.clips.store import Store, open_store
 from halp.encoders.lifted import own_frame
 from halp.encoders.pretrained import CARD, PretrainedEncoder, build_architecture, load_package
 from halp.errors import InputError
+from halp.features.loading import load_encoder
 from halp.packages import find_package
-from halp.training import open_run
+from halp.training.recipe import load_recipe
 from halp.use.export import export
 
 PERSONS = 2
 FRAMES = 64
 FITTED = 1000  # windows for kernels and scales
-PROJECTED, VIEWS = 4000, 4  # windows, and cameras that see each of them
+SEEN, VIEWS = 9093, 4  # windows (all training windows), and cameras that see each of them
+PICTURE_GAINS = (1.0, 1.0, 1.0)  # joints, bones and motion of the picture
+INVARIANT = 256  # directions that cameras move most
 OUTPUTS = 256
-PRINCIPAL = 1000  # directions of the features that the projection is made from
-RIDGE = 0.03  # of the mean eigenvalue
+RIDGE = 0.3  # of the mean eigenvalue
 POWER = 0.5  # of the spread that a direction of the features in space keeps
 # what several cameras and estimators make of one window
 FAULTS = (
@@ -58,7 +62,8 @@ A frozen encoder of human movement in pictures: key points of a clip in, {featur
 
 - **Architecture**: `lifted`. A network of dilated convolutions over time ({parameters:,} parameters) says how deep the joints
   lie behind what one camera sees; the body is then turned into its own frame, where the GRU and the kernels of `halp-base` read
-  it.
+  it. A second bank of kernels reads the picture itself. Along the {invariant} directions that cameras move most, features are
+  shrunk (fitted in closed form, without labels).
 - **Compact output**: search, groups, the explorer use {compact} numbers (`compact.safetensors`; `halp.embed(…, compact=True)`),
   a projection that was fitted by ridge regression, without labels: it predicts from any camera the features that `halp-base` has
   of the same movement in space. It stands the turn of the camera better; classifiers with many labels read all {features}.
@@ -95,18 +100,24 @@ not read: every frame is centred. Standing and lying look alike to some degree, 
 """
 
 
-def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
-    """The encoder of a run with kernels and projection fitted to windows of the corpus."""
-    run, store = open_run(run_folder), open_store(corpus)
-    trained = run.encoder("joint")
+def packaged(source: Path, corpus: Path) -> PretrainedEncoder:
+    """The lifting network of a run or package with kernels, invariance and projection fitted to windows of the corpus."""
+    trained, store = load_encoder(source), open_store(corpus)
     base = load_package(find_package("halp-base") or "halp-base")
-    architecture = {**trained.architecture, **base.architecture, "name": "lifted", "outputs": 0}
+    architecture = {
+        **trained.architecture,
+        **{name: base.architecture[name] for name in ("hidden", "layers", "gains", "step")},
+        "picture_gains": list(PICTURE_GAINS),
+        "invariant": INVARIANT,
+        "outputs": 0,
+    }
     inner = build_architecture(architecture, FLAT, PERSONS)
     inner.lifter.load_state_dict(trained.encoder.lifter.state_dict())
-    inner.reader.load_state_dict(base.encoder.state_dict())
+    kept = {name: value for name, value in base.encoder.state_dict().items() if not name.startswith("invariance.")}
+    inner.reader.load_state_dict(kept)
     inner.half().float()  # what is stored
     inner.fit(camera_windows(store, FITTED, FRAMES)[0][..., :2])
-    projection = fit_compact(partial(read_lifted, inner), store)
+    projection = fit_cameras(inner, store)
     return PretrainedEncoder(
         inner.half(),
         FLAT,
@@ -120,32 +131,39 @@ def packaged(run_folder: Path, corpus: Path) -> PretrainedEncoder:
     ).eval()
 
 
-def read_lifted(inner: Any, pictures: Tensor) -> Tensor:
-    """All numbers of a `lifted` encoder for pictures `(B, T, 1, 16, 2)`."""
-    return cast(Tensor, inner.reader(inner.lift(pictures, inner.stride)))
+def fit_cameras(inner: Any, store: Store) -> dict[str, Tensor]:
+    """Fit what shrinks in a `lifted` encoder because cameras move it, then its projection to few numbers."""
+    features = camera_features(inner.read, store)
+    inner.invariance.fit(features)
+    return fit_compact(inner.invariance(features), store)
 
 
 @torch.no_grad()
-def fit_compact(read: Callable[[Tensor], Tensor], store: Store) -> dict[str, Tensor]:
+def camera_features(read: Callable[[Tensor], Tensor], store: Store) -> Tensor:
+    """What is read of training windows as several faulty cameras see them: `(VIEWS, SEEN, F)`."""
+    views = camera_windows(store, SEEN, FRAMES, seed=1, views=VIEWS, augmentations=FAULTS)[..., :2]
+    return torch.stack([torch.cat([read(part) for part in view.split(128)]) for view in views])
+
+
+@torch.no_grad()
+def fit_compact(features: Tensor, store: Store) -> dict[str, Tensor]:
     """A projection: ridge regression from what is read of pictures of a window to `halp-base`'s features of it in space."""
     base = load_package(find_package("halp-base") or "halp-base").encoder
-    views = camera_windows(store, PROJECTED, FRAMES, seed=1, views=VIEWS, augmentations=FAULTS)[..., :2]
-    rows = torch.cat([read(part) for part in views.flatten(0, 1).split(128)]).numpy()
-    bodies = camera_windows(store, PROJECTED, FRAMES, seed=1, augmentations=())
+    bodies = camera_windows(store, SEEN, FRAMES, seed=1, augmentations=())
     space = [base(own_frame(part[:, :, 0], store.topology)[:, :, None]) for part in bodies[0].split(128)]
-    shift, spread = rows.mean(0), rows.std(0) + 1e-4
-    rows = (rows - shift) / spread
-    principal = randomized_svd(rows, min(PRINCIPAL, len(rows) // 4), n_iter=2, random_state=0)[2].T
-    known = rows @ principal
     target = torch.cat(space).numpy()
     target = (target - target.mean(0)) / (target.std(0) + 1e-3)
     left, scale, _ = randomized_svd(target, min(OUTPUTS, len(target) - 1), n_iter=2, random_state=0)
-    wanted = np.tile(left * scale**POWER, (VIEWS, 1))
-    gram = known.T @ known
-    weights = np.linalg.solve(gram + RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram)), known.T @ wanted)
+    rows = features.flatten(0, 1).numpy()
+    shift, spread = rows.mean(0), rows.std(0) + 1e-4
+    rows = (rows - shift) / spread
+    wanted = np.tile(left * scale**POWER, (len(features), 1)).astype(np.float32)
+    gram = rows.T @ rows
+    gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)
+    weights = scipy.linalg.solve(gram, rows.T @ wanted, assume_a="pos")
     # probes standardise features: turned at random they keep their distances
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(wanted.shape[1], OUTPUTS)))[0]
-    matrix = principal @ weights @ turn
+    matrix = (weights @ turn).astype(np.float32)
     matrix = matrix / (rows @ matrix).std()
     return {
         "shift": torch.from_numpy(shift),
@@ -168,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description="The package of the shipped encoder of 2D poses from a run on CMU windows."
     )
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="the run, or a package whose lifting network is kept")
     parser.add_argument("store", type=Path, help="the store that the run was trained on")
     parser.add_argument("out", type=Path)
     parser.add_argument("--card", action="store_true", help="only write the card again, with the metrics of today")
@@ -177,18 +195,20 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not options.card:
             export(packaged(options.run, options.store), options.out)
-        encoder, run = load_package(options.out), open_run(options.run)
+        encoder = load_package(options.out)
+        recipe = load_recipe(str(encoder.origin["recipe"]))
     except InputError as error:
         Console(stderr=True).print(str(error))
         return 2
     facts = {
         "name": options.out.name,
-        "recipe": run.recipe.name,
-        "epochs": run.recipe.epochs,
-        "seed": run.recipe.seed,
+        "recipe": recipe.name,
+        "epochs": recipe.epochs,
+        "seed": recipe.seed,
         "parameters": sum(parameter.numel() for parameter in encoder.encoder.lifter.parameters()),
         "features": encoder.output_size,
         "compact": OUTPUTS,
+        "invariant": INVARIANT,
         "frames": encoder.frames,
         "version": encoder.origin.get("halp", ""),
         "metrics": metrics_table(),

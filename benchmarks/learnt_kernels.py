@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from benchmarks.baselines import save_results
 from benchmarks.invariance import knn
-from benchmarks.reweighting import Array, decide, labelled_windows, replace_persons
+from benchmarks.reweighting import Array, decide, labelled_windows, plain_base, replace_persons
 from benchmarks.transfer import open_tasks, validated
 from halp.analysis.paired_difference import paired_difference
 from halp.augment import ClipPool, centre_views
@@ -32,7 +32,6 @@ from halp.clips.store import Store, open_store
 from halp.encoders.kernel_fusion import KernelShares
 from halp.evaluation import embed
 from halp.evaluation.results import versions
-from halp.features.loading import load_encoder
 
 FRAMES, LENGTH, WORDS, WINDOWS, PATCHES, ROUNDS, SEEDS = 64, 9, 100, 4000, 60_000, 15, 5
 Describe = Callable[[Tensor], Tensor]
@@ -99,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/reweighting"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    console, store, encoder = Console(stderr=True), open_store(options.store), load_encoder("halp-base")
+    console, store, encoder = Console(stderr=True), open_store(options.store), plain_base()
     rows, labels, gallery = labelled_windows(store, np.random.default_rng(0))
     tasks = open_tasks(options.out / "sets")
     base = {task.name: embed(encoder, task.stores["body-16"], progress=False) for task in tasks}

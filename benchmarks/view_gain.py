@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.baselines import RESULTS, save_results
 from benchmarks.halp_gain import ENCODER, FRAMES, draw_store, untrained
-from benchmarks.halp_view import fit_compact, packaged
+from benchmarks.halp_view import camera_features, fit_compact, packaged
 from benchmarks.view import (
     ANGLES,
     FLAT,
@@ -189,7 +189,7 @@ def with_compact(encoder: PretrainedEncoder, corpus: Store) -> Embedding:
     def read(pictures: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(embed(encoder, [np.pad(one, DEPTH) for one in pictures.numpy()], progress=False))
 
-    encoder.projection = fit_compact(read, corpus)
+    encoder.projection = fit_compact(camera_features(read, corpus), corpus)
     return lambda clips: embedding_of(encoder)(in_picture(clips))
 
 

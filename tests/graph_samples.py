@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halp.reproduce.graphs import assemble
+from halp.reproduce.graph_sets import assemble
 from halp.zoo.graphcl import GIN, GraphBatch, GraphSet
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import scipy.io
 from clip_samples import skeleton_text
+from interchange_samples import write_interchange
 
 from halp.clips.clip import Clip
 from halp.clips.readers import Dropped, get_reader, with_options
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.readers.kinect_sets import MSR_JOINTS, UTD_JOINTS
 from halp.skeleton import KINECT_V1, get_topology
 

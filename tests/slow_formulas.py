@@ -128,7 +128,7 @@ def hallucinate(
     *,
     hardness: float,
     step: str,
-    filter: str,
+    positive_filter: str,
     anchor: str,
     direction: str,
     slack: float = 1e-9,
@@ -162,7 +162,7 @@ def hallucinate(
                 "variant-1": passes_variant_1(positive, query, key, slack),
                 "variant-2": passes_variant_2(positive, z, target, slack),
                 "none": True,
-            }[filter]
+            }[positive_filter]
         )
     return np.stack(positives), np.array(kept)
 

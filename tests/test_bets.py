@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from benchmarks.bets import GRU, KINECT, TRIALS, gain, toml
-from halp.features.loading import load_encoder
+from benchmarks.reweighting import plain_base
 from halp.training.recipe import load_recipe
 
 
@@ -23,7 +23,7 @@ def test_every_trial_trains_the_gru_of_halp_base_and_only_bet_one_changes_the_vi
 
 
 def test_the_first_columns_of_halp_base_are_those_of_its_gru() -> None:
-    encoder = load_encoder("halp-base")
+    encoder = plain_base()
     clips = 0.1 * torch.randn(2, 64, 1, 16, 3, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         before = encoder(clips)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from halp.cores import run_in_threads
-from halp.encoders.gru import GRUEncoder
+from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.methods.momentum import EncodeJob, ProjectedEncoder, encode_all
 
 
@@ -73,7 +73,8 @@ def test_a_forked_process_has_workers_of_its_own(cores: int) -> None:
 def test_branches_give_the_same_side_by_side_as_one_after_the_other() -> None:
     torch.manual_seed(0)
     branches = [
-        ProjectedEncoder(GRUEncoder(12, 5, 2, direction=way), 8) for way in ("causal", "bidirectional", "causal")
+        ProjectedEncoder(GRUEncoder(12, GRUSettings(5, 2, direction=way)), 8)
+        for way in ("causal", "bidirectional", "causal")
     ]
     branches[2].requires_grad_(False)
     clips = [torch.randn(6, 7, 1, 4, 3) for _ in branches]

@@ -58,7 +58,7 @@ def test_loss_and_gradient_equal_the_slow_formula(
 ) -> None:
     query, key, prototypes = scene()
     query.requires_grad_()
-    how: dict[str, Any] = {"step": step, "filter": filter, "anchor": anchor, "direction": direction}
+    how: dict[str, Any] = {"step": step, "positive_filter": filter, "anchor": anchor, "direction": direction}
     count, hardness, temperature = 9, 0.9, 0.2
 
     loss = halp_loss(
@@ -104,7 +104,7 @@ def test_settings_of_the_comparison_keep_some_positives_and_drop_others() -> Non
     query, key, prototypes = scene()
     for filter in ("rank", "variant-1"):
         kept = plan_positives(
-            key, prototypes, query=query, count=200, step="hardest", filter=filter, generator=seeded(0)
+            key, prototypes, query=query, count=200, step="hardest", positive_filter=filter, generator=seeded(0)
         ).kept
         assert 0.1 < float(kept.float().mean()) < 0.95
 
@@ -143,7 +143,14 @@ def test_loss_is_zero_and_has_a_zero_gradient_where_nothing_is_kept(reduction: s
     key, prototypes = sphere_points(4, 3), sphere_points(5, 3, seed=1)
     query = key.clone().requires_grad_()  # nothing is closer to the query than the key is
     loss = halp_loss(
-        query, key, prototypes, count=8, step="hardest", filter="variant-1", average_over=reduction, generator=seeded(0)
+        query,
+        key,
+        prototypes,
+        count=8,
+        step="hardest",
+        positive_filter="variant-1",
+        average_over=reduction,
+        generator=seeded(0),
     )
     loss.backward()
     assert query.grad is not None
@@ -227,7 +234,7 @@ def test_hardest_positives_lie_on_the_boundary_and_are_kept_where_only_the_pair_
 @pytest.mark.parametrize(("dtype", "margin"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_hardest_step_of_the_plan_is_hardest_step_of_the_sphere(dtype: torch.dtype, margin: float) -> None:
     _, key, prototypes = scene(40, 10, 16, seed=7, dtype=dtype)
-    made = plan_positives(key, prototypes, count=30, step="hardest", filter="none", generator=seeded(0))
+    made = plan_positives(key, prototypes, count=30, step="hardest", positive_filter="none", generator=seeded(0))
     closest = prototypes[(key @ prototypes.T).argmax(1)]
     wanted = hardest_step(key[:, None], closest[:, None], prototypes[made.target])
     torch.testing.assert_close(made.step, wanted, atol=margin, rtol=0)
@@ -266,10 +273,12 @@ def test_steps_fill_their_range_uniformly(step: str, hardness: float) -> None:
 
 def test_walk_between_query_and_key_covers_the_whole_geodesic() -> None:
     query, key, prototypes = scene()
-    made = plan_positives(key, prototypes, query=query, direction="query", step="hardest", filter="none", count=2)
+    made = plan_positives(
+        key, prototypes, query=query, direction="query", step="hardest", positive_filter="none", count=2
+    )
     torch.testing.assert_close(made.positives()[:, 0], query)
     back = plan_positives(
-        key, prototypes, query=query, direction="query", anchor="query", step="hardest", filter="none", count=2
+        key, prototypes, query=query, direction="query", anchor="query", step="hardest", positive_filter="none", count=2
     )
     torch.testing.assert_close(back.positives()[:, 0], key)
 
@@ -278,7 +287,7 @@ def test_variant_2_keeps_everything_as_in_the_paper() -> None:
     query, key, prototypes = scene(30, 10, 4, seed=8, dtype=torch.float32)
     for step in STEPS:
         assert plan_positives(
-            key, prototypes, query=query, step=step, filter="variant-2", generator=seeded(0)
+            key, prototypes, query=query, step=step, positive_filter="variant-2", generator=seeded(0)
         ).kept.all()
 
 
@@ -319,7 +328,7 @@ def test_no_unit_vectors_give_a_positive_off_the_sphere_or_a_loss_that_is_not_fi
     vectors: tuple[Tensor, Tensor, Tensor], how: tuple[str, str, str, str], reduction: str, seed: int
 ) -> None:
     query, key, prototypes = vectors
-    named: dict[str, Any] = dict(zip(("step", "filter", "anchor", "direction"), how))
+    named: dict[str, Any] = dict(zip(("step", "positive_filter", "anchor", "direction"), how))
     query.requires_grad_()
     loss = halp_loss(
         query,
@@ -528,7 +537,7 @@ def test_half_precision_vectors_are_worked_on_in_single_precision() -> None:
         ({"refresh": 0}, "at least 1"),
         ({"temperature": 0.0}, "positive"),
         ({"step": "authers"}, "unknown step 'authers': did you mean 'authors'"),
-        ({"filter": "ranks"}, "unknown filter 'ranks': did you mean 'rank'"),
+        ({"positive_filter": "ranks"}, "unknown filter 'ranks': did you mean 'rank'"),
         ({"anchor": "keys"}, "unknown anchor 'keys': did you mean 'key'"),
         ({"direction": "up"}, "unknown direction 'up'"),
         ({"source": "memory"}, "unknown source 'memory'"),
@@ -556,12 +565,12 @@ def test_term_refuses_too_few_keys_and_diverged_keys() -> None:
     ("how", "words"),
     [
         ({"step": "fast"}, "unknown step"),
-        ({"filter": "fast"}, "unknown filter"),
+        ({"positive_filter": "fast"}, "unknown filter"),
         ({"anchor": "fast"}, "unknown anchor"),
         ({"direction": "fast"}, "unknown direction"),
         ({"anchor": "query"}, "pass query="),
         ({"direction": "query"}, "pass query="),
-        ({"filter": "variant-1"}, "pass query="),
+        ({"positive_filter": "variant-1"}, "pass query="),
     ],
 )
 def test_hallucinate_refuses_unknown_names_and_a_missing_query(how: dict[str, str], words: str) -> None:
@@ -587,7 +596,7 @@ def test_slow_contrast_formula_agrees_with_cross_entropy() -> None:
 def test_settings_are_those_of_the_paper_unless_others_are_given(function: Any) -> None:
     paper = {
         **{"prototypes": 20, "count": 100, "hardness": 0.8, "refresh": 5, "recent": 256, "temperature": 0.07},
-        **{"step": "paper", "filter": "rank", "anchor": "key", "direction": "prototype"},
+        **{"step": "paper", "positive_filter": "rank", "anchor": "key", "direction": "prototype"},
     }
     given_by = {
         name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty
@@ -621,7 +630,7 @@ def test_first_variant_drops_what_is_further_from_the_query_than_the_key_on_the_
     query, key, prototypes = scene(batch=20, seed=seed)
     for anchor in ANCHORS:
         positives, kept = hallucinate(
-            key, prototypes, query=query, anchor=anchor, direction="query", filter="variant-1", count=5, hardness=1.0,
+            key, prototypes, query=query, anchor=anchor, direction="query", positive_filter="variant-1", count=5, hardness=1.0,
             generator=seeded(seed),
         )  # fmt: skip
         wanted = [

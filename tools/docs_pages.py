@@ -75,7 +75,7 @@ def _attribute_docs(options: type) -> dict[str, str]:
     source = inspect.getsource(options)
     return {
         name: " ".join(text.split())
-        for name, text in re.findall(r'^\s+(\w+): .*\n\s+"""(.*?)"""', source, flags=re.M | re.S)
+        for name, text in re.findall(r'^\s+(\w+): [^\n]*\n\s+"""(.*?)"""', source, flags=re.M | re.S)
     }
 
 

@@ -104,7 +104,6 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
         ("unknown(values[0] if values else -1)", "1", "a column without values is one that this clip has"),
         ("indent=1", "1 → 3", "the layout of a JSON file"),
         ("a lock is not made beside what is not a store", "pass", "the lock is given back before the same refusal"),
-        ("wait: float = 0.0", "0.0 → 1.0", "whoever is refused waits a second longer"),
         ("wait=10", "10 → 21", "whoever is refused waits some seconds longer"),
     ],
 }

@@ -29,11 +29,11 @@ from halp.errors import InputError, check_choice
 from halp.initialisation import initialise
 from halp.methods import BuildContext, Method, StepContext, StepOutput, StreamBatch, register_method, register_term
 from halp.methods.base import Metrics, uncount_calls
+from halp.methods.core_terms import ContrastTerm, LateTerm
 from halp.methods.halp import SharedPositives
-from halp.methods.infonce import ContrastTerm, LateTerm
 from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch, check_frames, refuse_chunks
 from halp.methods.queue import KeyQueue
-from halp.methods.term import MapVariants, Mixes, Views, require_queue, require_streams
+from halp.methods.term import MapVariants, Mixes, StreamBatches, TermOutput, Views, require_queue, require_streams
 from halp.methods.two_views import TwoViewMethod, TwoViewSettings
 from halp.registry import load_plugin
 from halp.sampling import generator
@@ -89,6 +89,8 @@ __all__ = [
     "StepContext",
     "StepOutput",
     "StreamBatch",
+    "StreamBatches",
+    "TermOutput",
     "Topology",
     "TwoViewMethod",
     "TwoViewSettings",

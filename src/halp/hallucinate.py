@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, check_choice
 from halp.sphere import kmeans, precise
 
@@ -64,6 +65,7 @@ class PositivePlan:
             return torch.addmm(own * self.anchor, share, self.targets)
 
 
+@renamed_keywords(filter="positive_filter")
 @torch.no_grad()
 def plan_positives(
     key: Tensor,
@@ -73,7 +75,7 @@ def plan_positives(
     count: int = 100,
     hardness: float = 0.8,
     step: str = "paper",
-    filter: str = "rank",
+    positive_filter: str = "rank",
     anchor: str = "key",
     direction: str = "prototype",
     generator: torch.Generator | None = None,
@@ -83,14 +85,14 @@ def plan_positives(
     step: `paper` t ~ U(0, λt*) as the paper writes; `authors` t = (1 − u)·t*, u ~ U(0, λ), as their code draws it;
         `hardest` t = t*; `ranked` t ~ U(0, λt°) with t° the furthest step that the ranking over *all* prototypes admits,
         so that nothing is left to filter.
-    filter: `rank` the closest prototype stays the closest (Eq. 2); `variant-1` closer to the query than the key is;
+    positive_filter: `rank` the closest prototype stays the closest (Eq. 2); `variant-1` closer to the query than the key is;
         `variant-2` closer to the anchor than the target is; `none`.
     anchor: walk from the `key` or from the `query`. direction: towards a random other `prototype`, or from key to `query`
         (from query to key, if that is the anchor), where nothing but the target itself ends the walk.
     """
     for kind, name, known in (
         ("step", step, STEPS),
-        ("filter", filter, FILTERS),
+        ("filter", positive_filter, FILTERS),
         ("anchor", anchor, ANCHORS),
         ("direction", direction, DIRECTIONS),
     ):
@@ -99,7 +101,7 @@ def plan_positives(
         raise InputError(f"hallucination needs at least two prototypes to walk between, not {len(prototypes)}")
     if query is None and "query" in (anchor, direction):
         raise InputError("anchor 'query' and direction 'query' need the query; pass query=")
-    if query is None and filter == "variant-1":
+    if query is None and positive_filter == "variant-1":
         raise InputError("filter 'variant-1' needs the query; pass query=")
     key = precise(key.detach())
     prototypes = prototypes.detach().to(key)
@@ -113,7 +115,7 @@ def plan_positives(
         else:
             target = _draw_others(course.closest, len(prototypes), count, generator)
         theta = _draw_step(course, target, step, hardness, generator)
-        kept = _passes(course, target, theta, filter, start, key, query)
+        kept = _passes(course, target, theta, positive_filter, start, key, query)
     return PositivePlan(start, course.targets, course.cosine, course.sine, target, theta, kept)
 
 
@@ -131,19 +133,19 @@ def _draw_step(
 
 
 def _passes(
-    course: _Course, target: Tensor, theta: Tensor, filter: str, start: Tensor, key: Tensor, query: Tensor
+    course: _Course, target: Tensor, theta: Tensor, positive_filter: str, start: Tensor, key: Tensor, query: Tensor
 ) -> Tensor:
     """Which positives `(B, G)` are kept."""
-    if filter == "rank":
+    if positive_filter == "rank":
         return theta <= course.ranked.gather(1, target)
-    if filter == "variant-1":
+    if positive_filter == "variant-1":
         own = (query * start).sum(1, keepdim=True)
         ends = (query[:, None] * course.targets).sum(2) if course.targets.ndim == 3 else query @ course.targets.T
         tilt = (ends - own * course.cosine) / course.sine  # (B, N): query · the direction of the walk
         # a positive that is the key itself is as close as the key, rounding aside
         least = (query * key).sum(1, keepdim=True) - 8 * torch.finfo(key.dtype).eps
         return theta.cos() * own + theta.sin() * tilt.gather(1, target) >= least
-    if filter == "variant-2":
+    if positive_filter == "variant-2":
         return theta <= torch.atan2(course.sine, course.cosine).gather(1, target)
     return torch.ones_like(theta, dtype=torch.bool)
 
@@ -209,7 +211,7 @@ def hallucinate(
 ) -> tuple[Tensor, Tensor]:
     """Positives `(B, G, D)` of unit length and which of them are kept `(B, G)`, for unit keys `(B, D)`.
 
-    `settings` are those of `plan_positives`: query, step, filter, anchor, direction.
+    `settings` are those of `plan_positives`: query, step, positive_filter, anchor, direction.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> keys, prototypes = torch.eye(8)[:2], torch.eye(8)
@@ -252,7 +254,7 @@ def halp_loss(
     generator : torch.Generator, optional
         The same state draws the same positives as `hallucinate`.
     **settings
-        step, filter, anchor, direction: see `HallucinatedPositives`.
+        step, positive_filter, anchor, direction: see `HallucinatedPositives`.
 
     Returns
     -------
@@ -295,7 +297,7 @@ class HallucinatedPositives(nn.Module):
         Prototypes are refitted every so many calls to so many of the newest keys.
     temperature : float
         Divides the similarities.
-    step, filter, anchor, direction : str
+    step, positive_filter, anchor, direction : str
         How steps are drawn, which positives are kept, where they start and where they go; the defaults are the paper's.
     source : str
         Prototypes from the recent keys (`queue`), from clustering the batch's keys (`batch`), or the batch's keys as they are
@@ -317,6 +319,7 @@ class HallucinatedPositives(nn.Module):
     centres: Tensor
     calls: Tensor
 
+    @renamed_keywords(filter="positive_filter")
     def __init__(
         self,
         prototypes: int = 20,
@@ -327,7 +330,7 @@ class HallucinatedPositives(nn.Module):
         *,
         temperature: float = 0.07,
         step: str = "paper",
-        filter: str = "rank",
+        positive_filter: str = "rank",
         anchor: str = "key",
         direction: str = "prototype",
         source: str = "queue",
@@ -362,7 +365,7 @@ class HallucinatedPositives(nn.Module):
             "count": count,
             "hardness": hardness,
             "step": check_choice("step", step, STEPS),
-            "filter": check_choice("filter", filter, FILTERS),
+            "positive_filter": check_choice("filter", positive_filter, FILTERS),
             "anchor": check_choice("anchor", anchor, ANCHORS),
             "direction": check_choice("direction", direction, DIRECTIONS),
         }

@@ -159,16 +159,6 @@ def list_topologies() -> list[str]:
     return sorted(_TOPOLOGIES)
 
 
-def joint_map(source: Topology, target: Topology) -> list[int]:
-    """Indices that pick the joints of `target` out of `source`, by name and without derived joints.
-
-    >>> joint_map(get_topology("kinect-v2"), get_topology("kinect-v1"))[:4]
-    [0, 1, 20, 3]
-    """
-    _refuse_missing(source, target, [joint for joint in target.joints if joint not in source.joints])
-    return [source.index(joint) for joint in target.joints]
-
-
 def joint_recipes(source: Topology, target: Topology) -> dict[str, dict[str, float]]:
     """For every joint of `target` the joints of `source` it is made of, with their weights; one of the same name is itself.
 

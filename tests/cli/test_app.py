@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 from halp.cli import HEADINGS, main
-from halp.cli.app import app, options_of
+from halp.cli.app import CommandGroup, app, options_of
 
 
 def _halp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -76,3 +78,17 @@ def test_bash_completes_a_command_and_its_options(capsys: pytest.CaptureFixture[
         shell = f"{script}\n{ask.format(words, place)}"
         answer = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
         assert answer.stdout.strip() == expected
+
+
+def test_every_argument_of_every_command_is_described() -> None:
+    entries = [
+        *app.commands.values(),
+        *(f for g in app.commands.values() if isinstance(g, CommandGroup) for f in g.commands.values()),
+    ]
+    for function in entries:
+        if isinstance(function, CommandGroup):
+            continue
+        text = (inspect.getdoc(function) or "").partition("Args:\n")[2]
+        for name, parameter in inspect.signature(function).parameters.items():
+            shared = hasattr(parameter.default, "__dataclass_fields__")
+            assert shared or re.search(rf"^ +{name}: \S", text, re.MULTILINE), (function.__name__, name)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interchange_samples import write_interchange
 
 from halp.clips.arrays import store_from_arrays
 from halp.clips.clip import Clip
 from halp.clips.ingest.prepare import prepare
 from halp.clips.merge import merge
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.store import open_store
 from halp.clips.store_check import check_absent
 from halp.clips.windows import spans

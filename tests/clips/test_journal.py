@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the backgro
 add = Journal.add
 def deadly(journal, *given):
     add(journal, *given)
-    if journal._files == 3:
+    if journal.files == 3:
         os.kill(os.getpid(), getattr(signal, sys.argv[3]))
 Journal.add = deadly
 if __name__ == "__main__":
@@ -105,7 +105,7 @@ def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files:
 
         def stopped(journal: Journal, *given: object) -> None:
             add(journal, *given)  # type: ignore[arg-type]
-            if journal._files == files:
+            if journal.files == files:
                 os.kill(os.getpid(), signal.SIGINT)
 
         patch.setattr(Journal, "add", stopped)

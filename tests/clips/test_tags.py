@@ -74,7 +74,7 @@ def test_further_columns_are_numbers_or_texts_and_names_of_people_are_kept(own: 
 
 
 def test_a_pattern_of_paths_gives_labels_and_subjects(own: Path) -> None:
-    store = made(own, path="{subject}/{label}/*.bvh")
+    store = made(own, pattern="{subject}/{label}/*.bvh")
     assert names(store) == ["run", "walk", "run", "walk"]
     assert store.columns["subject_name"].tolist() == ["anna", "anna", "ben", "ben"]
 
@@ -82,7 +82,7 @@ def test_a_pattern_of_paths_gives_labels_and_subjects(own: Path) -> None:
 def test_a_table_goes_before_a_pattern(own: Path) -> None:
     table = own.parent / "meta.csv"
     table.write_text("name,label\nanna/walk/take 1,stroll\n")
-    store = made(own, path="{subject}/{label}/*.bvh", labels=table)
+    store = made(own, pattern="{subject}/{label}/*.bvh", labels=table)
     assert names(store) == ["run", "stroll", "run", "walk"]
 
 
@@ -134,7 +134,7 @@ def test_tables_that_do_not_fit_are_refused_and_leave_nothing(text: str, message
 )
 def test_patterns_that_do_not_fit_are_refused(pattern: str, message: str, own: Path) -> None:
     with pytest.raises(InputError, match=message):
-        made(own, path=pattern)
+        made(own, pattern=pattern)
 
 
 def test_a_table_that_is_not_there_says_so(own: Path) -> None:

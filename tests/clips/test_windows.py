@@ -158,8 +158,8 @@ def test_labels_go_along_with_clips(tmp_path: Path) -> None:
 
 
 def test_a_squeezed_recording_draws_a_warning() -> None:
-    assert squeeze_warning([100, 200], 64, trained_longest=100) is None
-    assert "1 of 2 recordings" in str(squeeze_warning([100, 2000], 64, trained_longest=100))
+    assert squeeze_warning([100, 200], 64) is None
+    assert "1 of 2 recordings" in str(squeeze_warning([100, 2000], 64))
     assert "the encoder reads 64" in str(squeeze_warning([100, 20000], 64))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
-from halp.encoders.gru import GRUEncoder
+from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2
 
@@ -38,7 +38,7 @@ def test_encoder_of_one_person_does_not_look_at_the_others() -> None:
 def test_causal_encoder_reproduces_the_authors_features(shared: Path) -> None:
     saved = torch.load(shared / "fixtures" / "official_single.pth.tar", weights_only=True)["state_dict"]
     reference = np.load(shared / "fixtures" / "official_single.npz")
-    encoder = GRUEncoder(150, 24, 3, direction="causal").eval()
+    encoder = GRUEncoder(150, GRUSettings(24, 3, direction="causal")).eval()
     gru = nn.GRU(150, 24, 3, batch_first=True, bidirectional=True)
     gru.load_state_dict(
         {name.split("gru.")[1]: value for name, value in saved.items() if "encoder_q.encoder.gru." in name}
@@ -57,7 +57,7 @@ def test_causal_encoder_reproduces_the_authors_features(shared: Path) -> None:
 
 def test_causal_direction_equals_calling_a_bidirectional_gru_frame_by_frame() -> None:
     torch.manual_seed(0)
-    encoder = GRUEncoder(12, 5, 3, direction="causal", input_norm=False)
+    encoder = GRUEncoder(12, GRUSettings(5, 3, direction="causal", input_norm=False))
     gru = as_torch_gru(encoder)
     clips = torch.randn(4, 9, 1, 4, 3)
     flat, state = clips.permute(0, 1, 3, 4, 2).flatten(2), None
@@ -68,7 +68,7 @@ def test_causal_direction_equals_calling_a_bidirectional_gru_frame_by_frame() ->
 
 def test_bidirectional_direction_equals_torchs_own() -> None:
     torch.manual_seed(0)
-    encoder = GRUEncoder(12, 5, 2, direction="bidirectional", input_norm=False)
+    encoder = GRUEncoder(12, GRUSettings(5, 2, direction="bidirectional", input_norm=False))
     clips = torch.randn(4, 9, 1, 4, 3)
     output, final = as_torch_gru(encoder)(clips.permute(0, 1, 3, 4, 2).flatten(2))
     assert torch.allclose(encoder.sequence(clips), output, atol=1e-6)
@@ -76,13 +76,13 @@ def test_bidirectional_direction_equals_torchs_own() -> None:
 
 
 def test_mean_pooling_averages_over_time() -> None:
-    encoder = GRUEncoder(12, 5, 1, pooling="mean")
+    encoder = GRUEncoder(12, GRUSettings(5, 1, pooling="mean"))
     clips = torch.randn(2, 7, 1, 4, 3)
     assert torch.allclose(encoder(clips), encoder.sequence(clips).mean(1))
 
 
 def test_input_norm_uses_the_statistics_of_batch_and_time() -> None:
-    encoder = GRUEncoder(12, 5, 1)
+    encoder = GRUEncoder(12, GRUSettings(5, 1))
     clips = torch.randn(6, 7, 1, 4, 3) * 3 + 1
     encoder.train()(clips)
     assert encoder.input_norm is not None
@@ -116,14 +116,14 @@ def test_unknown_names_and_sizes_are_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'gru'"):
         build_encoder(EncoderSettings(name="grue"), KINECT_V2, 1)
     with pytest.raises(InputError, match="direction"):
-        GRUEncoder(3, 2, direction="forwards")
+        GRUEncoder(3, GRUSettings(2, direction="forwards"))
     with pytest.raises(InputError, match="at least 1"):
-        GRUEncoder(3, 0)
+        GRUEncoder(3, GRUSettings(0))
 
 
 def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:
     torch.manual_seed(0)
-    encoder = GRUEncoder(12, 5, 1, pooling="thirds").eval()
+    encoder = GRUEncoder(12, GRUSettings(5, 1, pooling="thirds")).eval()
     clips = torch.randn(2, 9, 1, 4, 3)
     states = encoder.sequence(clips)
     expected = torch.cat([states[:, :3].mean(1), states[:, 3:6].mean(1), states[:, 6:].mean(1)], dim=1)
@@ -136,7 +136,7 @@ def test_pooling_over_thirds_keeps_beginning_middle_and_end_apart() -> None:
 @pytest.mark.parametrize("frames", [3, 7, 32])
 def test_poolings_reduce_the_feature_map_as_a_loop_over_frames_does(pooling: str, times: int, frames: int) -> None:
     torch.manual_seed(0)
-    encoder = GRUEncoder(12, 5, 2, pooling=pooling)
+    encoder = GRUEncoder(12, GRUSettings(5, 2, pooling=pooling))
     x = torch.randn(4, frames, 10)
     # the thirds overlap by a frame where three does not divide their number
     thirds = [x[:, frames * i // 3 : -(-frames * (i + 1) // 3)] for i in range(3)]

@@ -43,9 +43,9 @@ def in_layout(name: str, points: np.ndarray) -> np.ndarray:
 
 
 def test_the_package_is_whole_and_small_and_search_reads_few_numbers(encoder: PretrainedEncoder) -> None:
-    assert sum(path.stat().st_size for path in list_shipped()["halp-view"].iterdir()) < 5e6
+    assert sum(path.stat().st_size for path in list_shipped()["halp-view"].iterdir()) < 8e6
     assert encoder.topology.name == "body-16-2d"
-    assert (encoder.output_size, compacted(encoder).output_size) == (4176, 256)
+    assert (encoder.output_size, compacted(encoder).output_size) == (5184, 256)
     assert "Made by" in (list_shipped()["halp-view"] / "README.md").read_text(encoding="utf-8")
 
 
@@ -61,7 +61,7 @@ def test_layouts_of_estimators_are_read_by_joint_names(encoder: PretrainedEncode
     points, other = seen_from(20, walker()), seen_from(20, walker(seed=3))
     expected, different = halp.embed(encoder, [points, other], progress=False)
     (vector,) = halp.embed(encoder, [in_layout(name, points)], topology=name, progress=False)
-    assert likeness(vector, expected) > max(0.7, likeness(vector, different))
+    assert likeness(vector, expected) > max(0.6, likeness(vector, different) + 0.25)
 
 
 def test_the_same_movement_from_another_camera_is_nearer_than_another_movement(encoder: PretrainedEncoder) -> None:

@@ -11,8 +11,8 @@ from encoders import test_fusion as fusion
 from encoders.test_fusion import BODY, clips
 from torch import Tensor
 
-from halp.encoders import EncoderSettings
-from halp.encoders.kernel_fusion import DILATIONS, PLACES, KernelFusionEncoder, KernelShares
+from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders.kernel_fusion import DILATIONS, PLACES, Invariance, KernelFusionEncoder, KernelShares
 from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.encoders.recurrence import run_grus
 from halp.errors import InputError
@@ -109,6 +109,8 @@ def test_a_package_gives_the_same_features(tmp_path: Path) -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match="step = 0"):
         EncoderSettings("kernel-fusion", step=0)
+    with pytest.raises(InputError, match="invariant = -1"):
+        EncoderSettings("kernel-fusion", invariant=-1)
     with pytest.raises(InputError, match="gains"):
         EncoderSettings("kernel-fusion", gains=[1.0])
     with pytest.raises(InputError, match="hidden"):
@@ -162,3 +164,44 @@ def test_geometry_is_the_same_with_and_without_gradients_in_mind() -> None:
     bones = bodies - bodies[:, :, encoder.parents]
     fast = encoder.geometry.eval()(bodies, bones)
     torch.testing.assert_close(fast, encoder.geometry.train()(bodies, bones))
+
+
+def test_what_views_move_is_shrunk_as_by_the_whole_power_of_its_covariance() -> None:
+    draw = torch.Generator().manual_seed(0)
+    clips_, features, moved = 4000, 12, 3
+    axes = torch.linalg.qr(torch.randn(features, features, generator=draw)).Q
+    scales = torch.tensor([5.0, 3.0, 2.0] + [0.5] * (features - moved))
+    views = (
+        torch.randn(clips_, features, generator=draw)
+        + (torch.randn(4, clips_, features, generator=draw) * scales) @ axes.T
+    )
+    invariance = Invariance(features, moved)
+    some = torch.randn(7, features, generator=draw)
+    assert torch.equal(invariance(some), some)  # before it is fitted
+    invariance.fit(views, floor=0.2)
+    covariance = (views - views.mean(0)).flatten(0, 1)
+    covariance = covariance.T @ covariance / (clips_ * 3)
+    values, turned = torch.linalg.eigh(covariance + 0.2 * covariance.trace() / features * torch.eye(features))
+    expected = some @ (turned * values**-0.5) @ turned.T
+    found = invariance(some) / (0.5**2 + 0.2 * covariance.trace() / features) ** 0.5
+    assert float((found - expected).norm() / expected.norm()) < 0.02
+    after = invariance(views.flatten(0, 1)).view_as(views)
+    assert float((after - after.mean(0)).var() / (views - views.mean(0)).var()) < 0.25
+
+
+@torch.no_grad()
+def test_an_encoder_with_invariance_is_that_without_it_shrunk(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inner = build_encoder(EncoderSettings("kernel-fusion", layers=0, invariant=4), BODY, 1).eval()
+    assert isinstance(inner, KernelFusionEncoder)
+    inner.fit(clips(20))
+    batch = clips(4, seed=2)
+    plain = inner(batch)
+    inner.invariance.fit(torch.stack([inner(clips(20, seed=seed)) for seed in range(3)]))
+    torch.testing.assert_close(inner(batch), inner.invariance(plain))
+    assert float((inner(batch) - plain).norm()) > 0.1
+    architecture = {"name": "kernel-fusion", "layers": 0, "invariant": 4}
+    packaged = PretrainedEncoder(inner, BODY, persons=1, frames=12, architecture=architecture)
+    export(packaged, tmp_path / "package")
+    loaded = load_package(tmp_path / "package")
+    assert torch.equal(loaded(batch), packaged(batch))

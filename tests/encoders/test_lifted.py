@@ -51,6 +51,24 @@ def test_fitting_standardises_features_and_a_projection_makes_them_fewer() -> No
     assert small(outputs=6)(clips()).shape == (3, 6)
 
 
+@torch.no_grad()
+def test_a_second_reader_sees_the_picture_itself() -> None:
+    both, lifted = small(picture_gains=(1.0, 1.0, 1.0), invariant=5), small()
+    assert both.output_size == lifted.output_size + 2 * 504
+    both.fit(clips(40))
+    lifted.fit(clips(40))
+    points = clips()
+    points[:, :, 1] = 0
+    features = both(points)
+    assert both.picture_reader is not None
+    torch.testing.assert_close(features[:, lifted.output_size :], both.picture_reader(points))
+    torch.testing.assert_close(features, both(points[:, :, :1]))
+    spread = both(clips(40)).std(0)
+    assert float(spread[lifted.output_size :].median()) == pytest.approx(1.0, abs=0.05)
+    both.invariance.fit(torch.stack([both.read(clips(20)) for _ in range(2)]) + torch.randn(2, 20, both.output_size))
+    torch.testing.assert_close(both(points), both.invariance(both.read(points)))
+
+
 def test_other_joints_are_refused() -> None:
     with pytest.raises(InputError, match="body-16"):
         small(KINECT_V1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
-from halp.encoders.stgcn import Block, STGCNEncoder, spatial_graph
+from halp.encoders.stgcn import Block, STGCNEncoder, STGCNSettings, spatial_graph
 from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology, list_topologies
 
@@ -108,8 +108,8 @@ def test_order_of_joints_does_not_matter() -> None:
     order = torch.randperm(20, generator=torch.Generator().manual_seed(1))
     place = order.argsort()
     parents = [int(place[KINECT_V1.parents[joint]]) for joint in order.tolist()]
-    plain = STGCNEncoder(KINECT_V1.parents, 3, 32).eval()
-    turned = STGCNEncoder(parents, 3, 32).eval()
+    plain = STGCNEncoder(KINECT_V1.parents, 3, STGCNSettings(32)).eval()
+    turned = STGCNEncoder(parents, 3, STGCNSettings(32)).eval()
     for block in plain.blocks:
         torch.nn.init.normal_(block.importance, 1, 0.3)  # type: ignore[arg-type]
     state = plain.state_dict()

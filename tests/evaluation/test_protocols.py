@@ -23,11 +23,10 @@ from halp.errors import InputError
 from halp.evaluation import Result
 from halp.evaluation.evaluate_run import evaluate_cached, result_path
 from halp.evaluation.protocol import ProtocolContext, list_protocols, protocol_settings, register_protocol
-from halp.evaluation.protocols.ensemble import EnsembleSettings, Scores, fuse, member_scores
+from halp.evaluation.protocols.ensemble import fuse
 from halp.evaluation.protocols.finetune import FinetuneSettings, finetune
-from halp.evaluation.protocols.knn import class_similarities, neighbours
+from halp.evaluation.protocols.knn import class_similarities, neighbours, retrieve
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
-from halp.evaluation.protocols.retrieval import retrieve
 from halp.evaluation.results import schema_violation
 from halp.features.cache import FeatureCache, feature_key, fingerprint
 from halp.features.embed import embed
@@ -265,20 +264,6 @@ def _layout(store: Store, path: Path, keep: list[int], layout: Topology) -> Stor
     return open_store(path)
 
 
-def test_ensembles_join_by_name_and_not_by_row(store: Store, tmp_path: Path) -> None:
-    other = shuffled(store, tmp_path / "shuffled")
-    assert other.names.tolist() != store.names.tolist()
-    joint, bone = untrained(store), untrained(store, "bone", seed=1)
-    settings = EnsembleSettings(base="knn")
-
-    def scores(encoder: PretrainedEncoder, source: Store) -> Scores:
-        return member_scores(ProtocolContext(encoder, source, "xsub", *source.split("xsub"), progress=False), settings)
-
-    straight = fuse([scores(joint, store), scores(bone, store)])
-    across = fuse([scores(joint, store), scores(bone, other)])
-    np.testing.assert_allclose(straight.values, across.ordered(straight.names), atol=1e-5)
-
-
 @pytest.mark.parametrize("protocol", ["knn", "retrieval", "ensemble", "semi"])
 def test_results_do_not_depend_on_the_order_of_the_store(store: Store, tmp_path: Path, protocol: str) -> None:
     other = shuffled(store, tmp_path / "shuffled")
@@ -317,15 +302,9 @@ def test_nearest_of_every_class_gives_the_nearest_neighbours_class() -> None:
     assert (similar[:, 4:] == -1).all()
 
 
-def test_parts_that_score_other_clips_or_lack_weights_are_refused() -> None:
-    a = Scores(np.array(["x", "y"]), np.zeros((2, 2)))
-    b = Scores(np.array(["x", "z"]), np.zeros((2, 2)))
-    with pytest.raises(InputError, match="clip 'y' is scored by one part"):
-        fuse([b, a][::-1])
+def test_an_ensemble_with_too_few_weights_is_refused() -> None:
     with pytest.raises(InputError, match="1 weights do not fit"):
-        fuse([a, a], [1.0])
-    with pytest.raises(InputError, match="every name once"):
-        Scores(np.array(["x", "x"]), np.zeros((2, 2)))
+        fuse([np.zeros((2, 2)), np.zeros((2, 2))], [1.0])
 
 
 def test_groups_go_to_the_ensemble_only(store: Store) -> None:

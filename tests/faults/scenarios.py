@@ -11,8 +11,6 @@ import numpy as np
 
 from halp import files
 from halp.clips.clip import Clip
-from halp.clips.readers.archives import load_npz
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.splits import Split
 from halp.clips.store import StoreWriter, add_split, open_store
 from halp.reports.page import Report
@@ -72,17 +70,6 @@ def file_state(name: str) -> Callable[[Path], str]:
     return state
 
 
-def write_archive(folder: Path, seed: int) -> None:
-    write_interchange([clip(seed, "a")], folder / "set.npz", topology=KINECT_V1, class_names=["a", "b"])
-
-
-def archive_state(folder: Path) -> str:
-    path = folder / "set.npz"
-    if not path.exists():
-        return ABSENT
-    return hashlib.sha256(load_npz(path)["joints"].tobytes()).hexdigest()
-
-
 def write_report(folder: Path, text: str) -> None:
     report = Report("Title", "subtitle")
     report.section(text)
@@ -124,9 +111,6 @@ def data_scenarios() -> dict[str, Scenario]:
             lambda folder: write_store(folder / "store", 1),
             lambda folder: add_split(folder / "store", Split("own", "subject", (2,))),
             store_state,
-        ),
-        "an interchange file": Scenario(
-            lambda folder: write_archive(folder, 1), lambda folder: write_archive(folder, 2), archive_state
         ),
         "a report": Scenario(
             lambda folder: write_report(folder, "old"),

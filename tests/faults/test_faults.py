@@ -19,7 +19,6 @@ WRITERS = (
     "a store that replaces another",
     "a store that replaces another in two steps",
     "a split added to a store",
-    "an interchange file",
     "a report",
     "a checkpoint",
     "the only checkpoint written again",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interchange_samples import write_interchange
 
 from halp.cli import main
 from halp.clips.clip import Clip
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.windows import span_columns
 from halp.errors import InputError
 from halp.findings.angles import angle_joints, angle_rows, angular_velocity, interior_angle, joint_angles

@@ -10,19 +10,19 @@ import numpy as np
 import openpyxl
 import pympi
 import pytest
+from interchange_samples import write_interchange
 from use_samples import fresh_encoder
 
 from benchmarks.exercises import synthetic_exercise
 from halp.cli import main
 from halp.clips.clip import Clip
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.store import Store
 from halp.clips.windows import span_columns
 from halp.errors import InputError
 from halp.features.source import open_source
 from halp.findings.events import NOBODY, Event, Events
 from halp.findings.formats import write_events
-from halp.findings.labelled import label_windows, usual_cutting
+from halp.findings.windows import label_windows, usual_cutting
 from halp.skeleton import KINECT_V2
 from halp.use.export import export
 

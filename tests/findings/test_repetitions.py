@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interchange_samples import write_interchange
 
 from benchmarks.exercises import synthetic_exercise
 from halp.cli import main
 from halp.clips.clip import Clip, present
-from halp.clips.readers.interchange import write_interchange
 from halp.clips.windows import span_columns
 from halp.errors import InputError
 from halp.findings.repetitions import Repetitions, find_repetitions, spectral_arc_length

@@ -14,11 +14,10 @@ from scipy import stats as scipy_stats
 
 from halp.cli import main
 from halp.errors import InputError
-from halp.findings.bouts import measures, observed_bouts
+from halp.findings.bouts import measures, observed_bouts, transitions
 from halp.findings.events import NOBODY, Event, Events
 from halp.findings.groups import compare_groups, permutation_p
 from halp.findings.stats import entropy, statistics
-from halp.findings.transitions import transitions
 
 HAND = Events(
     [

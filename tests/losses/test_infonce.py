@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.encoders.gru import GRUEncoder
+from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.losses.infonce import (
     contrast_accuracy,
     info_nce,
@@ -115,7 +115,7 @@ def test_contrast_accuracy_counts_queries_closest_to_their_own_key() -> None:
 
 def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
     torch.manual_seed(0)
-    pair = MomentumPair(ProjectedEncoder(GRUEncoder(6, 4, 1), 5), momentum=0.9)
+    pair = MomentumPair(ProjectedEncoder(GRUEncoder(6, GRUSettings(4, 1)), 5), momentum=0.9)
     assert not any(parameter.requires_grad for parameter in pair.key.parameters())
     before = {name: value.clone() for name, value in pair.key.state_dict().items()}
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_momentum_twin_follows_parameters_and_not_buffers() -> None:
 
 
 def test_branch_gives_unit_vectors_in_float32_under_autocast() -> None:
-    branch = ProjectedEncoder(GRUEncoder(6, 4, 1), 5)
+    branch = ProjectedEncoder(GRUEncoder(6, GRUSettings(4, 1)), 5)
     with torch.autocast("cpu", torch.bfloat16):
         out = branch(torch.randn(4, 3, 1, 2, 3))
     assert out.dtype == torch.float32

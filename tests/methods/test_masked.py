@@ -38,7 +38,7 @@ def context(seed: int = 0) -> StepContext:
 
 def test_patches_run_over_time_then_joints() -> None:
     x = clips()
-    patches = TransformerEncoder(20, 3, SETTINGS).patches(x)
+    patches = TransformerEncoder(SETTINGS, KINECT_V1, 1).patches(x)
     assert patches.shape == (12, 60, 12)
     for b, p, t, v in ((0, 0, 0, 0), (3, 1, 2, 7), (5, 0, 1, 19)):
         expected = torch.stack([x[b, 4 * t + frame, p, v] for frame in range(4)]).flatten()
@@ -117,14 +117,14 @@ def test_visible_share_is_exact_and_gradients_reach_encoder_and_decoder() -> Non
 
 
 def test_permuting_tokens_with_their_places_changes_nothing() -> None:
-    encoder = TransformerEncoder(20, 3, SETTINGS).eval()
+    encoder = TransformerEncoder(SETTINGS, KINECT_V1, 1).eval()
     patches, order = torch.randn(2, 60, 12), torch.randperm(60)
     tokens = encoder.encode(patches, order[None].expand(2, -1))
     torch.testing.assert_close(tokens, encoder.encode(patches)[:, order], atol=1e-5, rtol=1e-4)
 
 
 def test_an_absent_person_changes_no_feature() -> None:
-    encoder, x = TransformerEncoder(20, 3, SETTINGS).eval(), clips(persons=1)
+    encoder, x = TransformerEncoder(SETTINGS, KINECT_V1, 1).eval(), clips(persons=1)
     alone = encoder(x)
     accompanied = encoder(torch.cat([x, torch.zeros_like(x)], dim=2))
     torch.testing.assert_close(alone, accompanied, atol=1e-6, rtol=1e-5)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.hallucinate import halp_loss
@@ -23,7 +24,7 @@ def model(**changes: object) -> MocoMethod:
         "halp": HalpSettings(start_epoch=2, prototypes=3, count=5, recent=16),
         **changes,
     }
-    return MocoMethod.compose(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
+    return compose_moco(KINECT_V1, 1, **settings)  # type: ignore[arg-type]
 
 
 def views(seed: int = 0) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ TRAIN = """
 import sys
 from pathlib import Path
 import torch
+from benchmarks.compose import compose_moco
 import halp.hallucinate
 from safetensors.torch import save_file
 from halp.distributed import rank_rows, synchronise_batch_norm
@@ -42,7 +43,7 @@ for name, queue, settings in (
     ("batch", 0, HalpSettings(**small, source="batch")),
 ):
     torch.manual_seed(0)
-    model = MocoMethod.compose(
+    model = compose_moco(
         KINECT_V1,
         1,
         streams=("joint", "motion"),

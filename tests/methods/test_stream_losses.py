@@ -14,11 +14,8 @@ from torch.nn import functional as F
 from halp.losses.distillation import distillation_loss, nearest_rows, teacher_targets
 from halp.losses.mined_positives import mining_loss
 from halp.methods import StepContext, StreamBatch
-from halp.methods.cmd import CmdSettings, CmdTerm
-from halp.methods.crossclr import CrossClrSettings, CrossClrTerm
+from halp.methods.core_terms import CmdSettings, CmdTerm, CrossClrSettings, CrossClrTerm, InfoNCETerm, IscTerm
 from halp.methods.halp import group_means, guided_prototypes, partner
-from halp.methods.infonce import InfoNCETerm
-from halp.methods.isc import IscTerm
 from halp.methods.queue import KeyQueue
 from halp.sphere import karcher_mean, kmeans
 

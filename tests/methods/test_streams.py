@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import halp
+from benchmarks.compose import compose_moco
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
@@ -75,7 +76,7 @@ def model(streams: tuple[str, ...] = THREE, **changes: object) -> MocoMethod:
         "mochi": MochiSettings(hardest=5, pairs=6, with_query=2, start_epoch=0),
         **changes,
     }
-    return MocoMethod.compose(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
+    return compose_moco(KINECT_V1, 1, streams=streams, **settings)  # type: ignore[arg-type]
 
 
 def views(seed: int = 0) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from benchmarks.compose import compose_moco
 from halp.distributed import rank_rows, synchronise_batch_norm
 import halp.methods as registry
 from halp.encoders import EncoderSettings
@@ -44,7 +45,7 @@ three, found = ("joint", "motion", "bone"), {}
 gru, stgcn = EncoderSettings(hidden=4, layers=1), EncoderSettings("stgcn", output=8, stages=1)
 
 def moco(*terms, streams=("joint", "bone"), queue=19):
-    return MocoMethod.compose(
+    return compose_moco(
         KINECT_V1,
         1,
         streams=streams,
@@ -72,11 +73,11 @@ def tune():
 
 def ascal():
     contrast = ContrastSettings(dimension=4, queue=19, temperature=0.06, head="none")
-    return MocoMethod.compose(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
+    return compose_moco(KINECT_V1, 1, terms=("infonce",), encoder=EncoderSettings("lstm", hidden=4), contrast=contrast)
 
 def branches():
     encoder = EncoderSettings("branches", width=8, feed=8, frames=6)
-    return MocoMethod.compose(KINECT_V1, 1, terms=("infonce",), encoder=encoder, contrast=ContrastSettings(dimension=4, queue=19))
+    return compose_moco(KINECT_V1, 1, terms=("infonce",), encoder=encoder, contrast=ContrastSettings(dimension=4, queue=19))
 
 METHODS = {
     "ascal": ascal,

@@ -14,8 +14,8 @@ from halp.reports.player import PlayerClip, clip_map, player
 from halp.skeleton import KINECT_V1
 
 # What the tips of all charts say where a reader rests on a mark of each.
-_TIPS = """() => [...document.querySelectorAll("svg.halp-chart")].map((chart) => {
-  const mark = chart.querySelector("[data-points] .line, rect.cell, rect.bar, .mark[data-series] circle");
+_TIPS = """() => [...document.querySelectorAll(".halp-chart")].map((chart) => {
+  const mark = chart.querySelector("[data-points] .line, td.cell, rect.bar, .mark[data-series] circle");
   const box = mark.getBoundingClientRect();
   const place = { bubbles: true, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 };
   for (const target of [mark, chart]) {

@@ -150,19 +150,19 @@ def test_map_without_a_group_for_every_point_is_refused() -> None:
 
 def test_counts_of_a_confusion_matrix_are_on_hover_and_shaded_by_row() -> None:
     root = parse(heatmap([[8, 2], [0, 100]], ["sit", "run"], ["sit", "run"]))
-    cells = [r for r in root.iter("rect") if r.get("class") == "cell"]
-    assert [cell[0].text for cell in cells] == [
-        "true: sit\npredicted: sit\n8 (80.0% of the row)",
-        "true: sit\npredicted: run\n2 (20.0% of the row)",
-        "true: run\npredicted: run\n100 (100.0% of the row)",
+    cells = [cell for cell in root.iter("td") if cell.get("class")]
+    assert [cell.get("title") for cell in cells] == [
+        "true: sit predicted: sit 8 (80.0% of the row)",
+        "true: sit predicted: run 2 (20.0% of the row)",
+        "true: run predicted: run 100 (100.0% of the row)",
     ]
-    shades = [float(cell.get("fill-opacity", "")) for cell in cells]
+    shades = [float(cell.get("style", "").removeprefix("--depth:")) for cell in cells]
     assert shades[2] == 1 > shades[0] > shades[1]
 
 
 def test_values_below_zero_have_a_colour_of_their_own() -> None:
     root = parse(heatmap([[-1.0, 0.5]], ["a"], ["x", "y"]))
-    assert [r.get("class") for r in root.iter("rect")][1:3] == ["cell minus", "cell"]
+    assert [cell.get("class") for cell in root.iter("td")] == ["minus on", "cell on"]
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (1, 1), (2, 0), (3, 70)])

@@ -13,7 +13,8 @@ from clip_samples import make_store
 from halp.clips.clip import Clip
 from halp.clips.inspect import inspect
 from halp.clips.store import Store, StoreWriter, open_store
-from halp.reports.store_page import histogram, named_bars, player_share, store_page
+from halp.reports.figures import histogram
+from halp.reports.store_page import named_bars, player_share, store_page
 from halp.skeleton import KINECT_V1
 
 

@@ -17,7 +17,8 @@ from graph_samples import random_graphs
 
 from halp.cli import main
 from halp.errors import InputError
-from halp.reproduce.graphs import TITLES, assemble, read_graphs
+from halp.reproduce.graph_sets import assemble, read_graphs
+from halp.reproduce.graphs import TITLES
 
 
 def test_edges_are_read_in_both_directions_once_and_without_loops() -> None:

@@ -11,11 +11,12 @@ from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation.protocols.ensemble import EnsembleSettings
 from halp.recipe_list import list_recipes
-from halp.reproduce import TableRow, list_rows, list_tables
+from halp.reproduce import list_rows, list_tables
 from halp.reproduce.runner import SweepRunner, seconds_per_step
 from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.reproduce.summary import TableSummary, rows_as_table, summarise_rows
+from halp.reproduce.tables import TableRow
 from halp.skeleton import KINECT_V2
 from halp.training import load_recipe
 

@@ -19,9 +19,10 @@ from halp.errors import InputError
 from halp.evaluation import Result
 from halp.features.cache import fingerprint
 from halp.files import write_json
-from halp.reproduce import TableColumn, TableRow, list_tables, prepare_sweep, reproduce_table
+from halp.reproduce import list_tables, prepare_sweep, reproduce_table
 from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES
+from halp.reproduce.tables import TableColumn, TableRow
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.loop import Interrupted
 from halp.training.run_folder import RunFolder

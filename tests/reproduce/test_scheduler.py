@@ -13,19 +13,11 @@ from halp.analysis.paired_difference import paired_difference
 from halp.clips.store import Store
 from halp.errors import InputError
 from halp.features.loading import load_encoder
-from halp.reproduce import (
-    PaperTable,
-    TableColumn,
-    TableRow,
-    list_tables,
-    prepare_sweep,
-    register_table,
-    tables,
-    tables_for,
-)
+from halp.reproduce import list_tables, prepare_sweep, tables, tables_for
 from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.reproduce.summary import summarise_rows
+from halp.reproduce.tables import PaperTable, TableColumn, TableRow
 
 EXPECTED = {
     *("linear", "knn", "transfer", "cost", "hardness", "prototypes", "interpolation", "hardest", "anchor", "semi"),
@@ -158,18 +150,12 @@ def test_unknown_tables_scales_and_seeds_are_refused(tmp_path: Path) -> None:
         prepare_sweep("knn", seeds=0, out=tmp_path)
 
 
-def test_the_registry_is_open_to_tables(store: Store) -> None:
+def test_a_table_of_ones_own_is_scheduled_like_the_papers(store: Store) -> None:
     streams = {"streams": ["joint", "bone"], "terms": ["infonce", "halp"]}
     rows = (TableRow("two streams", settings=streams, paper=(71.0,)),)
     mine = PaperTable("my-table", "Mine", "beyond the paper", "", (TableColumn("mine"),), rows)
-    try:
-        plan = make_schedule(register_table(mine), SCALES["tiny"], [DataSource("mine", store)])
-        assert tables.get_table("my-table") is mine
-    finally:
-        tables._registry().pop("my-table")
+    plan = make_schedule(mine, SCALES["tiny"], [DataSource("mine", store)])
     assert any("streams=joint+bone" in name for name in plan.jobs)
-    with pytest.raises(InputError, match="already"):
-        register_table(tables.get_table("knn"))
     with pytest.raises(InputError, match="1 values, 2 columns"):
         PaperTable("x", "", "", "", (TableColumn("a"), TableColumn("b")), (TableRow("r", paper=(1.0,)),))
 

@@ -14,14 +14,17 @@ from scipy.stats import entropy
 
 from halp.errors import InputError
 from halp.use.assessment import assess, few_per_class, learning_curve
-from halp.use.calibration import (
+from halp.use.classifier import (
     accuracy_interval,
+    fit_classifier,
     fit_temperature,
+    folds,
     nearest_similarities,
     rejection_threshold,
+    sample_rows,
+    suggest,
     wilson,
 )
-from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
 from halp.use.heads import KINDS, Candidate, candidates, fit_head, standardised_in_their_span, unit
 
 
@@ -199,16 +202,16 @@ def test_intervals_hold_what_they_should() -> None:
 def test_assessment_tells_good_vectors_from_poor_ones() -> None:
     vectors, labels = blobs(60, 3, 16, noise=1.6)
     noise = np.random.default_rng(5).normal(size=(60, 16)).astype(np.float32)
-    found = assess(vectors, noise, labels, np.arange(60), progress=False)
-    assert found.encoder is not None
-    assert found.raw is not None
-    assert found.encoder.accuracy > 0.7
-    assert found.raw.accuracy < 0.6
-    assert found.encoder.low < found.encoder.accuracy < found.encoder.high
-    assert list(found.curve) == [1, 2, 4, 8, 16]
-    assert found.curve[16][0] > found.curve[1][0]
-    nothing = assess(vectors[:3], noise[:3], labels[:3], np.arange(3), progress=False)
-    assert (nothing.encoder, nothing.raw, nothing.curve) == (None, None, {})
+    groups = np.arange(60)
+    judged = assess(vectors, noise, labels, groups, groups, progress=False)
+    encoder, curve = judged["encoder"], judged["curve"]
+    assert encoder["accuracy"] > 0.7
+    assert judged["raw"]["accuracy"] < 0.6
+    assert encoder["low"] < encoder["accuracy"] < encoder["high"]
+    assert list(curve) == [1, 2, 4, 8, 16]
+    assert curve[16][0] > curve[1][0]
+    nothing = assess(vectors[:3], noise[:3], labels[:3], groups[:3], groups[:3], progress=False)
+    assert nothing == {"encoder": None, "raw": None, "curve": {}}
 
 
 def test_learning_curve_takes_whole_groups() -> None:

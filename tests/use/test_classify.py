@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import forked as subprocess
 import numpy as np
@@ -23,7 +24,7 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocols.finetune import FinetuneSettings
 from halp.use import finetune as tuning
-from halp.use.classify import LabelledSource, fit, notes, predict
+from halp.use.classify import fit, notes, predict
 from halp.use.finetune import finetune
 from halp.use.model_folder import fingerprint, load_model, save_model
 
@@ -144,7 +145,7 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
         names=[str(name) for name in labelled.names],
         normalisation=store.normalisation,
     )
-    made = fit(package, LabelledSource(anonymous, labels=table), kind="prototypes", progress=False)
+    made = fit(package, anonymous, labels=table, kind="prototypes", progress=False)
     assert made.classifier.rejection_rate is None
     assert not any(answer.rejected for answer in predict(made, store, progress=False))
     assert any(answer.rejected for answer in predict(made, store, reject=0.5, progress=False))
@@ -168,7 +169,7 @@ def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path
         writer.writerow(["name", "label"])
         for row in range(0, len(labelled), 2):
             writer.writerow([labelled.names[row], "even" if row % 4 else "other"])
-    made = fit(package, LabelledSource(labelled, labels=table), kind="knn", progress=False)
+    made = fit(package, labelled, labels=table, kind="knn", progress=False)
     assert made.labelled == {
         "even": len(labelled) // 4,
         "other": len(labelled) - len(labelled) // 2 - len(labelled) // 4,
@@ -176,7 +177,7 @@ def test_labels_come_from_a_table(package: Path, labelled: Store, tmp_path: Path
     bare = tmp_path / "bare.csv"
     bare.write_text("name,label\nnobody,x\n")
     with pytest.raises(InputError, match=r"no labelled recording|fits no clip"):
-        fit(package, LabelledSource(labelled, labels=bare), progress=False)
+        fit(package, labelled, labels=bare, progress=False)
 
 
 @pytest.mark.heavy
@@ -212,13 +213,13 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     encoder: PretrainedEncoder, labelled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     networks = []
-    train = tuning._train
+    train = tuning.train
 
-    def noting(*given: object) -> object:
-        networks.append(train(*given))
+    def noting(*given: Any, **how: Any) -> object:
+        networks.append(train(*given, **how))
         return networks[-1]
 
-    monkeypatch.setattr(tuning, "_train", noting)
+    monkeypatch.setattr(tuning, "train", noting)
     before = [parameter.clone() for parameter in encoder.parameters()]
     made = finetune(encoder, labelled, settings=FinetuneSettings(epochs=6, learning_rate=0.05), progress=False)
     assert all(torch.equal(one, other) for one, other in zip(before, encoder.parameters()))
@@ -229,7 +230,6 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     assert np.allclose(made.classifier.head.logits(vectors), wanted, atol=1e-3)
     save_model(made, tmp_path / "tuned")
     assert predict(tmp_path / "tuned", labelled, progress=False) == predict(made, labelled, progress=False)
-    one_class = LabelledSource(labelled, labels=tmp_path / "one.csv")
     (tmp_path / "one.csv").write_text(f"name,label\n{labelled.names[0]},x\n")
     with pytest.raises(InputError, match="two classes"):
-        finetune(encoder, one_class, progress=False)
+        finetune(encoder, labelled, labels=tmp_path / "one.csv", progress=False)

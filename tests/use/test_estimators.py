@@ -97,6 +97,8 @@ def test_strange_vectors_are_novel() -> None:
     assert fitted.is_novel(draw.normal(size=(40, 16)) * 3).mean() > 0.5
 
 
-def test_the_former_name_of_the_seed_works_with_a_notice() -> None:
-    with pytest.warns(FutureWarning, match="random_state"), pytest.raises(InputError, match="topology"):
-        SkeletonEncoder(seed=1).fit([])
+def test_former_names_of_settings_work_with_a_notice() -> None:
+    with pytest.warns(FutureWarning, match="random_state"):
+        assert clone(SkeletonEncoder(seed=1)).random_state == 1  # type: ignore[call-arg]
+    with pytest.warns(FutureWarning, match="rejection_rate"):
+        assert FewLabelClassifier(unsure=0.2).rejection_rate == 0.2  # type: ignore[call-arg]

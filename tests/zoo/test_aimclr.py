@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.clips.store import Store
 from halp.dropout import begin_step, dropouts, replace_dropout
 from halp.encoders import EncoderSettings
@@ -39,7 +40,7 @@ def model(terms: tuple[str, ...] = ("aimclr",), **changes: object) -> MocoMethod
         "generator": torch.Generator().manual_seed(1),
         **changes,
     }
-    made = MocoMethod.compose(KINECT_V1, 2, terms=terms, **settings)  # type: ignore[arg-type]
+    made = compose_moco(KINECT_V1, 2, terms=terms, **settings)  # type: ignore[arg-type]
     replace_dropout(made)
     return made.train()
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.encoders import EncoderSettings, build_encoder
 from halp.errors import InputError
-from halp.methods import ContrastSettings, MocoMethod
+from halp.methods import ContrastSettings
 from halp.methods.momentum import ProjectedEncoder
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
-from halp.zoo.ascal import LSTMEncoder
+from halp.zoo.ascal import LSTMEncoder, LSTMSettings
 
 
 def clips(batch: int = 3, frames: int = 5) -> Tensor:
@@ -35,7 +36,7 @@ def slow_states(encoder: LSTMEncoder, frames: Tensor) -> Tensor:
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_feature_is_the_mean_or_the_last_of_the_states(pooling: str) -> None:
     torch.manual_seed(0)
-    encoder = LSTMEncoder(120, hidden=4, pooling=pooling)
+    encoder = LSTMEncoder(LSTMSettings(hidden=4, pooling=pooling), KINECT_V1, 2)
     x = clips()
     found = encoder(x)
     for b in range(3):
@@ -54,7 +55,7 @@ def test_bidirectional_doubles_the_features_and_layers_stack() -> None:
 
 def test_other_clips_and_settings_are_refused() -> None:
     with pytest.raises(InputError, match="reads 120 numbers per frame"):
-        LSTMEncoder(120, 4)(clips()[:, :, :1])
+        LSTMEncoder(LSTMSettings(4), KINECT_V1, 2)(clips()[:, :, :1])
     with pytest.raises(InputError, match="direction 'causal'"):
         EncoderSettings("lstm", direction="causal")
     with pytest.raises(InputError, match="hidden = 0"):
@@ -62,12 +63,12 @@ def test_other_clips_and_settings_are_refused() -> None:
 
 
 def test_without_a_head_unit_features_are_the_embeddings() -> None:
-    encoder = LSTMEncoder(120, hidden=4)
+    encoder = LSTMEncoder(LSTMSettings(hidden=4), KINECT_V1, 2)
     branch = ProjectedEncoder(encoder, 4, "none")
     torch.testing.assert_close(branch(clips()), torch.nn.functional.normalize(encoder(clips()), dim=1))
     assert len(list(branch.parameters())) == len(list(encoder.parameters()))
     with pytest.raises(InputError, match=r"set contrast\.dimension to 4"):
-        MocoMethod.compose(
+        compose_moco(
             KINECT_V1,
             2,
             encoder=EncoderSettings("lstm", hidden=4),

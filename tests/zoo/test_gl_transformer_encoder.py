@@ -63,7 +63,7 @@ def test_joints_are_relative_to_the_centre_of_their_person_and_the_centre_stays(
 
 
 def test_the_whole_body_in_another_place_changes_the_centre_token_alone() -> None:
-    encoder, inputs = GlobalLocalEncoder(KINECT_V1, 1, SETTINGS).eval(), []
+    encoder, inputs = GlobalLocalEncoder(SETTINGS, KINECT_V1, 1).eval(), []
     encoder.blocks[0].register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     clips = torch.randn(1, 4, 1, 20, 3)
     for moved in (clips, clips + torch.tensor([1.0, 2.0, 3.0])):
@@ -74,7 +74,7 @@ def test_the_whole_body_in_another_place_changes_the_centre_token_alone() -> Non
 
 def test_features_are_the_mean_over_frames_and_learning_reaches_all_weights() -> None:
     torch.manual_seed(0)
-    encoder = GlobalLocalEncoder(KINECT_V1, 2, GlobalLocalSettings(width=4, heads=2, frames=6, path_dropout=0)).eval()
+    encoder = GlobalLocalEncoder(GlobalLocalSettings(width=4, heads=2, frames=6, path_dropout=0), KINECT_V1, 2).eval()
     clips = torch.randn(3, 6, 2, 20, 3)
     assert encoder(clips).shape == (3, 2 * 20 * 4)
     torch.testing.assert_close(encoder(clips), encoder.sequence(clips).mean(1))
@@ -99,4 +99,4 @@ def test_path_dropout_leaves_out_whole_entries_and_keeps_the_mean() -> None:
 )
 def test_clips_of_another_shape_are_refused(shape: tuple[int, ...], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        GlobalLocalEncoder(KINECT_V1, 2, SETTINGS)(torch.zeros(shape))
+        GlobalLocalEncoder(SETTINGS, KINECT_V1, 2)(torch.zeros(shape))

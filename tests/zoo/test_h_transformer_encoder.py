@@ -69,7 +69,7 @@ def test_every_joint_belongs_to_one_part_and_both_sides_have_the_same(name: str)
 
 def test_features_come_from_the_first_person_and_hidden_frames_are_not_read() -> None:
     torch.manual_seed(0)
-    encoder = HierarchicalEncoder(KINECT_V1, SETTINGS).eval()
+    encoder = HierarchicalEncoder(SETTINGS, KINECT_V1, 1).eval()
     clips = torch.randn(2, 6, 2, 20, 3)
     features = encoder(clips)
     assert features.shape == (2, 16)
@@ -88,7 +88,7 @@ def test_features_come_from_the_first_person_and_hidden_frames_are_not_read() ->
 
 def test_learning_reaches_all_weights() -> None:
     torch.manual_seed(0)
-    encoder = HierarchicalEncoder(KINECT_V1, SETTINGS).eval()
+    encoder = HierarchicalEncoder(SETTINGS, KINECT_V1, 1).eval()
     (encoder(torch.randn(3, 6, 1, 20, 3)) * torch.randn(16)).sum().backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, name
@@ -97,6 +97,6 @@ def test_learning_reaches_all_weights() -> None:
 
 def test_topologies_without_limbs_and_clips_that_are_too_long_are_refused() -> None:
     with pytest.raises(InputError, match="has none of 'arm_right'"):
-        HierarchicalEncoder(Topology("worm", ("head", "tail"), (0, 0)), SETTINGS)
+        HierarchicalEncoder(SETTINGS, Topology("worm", ("head", "tail"), (0, 0)), 1)
     with pytest.raises(InputError, match="at most 6 frames, and clips have 7"):
-        HierarchicalEncoder(KINECT_V1, SETTINGS)(torch.zeros(1, 7, 1, 20, 3))
+        HierarchicalEncoder(SETTINGS, KINECT_V1, 1)(torch.zeros(1, 7, 1, 20, 3))

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
 from halp.losses.infonce import info_nce
-from halp.methods import ContrastSettings, MocoMethod, StepContext, StreamBatch
+from halp.methods import ContrastSettings, StepContext, StreamBatch
 from halp.methods.queue import KeyQueue
 from halp.skeleton import KINECT_V1
 from halp.sphere import unit
@@ -80,7 +81,7 @@ def test_from_its_epoch_on_neighbours_of_all_three_queries_are_positives() -> No
 
 
 def test_the_masked_view_is_a_strong_one_with_hidden_joints() -> None:
-    made = MocoMethod.compose(
+    made = compose_moco(
         KINECT_V1,
         1,
         terms=("hiclr",),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.compose import compose_moco
 from halp.clips.store import Store
 from halp.encoders import EncoderSettings
 from halp.errors import InputError
@@ -34,7 +35,7 @@ def model(*terms: str, **changes: object) -> MocoMethod:
         "contrast": ContrastSettings(dimension=8, queue=19, momentum=0.9, temperature=0.2),
         **changes,
     }
-    return MocoMethod.compose(KINECT_V1, 2, terms=terms, generator=torch.Generator().manual_seed(1), **settings)  # type: ignore[arg-type]
+    return compose_moco(KINECT_V1, 2, terms=terms, generator=torch.Generator().manual_seed(1), **settings)  # type: ignore[arg-type]
 
 
 def views() -> dict[str, Tensor]:

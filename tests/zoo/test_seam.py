@@ -13,7 +13,7 @@ import torch
 import halp.extend
 import halp.zoo
 from halp.encoders import ENCODERS, EncoderSettings
-from halp.encoders.transformer import TransformerSettings, build_transformer
+from halp.encoders.transformer import TransformerEncoder, TransformerSettings
 from halp.errors import InputError
 from halp.methods import METHODS, BuildContext
 from halp.skeleton import KINECT_V1
@@ -60,7 +60,7 @@ def context(encoder: EncoderSettings) -> BuildContext:
 
 
 def test_methods_admit_encoders_by_ability_whatever_they_are_called() -> None:
-    ENCODERS.register("my-transformer", TransformerSettings)(build_transformer)
+    ENCODERS.register("my-transformer", TransformerSettings)(TransformerEncoder)
     try:
         mine = EncoderSettings("my-transformer", patch=4, width=8, layers=1, heads=2, frames=8)
         assert METHODS["masked"].build(METHODS["masked"].settings(), context(mine)).encoders()

@@ -32,7 +32,7 @@ def test_tree_goes_from_the_leaves_to_the_root_and_back_like_the_loops(parents: 
 
 def test_features_are_means_over_thirds_and_over_the_persons_who_are_there() -> None:
     torch.manual_seed(0)
-    encoder = SeBiReNet(KINECT_V1, SeBiReNetSettings(units=4)).eval()
+    encoder = SeBiReNet(SeBiReNetSettings(units=4), KINECT_V1, 1).eval()
     clips = torch.randn(2, 6, 2, 20, 3)
     clips[1, :, 1] = 0
     found = encoder(clips).unflatten(1, (3, 20, 2))
@@ -48,7 +48,7 @@ def test_features_are_means_over_thirds_and_over_the_persons_who_are_there() -> 
 
 
 def test_place_of_the_body_does_not_count_and_an_empty_clip_is_finite() -> None:
-    encoder = SeBiReNet(KINECT_V1, SeBiReNetSettings(units=4)).eval()
+    encoder = SeBiReNet(SeBiReNetSettings(units=4), KINECT_V1, 1).eval()
     clips = torch.randn(1, 3, 1, 20, 3)
     moved = clips + torch.tensor([1.0, 2.0, 3.0])
     torch.testing.assert_close(encoder(moved), encoder(clips), atol=1e-5, rtol=1e-4)
@@ -56,7 +56,7 @@ def test_place_of_the_body_does_not_count_and_an_empty_clip_is_finite() -> None:
 
 
 def test_decoder_makes_a_pose_of_the_codes() -> None:
-    encoder = SeBiReNet(KINECT_V1, SeBiReNetSettings(units=4))
+    encoder = SeBiReNet(SeBiReNetSettings(units=4), KINECT_V1, 1)
     pose, view = encoder.codes(torch.randn(5, 20, 3))
     assert (pose.shape, view.shape) == ((5, 20, 2), (5, 2, 2))
     assert PoseDecoder(encoder)(pose @ view).shape == (5, 20, 3)

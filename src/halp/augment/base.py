@@ -1,20 +1,23 @@
 """What an augmentation is: settings of its own, random numbers drawn for a whole batch, then applied.
 
 `draw(shape, generator)` returns tensors whose first axis is the batch, `apply(clips, drawn)` uses the rows of the clips it is
-given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`.
-A *sampler* stands first in a policy and cuts the view out of the pool of clips.
+given: a process that holds a part of the batch applies its rows of the same draws. Clips are `(B, T, P, V, C)`. An augmentation
+that needs no topology is one dataclass, whose fields are its settings.
+A *sampler* stands first in a policy and cuts the view out of the pool of clips: `draw(lengths, joints, dimensions, generator)`
+for clips of these lengths `(B,)`, then `make(pool, clips, drawn, frames)` gives the views `(B, frames, P, V, C)`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from halp.augment.pool import ClipPool
 from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 from halp.registry import Entry, Registry
@@ -32,18 +35,6 @@ class ViewShape(NamedTuple):
     persons: int
     joints: int
     coordinates: int
-
-
-class Augmentation(Protocol):
-    """What an augmentation has to offer."""
-
-    def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        """Random numbers for `shape.batch` clips; the first axis of every tensor is the batch."""
-        ...
-
-    def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        """The augmented clips, of the same shape."""
-        ...
 
 
 class AugmentationBase(Generic[Settings]):
@@ -68,20 +59,9 @@ class FactorSettings(CheckedSettings):
         if self.min > self.max:
             raise InputError(f"a factor needs 0 < min ≤ max, not {self.min} and {self.max}")
 
-    def draw(self, *shape: int, generator: torch.Generator) -> Tensor:
+    def factors(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """Factors of that shape."""
         return uniform(self.min, self.max, *shape, generator=generator)
-
-
-class Sampler(Protocol):
-    """What cuts views out of clips."""
-
-    def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
-        """Random numbers for clips of these lengths `(B,)`."""
-        ...
-
-    def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
-        """The views `(B, frames, P, V, C)` that the drawn numbers stand for."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,8 +77,24 @@ AUGMENTATIONS: Registry[AugmentationEntry] = Registry("augmentation", Augmentati
 def register_augmentation(
     name: str, settings: type[Any] | None = None, *, sampler: bool = False
 ) -> Callable[[Any], Any]:
-    """Make an augmentation known by name; one that is a `sampler` cuts views out of clips."""
-    return AUGMENTATIONS.register(name, settings, sampler=sampler)
+    """Make an augmentation known by name; one that is a `sampler` cuts views out of clips.
+
+    What is decorated is built as `build(settings, topology)`; a dataclass without `settings` is its own.
+    """
+
+    def add(augmentation: Any) -> Any:
+        build, kind = augmentation, settings
+        if settings is None and isinstance(augmentation, type) and dataclasses.is_dataclass(augmentation):
+            build, kind = functools.partial(_itself), augmentation
+            build.__module__ = augmentation.__module__  # which says whose it is
+        AUGMENTATIONS.register(name, kind, sampler=sampler)(build)
+        return augmentation
+
+    return add
+
+
+def _itself(settings: Any, topology: Topology) -> Any:
+    return settings
 
 
 def uniform(low: float, high: float, *shape: int, generator: torch.Generator) -> Tensor:

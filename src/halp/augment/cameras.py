@@ -128,7 +128,7 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
         self.order = sorted((j for j in range(len(topology)) if depth[j]), key=lambda joint: depth[joint])
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        factor = self.settings.draw(shape.batch, shape.joints, generator=generator)
+        factor = self.settings.factors(shape.batch, shape.joints, generator=generator)
         return {
             "factor": torch.where(self.counterparts > torch.arange(shape.joints), factor[:, self.counterparts], factor)
         }
@@ -141,25 +141,24 @@ class BoneLengths(AugmentationBase[BoneLengthSettings]):
         return torch.stack(joints, dim=3)
 
 
+@register_augmentation("jitter")
 @dataclass(frozen=True)
-class JitterSettings(CheckedSettings):
-    """Noise of key points in sizes of the body: its standard deviation is U(0, sigma) for every clip, and spikes beside it."""
+class Jitter(CheckedSettings):
+    """What a pose estimator adds to key points, in sizes of the body; missing ones stay missing.
+
+    The noise's standard deviation is U(0, sigma) for every clip, and there are spikes beside it.
+    """
 
     sigma: float = limited(0.05, least=0)
     spikes: float = limited(0.01, least=0, most=1)  # share of the key points of a frame that jump …
     spike: float = limited(0.5, least=0)  # … by this standard deviation
 
-
-@register_augmentation("jitter", JitterSettings)
-class Jitter(AugmentationBase[JitterSettings]):
-    """What a pose estimator adds to the key points of a picture; missing ones stay missing."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        s, points = self.settings, (shape.batch, shape.frames, shape.persons, shape.joints)
-        sigma = uniform(0, s.sigma, shape.batch, 1, 1, 1, 1, generator=generator)
-        hit = torch.rand(*points, 1, generator=generator) < s.spikes
+        points = (shape.batch, shape.frames, shape.persons, shape.joints)
+        sigma = uniform(0, self.sigma, shape.batch, 1, 1, 1, 1, generator=generator)
+        hit = torch.rand(*points, 1, generator=generator) < self.spikes
         noise = torch.randn(*points, 2, generator=generator)
-        return {"noise": noise * torch.where(hit, torch.tensor(s.spike), sigma)}
+        return {"noise": noise * torch.where(hit, torch.tensor(self.spike), sigma)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         noise = torch.nn.functional.pad(drawn["noise"].to(clips), (0, clips.shape[4] - 2))
@@ -199,19 +198,18 @@ class SideSwaps(AugmentationBase[SideSwapSettings]):
         return torch.where(swapped.to(clips.device), clips[:, :, :, self.counterparts.to(clips.device)], clips)
 
 
+@register_augmentation("picture-edge")
 @dataclass(frozen=True)
-class PictureEdgeSettings(CheckedSettings):
-    """Up to this share of the body's height (bottom edge) or width (left and right edge) lies outside the picture."""
+class PictureEdge(CheckedSettings):
+    """Joints whose median place lies beyond an edge are missing: the legs behind a table, an arm at the side.
+
+    Up to the share `outside` of the body's height (bottom edge) or width (left and right edge) lies outside the picture.
+    """
 
     outside: float = limited(0.6, least=0, most=1)
 
-
-@register_augmentation("picture-edge", PictureEdgeSettings)
-class PictureEdge(AugmentationBase[PictureEdgeSettings]):
-    """Joints whose median place lies beyond an edge of the picture are missing: the legs behind a table, an arm at the side."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        share = uniform(0, self.settings.outside, shape.batch, generator=generator)
+        share = uniform(0, self.outside, shape.batch, generator=generator)
         # half of the edges are at the bottom, where films cut people; sides cut half as much
         edge = torch.randint(4, (shape.batch,), generator=generator).clamp_min(1) - 1  # 0 bottom, 1 left, 2 right
         return {"share": torch.where(edge == 0, share, share / 2), "edge": edge}
@@ -227,19 +225,17 @@ class PictureEdge(AugmentationBase[PictureEdgeSettings]):
         return hide(clips, (seen & (along < low + share * (high - low)))[:, None, ..., None])
 
 
+@register_augmentation("lost-frames")
 @dataclass(frozen=True)
-class LostFrameSettings(CheckedSettings):
-    """Up to this share of the frames is lost and filled on the straight line between its neighbours."""
+class LostFrames(CheckedSettings):
+    """Frames that were dropped, or a lower frame rate: up to this share is lost, and filled on the straight line
+    between its neighbours; the first frame is always kept.
+    """
 
     frames: float = limited(0.5, least=0, most=1)
 
-
-@register_augmentation("lost-frames", LostFrameSettings)
-class LostFrames(AugmentationBase[LostFrameSettings]):
-    """Frames that were dropped, or a lower frame rate: what is lost is interpolated; the first frame is always kept."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        share = uniform(0, self.settings.frames, shape.batch, 1, generator=generator)
+        share = uniform(0, self.frames, shape.batch, 1, generator=generator)
         kept = torch.rand(shape.batch, shape.frames, generator=generator) >= share
         kept[:, 0] = True
         return {"kept": kept}

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from halp.augment.base import Drawn, register_augmentation
 from halp.augment.pool import ClipPool
 from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 
+PAPER = "paper-2023"
 
+
+@register_augmentation(PAPER, sampler=True)
 @dataclass(frozen=True)
 class PaperSettings(CheckedSettings):
     """Crop, corruption or shear, rotation. The defaults are those of the paper."""
@@ -36,20 +40,13 @@ class PaperSettings(CheckedSettings):
         if self.crop_min > self.crop_max:
             raise InputError(f"crops need 0 < crop_min ≤ crop_max ≤ 1, not {self.crop_min} and {self.crop_max}")
 
-
-class PaperAugmentation:
-    """Draws crops and matrices for whole batches, then makes the views."""
-
-    def __init__(self, settings: PaperSettings) -> None:
-        self.settings = settings
-
-    def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
         """Random numbers for clips of these lengths `(B,)`."""
-        start, length = draw_crops(lengths, self.settings, generator)
-        matrices = draw_matrices(len(lengths), joints, self.settings, generator, dimensions)
+        start, length = draw_crops(lengths, self, generator)
+        matrices = draw_matrices(len(lengths), joints, self, generator, dimensions)
         return {"start": start, "length": length, "matrices": matrices}
 
-    def make(self, pool: ClipPool, clips: Tensor, drawn: dict[str, Tensor], frames: int) -> Tensor:
+    def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
         """The views `(B, frames, P, V, C)` that the drawn numbers stand for."""
         cut = pool.cut(clips, drawn["start"], drawn["length"], frames)
         return transform(cut, drawn["matrices"])

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from halp.augment.base import AUGMENTATIONS, Drawn, ViewShape
-from halp.augment.paper import PaperAugmentation, PaperSettings
+from halp.augment.paper import PAPER, PaperSettings
 from halp.augment.pool import ClipPool
 from halp.config import build_settings, field_types, limited, plain, section, unknown_setting
 from halp.errors import InputError
 from halp.sampling import generator
 from halp.skeleton import Topology
-
-PAPER = "paper-2023"
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ class ViewMaker:
 def random_views(
     pool: ClipPool,
     clips: Tensor,
-    settings: PaperSettings | PaperAugmentation,
+    settings: PaperSettings,
     generator: torch.Generator,
     frames: int | None = None,
     only: Tensor | slice = slice(None),
@@ -233,12 +231,11 @@ def random_views(
 
     With `only`, all views are drawn but just those rows are made: what a process does with its part of a batch.
     """
-    augmentation = settings if isinstance(settings, PaperAugmentation) else PaperAugmentation(settings)
     if frames is None:
         frames = settings.frames if isinstance(settings, ViewSettings) else 64
     joints, dimensions = pool.frames.shape[2:]
-    drawn = augmentation.draw(pool.lengths[clips.to(pool.lengths.device)], joints, dimensions, generator)
-    return augmentation.make(pool, clips[only], {name: value[only] for name, value in drawn.items()}, frames)
+    drawn = settings.draw(pool.lengths[clips.to(pool.lengths.device)], joints, dimensions, generator)
+    return settings.make(pool, clips[only], {name: value[only] for name, value in drawn.items()}, frames)
 
 
 def _build(policy: Policy, topology: Topology) -> list[tuple[Step, Any]]:

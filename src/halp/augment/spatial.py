@@ -24,19 +24,15 @@ from halp.errors import InputError
 from halp.skeleton import Topology
 
 
+@register_augmentation("shear")
 @dataclass(frozen=True)
-class ShearSettings:
-    """Off-diagonal entries of the 3 × 3 shear are U(-amplitude, amplitude)."""
+class Shear:
+    """One shear per clip: off-diagonal entries of the 3 × 3 matrix are U(-amplitude, amplitude)."""
 
     amplitude: float = 0.5
 
-
-@register_augmentation("shear", ShearSettings)
-class Shear(AugmentationBase[ShearSettings]):
-    """One shear per clip."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        eye, size, amplitude = torch.eye(shape.coordinates), shape.coordinates, self.settings.amplitude
+        eye, size, amplitude = torch.eye(shape.coordinates), shape.coordinates, self.amplitude
         entries = uniform(-amplitude, amplitude, shape.batch, size, size, generator=generator)
         return {"matrix": eye + entries * (1 - eye)}
 
@@ -44,53 +40,45 @@ class Shear(AugmentationBase[ShearSettings]):
         return _multiply(clips, drawn["matrix"])
 
 
+@register_augmentation("joint-corruption")
 @dataclass(frozen=True)
-class JointCorruptionSettings(CheckedSettings):
-    """Some joints, fixed over time, are set to zero or mixed by one random matrix."""
+class JointCorruption(CheckedSettings):
+    """ISC's joint corruption: some joints, fixed over time, are set to zero or mixed by one random matrix."""
 
     joints: float = limited(0.6, least=0, most=1)  # share of the joints
     zero: float = limited(0.5, least=0, most=1)  # probability of zero instead of a random matrix
 
-
-@register_augmentation("joint-corruption", JointCorruptionSettings)
-class JointCorruption(AugmentationBase[JointCorruptionSettings]):
-    """ISC's joint corruption."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         size = shape.coordinates
         mix = uniform(-1, 1, shape.batch, 1, size, size, generator=generator)
-        zero = torch.rand(shape.batch, 1, 1, 1, generator=generator) < self.settings.zero
-        hit = _some_joints(shape, self.settings.joints, generator)[:, :, None, None]
+        zero = torch.rand(shape.batch, 1, 1, 1, generator=generator) < self.zero
+        hit = _some_joints(shape, self.joints, generator)[:, :, None, None]
         return {"matrices": torch.where(hit, mix * ~zero, torch.eye(size))}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return transform(clips, drawn["matrices"])
 
 
+@register_augmentation("rotation")
 @dataclass(frozen=True)
-class RotationSettings(CheckedSettings):
-    """Rotation by random angles in radians."""
+class Rotation(CheckedSettings):
+    """Rotates whole clips by random angles in radians; `aimclr` with amplitude 0.5236 (30 degrees) is AimCLR's."""
 
     amplitude: float = 0.3
     # each-axis: U(-amplitude, amplitude) about each; one-axis: one U(0, amplitude), the others a 30th of that;
     # aimclr: the same angles the other way round, as its public code turns people
     reading: str = limited("each-axis", among=("each-axis", "one-axis", "aimclr"))
 
-
-@register_augmentation("rotation", RotationSettings)
-class Rotation(AugmentationBase[RotationSettings]):
-    """Rotates whole clips; `aimclr` with amplitude 0.5236 (30 degrees) is AimCLR's."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        size, amplitude = shape.coordinates, self.settings.amplitude
-        if self.settings.reading == "each-axis" or size == 2:
+        size, amplitude = shape.coordinates, self.amplitude
+        if self.reading == "each-axis" or size == 2:
             return {"matrix": rotation_matrices(uniform(-amplitude, amplitude, shape.batch, size, generator=generator))}
         main = torch.randint(size, (shape.batch, 1), generator=generator)
         angles = torch.rand(shape.batch, size, generator=generator) * amplitude / 30
         angles.scatter_(1, main, angles.gather(1, main) * 30)
         single = [rotation_matrices(angles * torch.eye(size)[axis]) for axis in range(size)]
         matrix = single[0] @ single[1] @ single[2]
-        return {"matrix": matrix.transpose(1, 2) if self.settings.reading == "aimclr" else matrix}
+        return {"matrix": matrix.transpose(1, 2) if self.reading == "aimclr" else matrix}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return _multiply(clips, drawn["matrix"])
@@ -155,23 +143,19 @@ class SubtractJoint(AugmentationBase[SubtractJointSettings]):
         return clips - clips[clip, :, :, drawn["joint"].to(clips.device)][:, :, :, None]
 
 
+@register_augmentation("noise")
 @dataclass(frozen=True)
-class NoiseSettings(CheckedSettings):
-    """Gaussian noise on every coordinate."""
+class Noise(CheckedSettings):
+    """Independent Gaussian noise on every coordinate; an absent person (all zeros) stays absent."""
 
     sigma: float = limited(0.01, least=0)
-
-
-@register_augmentation("noise", NoiseSettings)
-class Noise(AugmentationBase[NoiseSettings]):
-    """Independent noise; an absent person (all zeros) stays absent."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
         return {"noise": torch.randn(shape, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         present = (clips != 0).any(dim=(1, 3, 4), keepdim=True)
-        return clips + self.settings.sigma * drawn["noise"].to(clips) * present
+        return clips + self.sigma * drawn["noise"].to(clips) * present
 
 
 @register_augmentation("axis-mask")
@@ -186,40 +170,32 @@ class AxisMask(AugmentationBase[Any]):
         return clips * kept[:, None, None, None]
 
 
+@register_augmentation("joint-mask")
 @dataclass(frozen=True)
-class JointMaskSettings(CheckedSettings):
-    """A share of the joints is set to zero, the same for the whole clip or others in every frame."""
+class JointMask(CheckedSettings):
+    """Hides a share of the joints (zeros), the same for the whole clip or others in every frame."""
 
     joints: float = limited(0.2, least=0, most=1)
     every_frame: bool = False
 
-
-@register_augmentation("joint-mask", JointMaskSettings)
-class JointMask(AugmentationBase[JointMaskSettings]):
-    """Hides joints."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        frames = shape.frames if self.settings.every_frame else 1
+        frames = shape.frames if self.every_frame else 1
         rows = shape._replace(batch=shape.batch * frames)
-        return {"hidden": _some_joints(rows, self.settings.joints, generator).unflatten(0, (-1, frames))}
+        return {"hidden": _some_joints(rows, self.joints, generator).unflatten(0, (-1, frames))}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return hide(clips, drawn["hidden"][:, :, None, :, None])
 
 
+@register_augmentation("scale")
 @dataclass(frozen=True)
-class ScaleSettings(FactorSettings):
-    """All coordinates of a clip are multiplied by U(min, max)."""
+class Scale(FactorSettings):
+    """People of other sizes: all coordinates of a clip are multiplied by U(min, max)."""
 
     max: float = 1.2
 
-
-@register_augmentation("scale", ScaleSettings)
-class Scale(AugmentationBase[ScaleSettings]):
-    """People of other sizes."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"factor": self.settings.draw(shape.batch, generator=generator)}
+        return {"factor": self.factors(shape.batch, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         return clips * drawn["factor"].to(clips)[:, None, None, None, None]

@@ -19,21 +19,16 @@ from halp.augment.base import (
     register_augmentation,
     uniform,
 )
-from halp.augment.paper import PaperAugmentation, PaperSettings, draw_crops
+from halp.augment.paper import PaperSettings, draw_crops
 from halp.augment.pool import ClipPool
 from halp.config import CheckedSettings, limited
 from halp.errors import InputError
-from halp.skeleton import Topology
 
 
-@register_augmentation("paper-2023", PaperSettings, sampler=True)
-def _paper(settings: PaperSettings, topology: Topology) -> PaperAugmentation:
-    return PaperAugmentation(settings)
-
-
+@register_augmentation("crop-resize", sampler=True)
 @dataclass(frozen=True)
-class CropResizeSettings(CheckedSettings):
-    """A random part of the clip, resized to the length of a view."""
+class CropResize(CheckedSettings):
+    """Takes U(min, max) of every clip at a random place, resized to the length of a view."""
 
     min: float = limited(0.5, above=0)
     max: float = limited(1.0, most=1)
@@ -44,40 +39,29 @@ class CropResizeSettings(CheckedSettings):
         if self.min > self.max:
             raise InputError(f"crop-resize needs 0 < min ≤ max ≤ 1, not {self.min} and {self.max}")
 
-
-@register_augmentation("crop-resize", CropResizeSettings, sampler=True)
-class CropResize:
-    """Takes U(min, max) of every clip at a random place."""
-
-    def __init__(self, settings: CropResizeSettings, topology: Topology) -> None:
-        self.paper = PaperSettings(crop_min=settings.min, crop_max=settings.max, crop_frames=settings.frames)
-
     def draw(self, lengths: Tensor, joints: int, dimensions: int, generator: torch.Generator) -> Drawn:
-        start, length = draw_crops(lengths, self.paper, generator)
+        rule = PaperSettings(crop_min=self.min, crop_max=self.max, crop_frames=self.frames)
+        start, length = draw_crops(lengths, rule, generator)
         return {"start": start, "length": length}
 
     def make(self, pool: ClipPool, clips: Tensor, drawn: Drawn, frames: int) -> Tensor:
         return pool.cut(clips, drawn["start"], drawn["length"], frames)
 
 
+@register_augmentation("reflect-crop")
 @dataclass(frozen=True)
-class ReflectCropSettings(CheckedSettings):
-    """A window of full length at a random place of the view continued by reflection at both ends."""
+class ReflectCrop(CheckedSettings):
+    """AimCLR's temporal crop: T // padding frames reflected at both ends of the view, then a window of T at a random place."""
 
     padding: int = limited(6, least=2)  # a sixth of the frames is added at each end
     repeat_edge: bool = False  # true: a reflection begins with the edge frame itself, as in AimCLR's public code
 
-
-@register_augmentation("reflect-crop", ReflectCropSettings)
-class ReflectCrop(AugmentationBase[ReflectCropSettings]):
-    """AimCLR's temporal crop: T // padding frames reflected at both ends, then a window of T."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        pad = shape.frames // self.settings.padding
+        pad = shape.frames // self.padding
         return {"start": torch.randint(0, 2 * pad + 1, (shape.batch,), generator=generator) - pad}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
-        last, shift = clips.shape[1] - 1, int(self.settings.repeat_edge)
+        last, shift = clips.shape[1] - 1, int(self.repeat_edge)
         place = drawn["start"][:, None].to(clips.device) + torch.arange(clips.shape[1], device=clips.device)
         # frame −1 is frame 1 and frame T is frame T − 2; where the edge is repeated, frames 0 and T − 1
         place = torch.where(place < 0, -place - shift, place)
@@ -85,9 +69,10 @@ class ReflectCrop(AugmentationBase[ReflectCropSettings]):
         return at_frames(clips, place)
 
 
+@register_augmentation("blur")
 @dataclass(frozen=True)
-class BlurSettings(CheckedSettings):
-    """Gaussian blur over time with zero padding."""
+class Blur(CheckedSettings):
+    """Gaussian blur over time with zero padding: a kernel exp(−d² / 2σ²) of its own width for every clip."""
 
     taps: int = limited(15, least=1)
     sigma_min: float = limited(0.1, above=0)
@@ -99,16 +84,11 @@ class BlurSettings(CheckedSettings):
         if self.taps % 2 == 0 or self.sigma_min > self.sigma_max:
             raise InputError("blur needs an odd number of taps and 0 < sigma_min ≤ sigma_max")
 
-
-@register_augmentation("blur", BlurSettings)
-class Blur(AugmentationBase[BlurSettings]):
-    """A kernel exp(−d² / 2σ²) of its own width for every clip."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        sigma = uniform(self.settings.sigma_min, self.settings.sigma_max, shape.batch, 1, generator=generator)
-        half = self.settings.taps // 2
+        sigma = uniform(self.sigma_min, self.sigma_max, shape.batch, 1, generator=generator)
+        half = self.taps // 2
         kernel = torch.exp(-(torch.arange(-half, half + 1) ** 2) / (2 * sigma**2))
-        return {"kernel": kernel / kernel.sum(1, keepdim=True) if self.settings.normalise else kernel}
+        return {"kernel": kernel / kernel.sum(1, keepdim=True) if self.normalise else kernel}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         batch, frames = clips.shape[:2]
@@ -126,19 +106,15 @@ class TimeFlip(AugmentationBase[Any]):
         return clips.flip(1)
 
 
+@register_augmentation("time-mask")
 @dataclass(frozen=True)
-class TimeMaskSettings(CheckedSettings):
-    """A run of frames is set to zero."""
+class TimeMask(CheckedSettings):
+    """Hides a run of frames (zeros) at a random place."""
 
     frames: float = limited(0.2, least=0, most=1)  # share of the frames
 
-
-@register_augmentation("time-mask", TimeMaskSettings)
-class TimeMask(AugmentationBase[TimeMaskSettings]):
-    """Hides a run of frames at a random place."""
-
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        length = round(self.settings.frames * shape.frames)
+        length = round(self.frames * shape.frames)
         start = torch.randint(shape.frames - length + 1, (shape.batch, 1), generator=generator)
         frame = torch.arange(shape.frames)
         return {"hidden": (frame >= start) & (frame < start + length)}
@@ -147,17 +123,13 @@ class TimeMask(AugmentationBase[TimeMaskSettings]):
         return hide(clips, drawn["hidden"][:, :, None, None, None])
 
 
+@register_augmentation("frame-rate")
 @dataclass(frozen=True)
-class FrameRateSettings(FactorSettings):
-    """The clip is played U(min, max) times as fast."""
-
-
-@register_augmentation("frame-rate", FrameRateSettings)
-class FrameRate(AugmentationBase[FrameRateSettings]):
-    """Frame t shows time rate · t, between frames by interpolation; a faster clip waits at its last frame."""
+class FrameRate(FactorSettings):
+    """The clip is played U(min, max) times as fast; a faster one waits at its last frame. Frames between are interpolated."""
 
     def draw(self, shape: ViewShape, generator: torch.Generator) -> Drawn:
-        return {"rate": self.settings.draw(shape.batch, 1, generator=generator)}
+        return {"rate": self.factors(shape.batch, 1, generator=generator)}
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         last = clips.shape[1] - 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, movements, findings, vectors, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify, findings, movements, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process, note, warn
 from halp.errors import InputError
 

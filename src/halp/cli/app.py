@@ -6,18 +6,18 @@ import inspect
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
-from tyro.conf import UseAppendAction
 
+from halp.cli.options import SHARED
 from halp.errors import check_choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 CONFIG = (tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName)
 
 
@@ -32,6 +32,7 @@ class CommandGroup:
         """Register a function under its own name or another."""
         if function is None:
             return lambda decorated: self.command(decorated, name=name)
+        function.__doc__ = _with_shared_options(function)
         self.commands[name or function.__name__.replace("_", "-")] = function
         return function
 
@@ -73,6 +74,14 @@ class CommandGroup:
         return "\n".join([*lines, "", f"{self.prog} COMMAND --help says what a command takes."])
 
 
+def _with_shared_options(function: Callable[..., None]) -> str:
+    """The docstring of a command, with what is the same for an option wherever it stands."""
+    text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    entries = SHARED | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE))
+    lines = [f"    {name}: {entries[name]}" for name in inspect.signature(function).parameters if name in entries]
+    return "\n".join([text, "", "Args:", *lines]) if lines else text
+
+
 def described(function: Callable[..., None]) -> Callable[..., None]:
     """The function with annotations that leave defaults which say nothing out of its help."""
     for owner in (function, *_option_classes(function)):
@@ -103,10 +112,6 @@ def _default(label: str) -> str:
 
 _QUIET = tyro.conf.arg(help_behavior_hint=_default)
 app = CommandGroup("halp", "Learn human actions from skeletons without labels, and find, label and compare movements.")
-
-
-def flat(settings: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return tuple(setting for group in settings for setting in group)
 
 
 def print_json(data: Any, *, indent: int | None = 1) -> None:
@@ -163,12 +168,27 @@ def _cell(value: Any, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))
 
 
+def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """Rows as a CSV table, where one is asked for."""
+    from halp.files import write_csv
+
+    if out is not None:
+        note(f"written: {write_csv(out, list(columns or (rows[0] if rows else ())), rows)}")
+
+
 def show(
-    answer: Any, *tables: Any, json: bool, html: Path | None = None, page: Callable[[], Any] | None = None
+    answer: Any,
+    *tables: Any,
+    json: bool,
+    said: str = "",
+    html: Path | None = None,
+    page: Callable[[], Any] | None = None,
 ) -> None:
-    """How a command ends: its answer as one JSON document or as tables, and as a page where one is asked for."""
+    """How a command ends: its answer as one JSON document or in words and tables, and as a page where one is asked for."""
     if json:
         print_json(answer)
+    elif said:
+        note(said)
     for table in () if json else tables:
         print_table(table)
     if html is not None and page is not None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, print_json, print_table, show, table_of, warn
+from halp.cli.app import app, note, show, table_of, warn, write_rows
 from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
+from halp.errors import InputError
 
 if TYPE_CHECKING:
-    from halp.use.classify import LabelledSource
+    from halp.features.source import Source
     from halp.use.model_folder import Model
     from halp.use.segments import Answer
 
@@ -39,23 +41,21 @@ def classify_fit(
         halp classify fit halp-base recordings model --events boris-export.csv
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
-        labelled: a store with labels, or recordings in a folder for each class.
         model: the model folder to make.
         kind: linear, knn, prototypes, or auto to choose by cross-validation.
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.use.calibration import check_rejection
+    from halp.use.classifier import check_rejection
     from halp.use.classify import fit
     from halp.use.model_folder import check_free, save_model
 
     check_free(model)
     check_rejection(labels.rejection_rate)
-    given = _labelled(labelled, labels, reading)
-    fitted = fit(encoder, given, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
+    source = _open_labelled(labelled, labels, reading)
+    fitted = fit(encoder, source, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(fitted, model)
-    _print_fitted(fitted, model, json)
+    _show_fitted(fitted, model, json)
 
 
 @classify_app.command(name="predict")
@@ -79,15 +79,11 @@ def classify_predict(
 
     Args:
         model: a model that `halp classify fit` or `halp finetune` made.
-        source: a store, or recordings of any format.
-        out: also write a CSV table.
         suggest: name so many recordings to label next, in place of the classes.
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from halp.errors import InputError
-    from halp.use.calibration import check_rejection
+    from halp.use.classifier import check_rejection
     from halp.use.classify import answers, notes, predict_table, suggest_recordings, window_settings
     from halp.use.model_folder import load_model
 
@@ -99,15 +95,15 @@ def classify_predict(
     if not suggest:
         warn(*notes(loaded, cutting, reject))
     vectors, prediction = predict_table(
-        loaded, source, cutting, reject=reject, format=reading.format, options=reading.options, cache=cache
+        loaded, source, cutting, reject=reject, file_format=reading.format, options=reading.options, cache=cache
     )
     if suggest:
-        named = suggest_recordings(loaded, vectors, suggest)
         rows = [
             {"name": name, "uncertainty": suggestion.uncertainty, "distance": suggestion.distance}
-            for name, suggestion in named
+            for name, suggestion in suggest_recordings(loaded, vectors, suggest)
         ]
-        show_rows(["name", "uncertainty", "distance"], rows, out, json)
+        write_rows(out, rows)
+        show(rows, table_of(rows, digits=2), json=json)
     else:
         show_answers(answers(loaded, vectors, prediction, cutting), out, json)
 
@@ -131,8 +127,6 @@ def finetune(
     Example: halp finetune runs/small-seed0 labelled model --epochs 30
 
     Args:
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
-        labelled: a store with labels, or recordings in a folder for each class.
         model: the model folder to make.
         epochs: passes over the labelled recordings; the learning rate falls after 5/8 and 7/8 of them.
         batch_size: clips per step.
@@ -151,92 +145,67 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    given = _labelled(labelled, labels, reading)
-    tuned = train(encoder, given, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
+    source = _open_labelled(labelled, labels, reading)
+    tuned = train(encoder, source, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(tuned, model)
-    _print_fitted(tuned, model, json)
+    _show_fitted(tuned, model, json)
 
 
-def _labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> LabelledSource:
-    """Where labels come from: spans of time, or whole recordings."""
-    from dataclasses import replace
+def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> Source:
+    """Recordings with their labels: of whole recordings, or of spans of time."""
+    from halp.features.source import open_source
 
-    from halp.errors import InputError
-    from halp.use.classify import LabelledSource
-
-    given = LabelledSource(source, reading.cutting, reading.format, labels.labels, labels.pattern, reading.options)
+    given = {**reading.source, "labels": labels.labels, "pattern": labels.pattern}
     if labels.events is None:
-        return given
+        return open_source(source, **given)
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.findings.formats import read_events
-    from halp.findings.labelled import label_windows, usual_cutting
+    from halp.findings.windows import label_windows, usual_cutting
 
     events, notes = read_events(labels.events)
     cutting = usual_cutting(events, **reading.spans)
-    labelled, missed = label_windows(replace(given, cutting=cutting).open(), events)
+    labelled, missed = label_windows(open_source(source, **{**given, **asdict(cutting)}), events)
     for sentence in [*notes, *missed]:
         note(f"note: {sentence}")
     note(
         f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
     )
-    return LabelledSource(labelled, cutting)
+    return labelled
 
 
 def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:
     """Answers as a table, a CSV file or JSON; the table names the state of a row in place of a class that it has not."""
-    from halp.files import write_csv
     from halp.use.segments import COLUMNS
 
     rows = [answer.to_json() for answer in answers]
-    if out is not None:  # the columns of events, then those of answers
-        event = {"recording": "name", "stop": "end", "score": "probability"}
-        table = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
-        columns = ["recording", "start", "stop", "label", "subject", "source", "score"]
-        columns += [name for name in (*COLUMNS, "state") if name not in columns]
-        note(f"written: {write_csv(out, columns, table)}")
-    show_rows([*COLUMNS, "state"], rows, None, json)
+    event = {"recording": "name", "stop": "end", "score": "probability"}
+    written = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
+    first = ["recording", "start", "stop", "label", "subject", "source", "score"]  # the columns of events
+    write_rows(out, written, [*first, *(name for name in (*COLUMNS, "state") if name not in first)])
+    columns = [*COLUMNS, *(["state"] if any("state" in row for row in rows) else [])]
+    words = [row | {"rejected": "rejected" if row["rejected"] else ""} for row in rows]
+    show(rows, table_of(words, columns, digits=2), json=json)
 
 
-def show_rows(columns: list[str], rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
-    """Rows as a table or as JSON on standard output, and as a CSV file where one is asked for."""
-    from halp.files import write_csv
-
-    if out is not None:
-        note(f"written: {write_csv(out, columns, rows)}")
-    columns = [column for column in columns if column != "state" or any("state" in row for row in rows)]
-    words = {True: "rejected", False: ""}
-    cells = [{k: words[v] if isinstance(v, bool) else v for k, v in row.items()} for row in rows]
-    show(rows, table_of(cells, columns, digits=2), json=json)
-
-
-def _print_fitted(model: Model, path: Path, json: bool) -> None:
+def _show_fitted(model: Model, path: Path, json: bool) -> None:
     """What was fitted and how good it is."""
-    from rich.table import Table
-
-    from halp.progress import console
-
     facts = {"model": str(path), "classes": model.labelled, "classifier": str(model.classifier.head.candidate)}
-    if json:
-        print_json({**facts, **model.assessment})
-        return
-    console.print(
-        f"{sum(model.labelled.values())} labelled clips: " + ", ".join(f"{k} {v}" for k, v in model.labelled.items())
-    )
-    scores = {"encoder": model.assessment.get("encoder"), "raw coordinates": model.assessment.get("raw")}
-    table = Table("vectors", "accuracy", "95 % interval", "classifier")
-    for name, score in scores.items():
-        if score is not None:
-            interval = f"{score['low']:.1%} – {score['high']:.1%}"
-            table.add_row(name, f"{score['accuracy']:.1%}", interval, score["chosen"])
-    if table.row_count:
-        print_table(table)
-    else:
-        console.print("accuracy is not known: every class needs two recordings at least, so that one can be held out")
-    curve = model.assessment.get("curve") or {}
-    if curve:
-        few = Table("labels per class", "encoder", "raw coordinates")
-        for count, (encoded, raw) in curve.items():
-            few.add_row(str(count), f"{encoded:.1%}", f"{raw:.1%}")
-        print_table(few)
-    console.print(f"written: [bold]{path}[/]; next: halp classify predict {path} RECORDINGS")
+    known = {"encoder": model.assessment.get("encoder"), "raw coordinates": model.assessment.get("raw")}
+    scores = [
+        {"vectors": name, "accuracy": f"{score['accuracy']:.1%}"}
+        | {"95 % interval": f"{score['low']:.1%} – {score['high']:.1%}", "classifier": score["chosen"]}
+        for name, score in known.items()
+        if score is not None
+    ]
+    curve = [
+        {"labels per class": str(count), "encoder": f"{encoded:.1%}", "raw coordinates": f"{raw:.1%}"}
+        for count, (encoded, raw) in (model.assessment.get("curve") or {}).items()
+    ]
+    counts = ", ".join(f"{name} {count}" for name, count in model.labelled.items())
+    said = f"{sum(model.labelled.values())} labelled clips: {counts}"
+    if not scores:
+        said += "\naccuracy is not known: every class needs two recordings at least, so that one can be held out"
+    show({**facts, **model.assessment}, *(table_of(rows) for rows in (scores, curve) if rows), json=json, said=said)
+    if not json:
+        note(f"written: {path}; next: halp classify predict {path} RECORDINGS")

@@ -8,8 +8,8 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, note, print_json, show, table_of, warn
-from halp.cli.options import parse_options
+from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.options import Settings, flat, parse_options
 from halp.errors import InputError
 
 
@@ -57,7 +57,6 @@ def prepare(
         pattern: of the paths below the source, which names columns, such as "{subject}/{label}/*.bvh".
         option: settings of the format as name=value, such as min_score=0.3; `halp formats` lists them.
         max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up to 4 GiB).
-        overwrite: replace a store that is there already.
         json: print the manifest as JSON.
     """
     from halp.clips.ingest.prepare import prepare as make
@@ -69,22 +68,18 @@ def prepare(
         given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
-    given["path"] = given.pop("pattern")
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
     with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
         manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)
-    if json:
-        print_json(manifest.to_json())
-    else:
+    if not json:
         warn(*manifest.notes)
-        note(manifest.summary())
-        _written(store)
+    show(manifest.to_json(), json=json, said=f"{manifest.summary()}\n{_written(store)}")
 
 
-def _written(store: Path, clips: int | None = None) -> None:
-    """Say what was made and the command that comes next, fit to be pasted into a shell."""
+def _written(store: Path, clips: int | None = None) -> str:
+    """What was made and the command that comes next, fit to be pasted into a shell."""
     count = "" if clips is None else f" with {clips} clips"
-    note(f"written: {store}{count}; look at it with: halp inspect {quote(str(store))}")
+    return f"written: {store}{count}; look at it with: halp inspect {quote(str(store))}"
 
 
 def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[str]) -> None:
@@ -95,16 +90,12 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
         raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
     if not str(count).isdigit():
         raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
-    _written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite)))
+    note(_written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite))))
 
 
 @app.command
 def formats(*, json: bool = False) -> None:
-    """List the formats that `halp prepare` reads.
-
-    Args:
-        json: print as JSON.
-    """
+    """List the formats that `halp prepare` reads."""
     from halp.clips.readers import get_reader, list_readers, reader_options
 
     options = {name: reader_options(get_reader(name)) for name in list_readers()}
@@ -125,7 +116,6 @@ def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = F
     Args:
         store: the store.
         html: also write a page with pictures and the skeleton player.
-        json: print as JSON.
     """
     from halp.clips.inspect import inspect as look
     from halp.clips.store import open_store
@@ -148,11 +138,10 @@ def merge(
         stores: the stores to pool.
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
-        overwrite: replace a store that is there already.
     """
     from halp.clips.merge import merge as pool
 
-    _written(out, len(pool(stores, out, topology=topology, overwrite=overwrite)))
+    note(_written(out, len(pool(stores, out, topology=topology, overwrite=overwrite))))
 
 
 @app.command
@@ -182,7 +171,6 @@ def split(
         name: what to call the split (default: the column).
         seed: another seed draws other folds.
         overwrite: replace splits of the same name.
-        json: print as JSON.
     """
     from halp.clips.new_splits import make_splits
     from halp.clips.splits import split_sizes

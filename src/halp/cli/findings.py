@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.app import app, note, show, table_of, warn, write_rows
+from halp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +48,6 @@ def events(
         to: the same, or boris-xlsx, a workbook for the import of BORIS (default: by the ending).
         recordings: a store or recordings that events are matched with by name, and checked against by length.
         labels: the labels there may be; any other is an error.
-        concurrent: events of different labels may overlap.
         media: ending of the films that a file of BORIS or SLEAP refers to.
         fps: frames per second of the films, for SLEAP, which counts frames.
         json: print the events as JSON.
@@ -98,15 +99,12 @@ def stats(
         by: a column of the events, or of --people, that names the group of a person.
         people: a CSV table with a column subject (or recording) and a column of groups.
         bins: also count per so many seconds.
-        gap: seconds; bouts of a label that are closer are one.
-        shortest: seconds; shorter bouts are then left out.
         start: seconds; where in every recording counting begins.
         stop: seconds; where it ends.
         measure: what groups are compared by: share, rate, mean, count, total or latency.
         test: permutation or kruskal.
         source: count events of human or model only.
         recordings: a store or recordings: names are matched, lengths are known.
-        concurrent: events of different labels may overlap.
         format: of the events (default: by the ending).
         resamples: of permutation tests.
         seed: of permutations and bootstrap.
@@ -114,14 +112,12 @@ def stats(
         html: also write a page with figures.
         json: print all tables as JSON.
     """
-    from halp.files import write_csv
     from halp.findings.bouts import observed_bouts
     from halp.findings.pages import group_rows, stats_page
     from halp.findings.stats import statistics
 
     chosen = _read(events, format, recordings)
     if source is not None:
-        from halp.errors import check_choice
         from halp.findings.events import SOURCES
 
         chosen = chosen.where(source=check_choice("source", source, SOURCES))
@@ -144,9 +140,8 @@ def stats(
     tables = {name: table for name, table in result.to_json().items() if name != "groups"}
     if result.groups:
         tables["groups"] = group_rows(result.groups)
-    if out is not None:
-        for name, rows in tables.items():
-            note(f"written: {write_csv(out / f'{name}.csv', list(rows[0]) if rows else [], rows)}")
+    for name, rows in tables.items():
+        write_rows(out and out / f"{name}.csv", rows)
 
     def page() -> Report:
         return stats_page(result, observed_bouts(chosen.merged(gap, shortest), start, stop), chosen.labels, str(events))
@@ -174,26 +169,21 @@ def angles(
         halp angles recordings --out angles.csv --json
 
     Args:
-        source: a store, or recordings of any format.
         out: also write a CSV table with a row per frame: every angle, and its velocity in degrees per second.
         html: also write a page with curves.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
         json: print ranges as JSON.
     """
-    from halp.files import write_csv
     from halp.findings.angles import FLAT, angle_rows, angle_series
-    from halp.findings.movement_pages import angles_page
+    from halp.findings.pages import angles_page
     from halp.findings.sources import read_poses
     from halp.findings.stats import rounded
 
-    people = list(read_poses(source, format=format, fps=fps))
+    people = list(read_poses(source, file_format=format, fps=fps))
     if any(poses.topology.dimensions == 2 for poses in people):
         warn(FLAT)
     rows = rounded([row for poses in people for row in angle_rows(poses)])
     if out is not None:
-        series = [row for poses in people for row in angle_series(poses)]
-        note(f"written: {write_csv(out, list(series[0]), series)}")
+        write_rows(out, [row for poses in people for row in angle_series(poses)])
     show(rows, table_of(rows), json=json, html=html, page=lambda: angles_page(people, str(source)))
 
 
@@ -216,13 +206,11 @@ def poses(
         source: a store, or recordings of any format; TRC and BVH need three dimensions.
         out: the folder to write to.
         to: trc, bvh or nc.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
     """
     from halp.findings.pose_files import write_poses
     from halp.findings.sources import read_poses
 
-    for path in write_poses(read_poses(source, format=format, fps=fps), out, to):
+    for path in write_poses(read_poses(source, file_format=format, fps=fps), out, to):
         note(f"written: {path}")
 
 
@@ -246,35 +234,22 @@ def repetitions(
         halp repetitions recordings --out repetitions.csv --json
 
     Args:
-        source: a store, or recordings of any format.
         reference: which repetition (from 1) the others are compared with (default: the one nearest to all others).
         out: also write the repetitions, as events (CSV, or any format that `halp events` writes).
         html: also write a page with players.
-        format: how recordings are written (see `halp formats`).
-        fps: frames per second, where the recordings do not tell.
         json: print counts and repetitions as JSON.
     """
-    from halp.findings.events import Event, Events
+    from halp.findings.events import Events
     from halp.findings.formats import write_events
-    from halp.findings.movement_pages import repetitions_page
+    from halp.findings.pages import repetitions_page
     from halp.findings.repetitions import find_repetitions
     from halp.findings.sources import read_poses
 
-    results = [find_repetitions(poses, reference=reference) for poses in read_poses(source, format=format, fps=fps)]
+    results = [
+        find_repetitions(poses, reference=reference) for poses in read_poses(source, file_format=format, fps=fps)
+    ]
     if out is not None:
-        events = []
-        for result in results:
-            poses = result.poses
-            subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
-            for r in result.repetitions:
-                more = {
-                    name: str(v)
-                    for name, v in r.to_json().items()
-                    if name not in ("start", "stop", "partial") and v is not None
-                }
-                label = "partial" if r.partial else "repetition"
-                events.append(Event(poses.recording, r.start, r.stop, label, subject, "model", None, more))
-        for path in write_events(Events(events), out):
+        for path in write_events(Events([event for result in results for event in result.events()]), out):
             note(f"written: {path}")
     rows = [result.to_json() for result in results]
     table = table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in rows])
@@ -307,8 +282,6 @@ def agreement(
         second: the other account.
         bin: seconds of a bin.
         overlap: intersection over union from which on two bouts are the same.
-        gap: seconds; bouts of a label that are closer are one.
-        shortest: seconds; shorter bouts are then left out.
         html: also write a page.
         json: print everything as JSON.
     """
@@ -330,13 +303,10 @@ def agreement(
 
 def _read(path: Path, format: str, recordings: Path | None = None) -> Events:
     """Events of a file or folder, matched with recordings where they are given; what does not fit is said."""
-    from halp.errors import InputError
     from halp.findings.formats import read_events
 
     events, notes = read_events(path, format)
     if recordings is not None:
-        from dataclasses import replace
-
         from halp.findings.sources import recording_lengths
 
         lengths = recording_lengths(recordings)
@@ -359,7 +329,6 @@ def read_people(
 ) -> dict[str, str]:
     """A column of a table by the names of people or recordings."""
     from halp.clips.text_files import problem, read_table
-    from halp.errors import InputError, check_choice
 
     if by is None:
         raise InputError(f"'{path}' names people; say which of its columns is the group with --by")

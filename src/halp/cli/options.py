@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from tyro.conf import OmitArgPrefixes
+from tyro.conf import OmitArgPrefixes, UseAppendAction
 
-from halp.cli.app import Settings, flat
 from halp.errors import InputError
 
-if TYPE_CHECKING:
-    from halp.clips.windows import WindowSettings
+Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
+# what an option means wherever it stands; a command describes those of its own, and these where it means something else
+SHARED = {
+    "accelerator": "cpu, cuda, mps or auto.",
+    "cache": "keep vectors for the next time (--no-cache computes them anew).",
+    "concurrent": "events of different labels may overlap.",
+    "encoder": "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.",
+    "format": "how recordings are written (see `halp formats`).",
+    "fps": "frames per second, where the recordings do not tell.",
+    "gap": "seconds; bouts of a label that are closer are one.",
+    "json": "print as JSON.",
+    "labelled": "a store with labels, or recordings in a folder for each class.",
+    "out": "also write a CSV table.",
+    "overwrite": "replace a store that is there already.",
+    "reject": "share of known windows that may be rejected as unlike everything labelled; none for never.",
+    "shortest": "seconds; shorter bouts are then left out.",
+    "source": "a store, or recordings of any format.",
+    "stream": "which stream of a run.",
+}
 
 
 @dataclass(frozen=True)
@@ -31,12 +47,6 @@ class ReadingOptions:
     """Settings of the format as key=value, as `halp prepare` takes them (see `halp formats`)."""
 
     @property
-    def cutting(self) -> WindowSettings:
-        from halp.clips.windows import WindowSettings
-
-        return WindowSettings(self.window, self.stride, self.fps)
-
-    @property
     def options(self) -> dict[str, str]:
         """Settings of the format by name."""
         return parse_options(flat(self.option))
@@ -49,7 +59,7 @@ class ReadingOptions:
     @property
     def source(self) -> dict[str, Any]:
         """What `halp.open_source` takes."""
-        return {**self.spans, "format": self.format, "options": self.options}
+        return {**self.spans, "file_format": self.format, "options": self.options}
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,10 @@ class LabelOptions:
     """Labelled spans in any format of `halp events`, matched with recordings by name: windows mostly in one take its label."""
     rejection_rate: float = 0.05
     """Share of known recordings that may be rejected as unlike everything labelled."""
+
+
+def flat(settings: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(setting for group in settings for setting in group)
 
 
 def parse_options(settings: tuple[str, ...]) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, note, print_json, print_table, show
+from halp.cli.app import app, note, print_json, print_table, show
+from halp.cli.options import Settings, flat
 from halp.errors import InputError
 
 
@@ -50,8 +52,6 @@ def evaluate(
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
-    from dataclasses import asdict
-
     from halp.clips.splits import evaluation_splits
     from halp.clips.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
@@ -140,26 +140,16 @@ def reproduce(
         svm: for graphs, plain (as published) or scaled (features standardised; an extra).
         jobs: for graphs, how many processes.
         all_cells: run other systems also where the paper has no figure of them.
-        accelerator: cpu, cuda, mps or auto.
         devices: processes on this machine that share each training.
         precision: of trainings: 32-true, bf16-mixed or 16-mixed.
         set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
         out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
         list: say for every row of the paper's tables what runs it, or why it is quoted; train nothing.
         dry_run: print the plan and what it costs, train nothing.
-        json: print as JSON.
     """
     if table == "graphs":
-        from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
-
-        request = request_graphs(data, sets=datasets, seeds=seeds, svm=svm, settings=flat(set), out=out)
-        if dry_run:
-            print_json(plan_graphs(request))
-        else:
-            graphs = reproduce_graphs(request, jobs=jobs)
-            show(graphs.as_dict(), graphs.as_table(), json=json)
-        return
-    from dataclasses import asdict
+        graphs = {"sets": datasets, "seeds": seeds, "svm": svm, "settings": flat(set), "out": out}
+        return _reproduce_graphs(data, jobs, dry_run, json, **graphs)
 
     from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce_table, tables_for
     from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
@@ -171,9 +161,8 @@ def reproduce(
     choices: dict[str, Any] = {"data": data, "target": target, "scale": scale, "splits": split}
     choices |= {"seeds": 1 if seeds is None else seeds, "settings": flat(set), "out": out, "all_cells": all_cells}
     choices |= {"accelerator": accelerator, "devices": devices, "precision": precision}
-    names = tables_for(data, target) if table == "all" else [table]
     answers = []
-    for name in names:
+    for name in tables_for(data, target) if table == "all" else [table]:
         if dry_run:
             answers.append(prepare_sweep(name, dry=True, **choices).cost())
             shown = schedule_as_table(answers[-1])
@@ -183,10 +172,19 @@ def reproduce(
             shown = summary_as_table(summary)
         if not json:
             print_table(shown)
-    if json:
-        print_json(answers if table == "all" else answers[0])
-    elif dry_run:
-        note("nothing was trained; leave out --dry-run to start, and call it again to resume after a stop")
+    idle = "nothing was trained; leave out --dry-run to start, and call it again to resume after a stop"
+    return show(answers if table == "all" else answers[0], json=json, said=idle if dry_run else "")
+
+
+def _reproduce_graphs(data: tuple[str, ...], jobs: int, dry_run: bool, json: bool, **choices: Any) -> None:
+    from halp.reproduce.graphs import plan_graphs, reproduce_graphs, request_graphs
+
+    request = request_graphs(data, **choices)
+    if dry_run:
+        print_json(plan_graphs(request))
+    else:
+        graphs = reproduce_graphs(request, jobs=jobs)
+        show(graphs.as_dict(), graphs.as_table(), json=json)
 
 
 @app.command

@@ -8,7 +8,9 @@ from shlex import quote
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, flat, note, print_json, show, table_of
+from halp.cli.app import app, note, print_json, show, table_of
+from halp.cli.options import Settings, flat
+from halp.errors import check_choice
 
 
 @app.command
@@ -43,7 +45,6 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
 
     Args:
         name: a recipe to print.
-        json: print as JSON.
     """
     from halp.recipe_list import summarise_recipes
 
@@ -57,19 +58,16 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
             sys.stdout.write(chosen.to_toml())
         return
     known = summarise_recipes()
-    columns = ("recipe", "what it is", "epochs", "terms")
-    cells = ((key, recipe.description, str(recipe.epochs), " + ".join(recipe.terms)) for key, recipe in known.items())
-    table = table_of([dict(zip(columns, row)) for row in cells], columns)
-    show({key: recipe.description for key, recipe in known.items()}, table, json=json)
+    rows = [
+        {"recipe": key, "what it is": recipe.description, "epochs": recipe.epochs, "terms": " + ".join(recipe.terms)}
+        for key, recipe in known.items()
+    ]
+    show({key: recipe.description for key, recipe in known.items()}, table_of(rows), json=json)
 
 
 @app.command
 def doctor(*, json: bool = False) -> None:
-    """Say what is installed, which extras are missing, which devices there are and how large the cache is.
-
-    Args:
-        json: print as JSON.
-    """
+    """Say what is installed, which extras are missing, which devices there are and how large the cache is."""
     from halp.doctor import diagnose
 
     facts = diagnose()
@@ -78,11 +76,7 @@ def doctor(*, json: bool = False) -> None:
         rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     for extra, state in facts["extras"].items():
         missing = ", ".join(state["missing"])
-        rows.append(
-            (f"extra {extra}", f"without {missing}", state["install"])
-            if missing
-            else (f"extra {extra}", "installed", "")
-        )
+        rows.append((f"extra {extra}", f"without {missing}" if missing else "installed", missing and state["install"]))
     rows.append(("devices", "; ".join(facts["devices"]), ""))
     cache = facts["cache"]
     if cache["folder"] is None:
@@ -104,7 +98,6 @@ def completion(shell: Positional[str] = "bash") -> None:
     """
     from halp.cli.app import CommandGroup, options_of
     from halp.doctor import completion as script
-    from halp.errors import check_choice
 
     known = {}
     for name, entry in app.commands.items():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import Settings, app, first_process, flat, note, print_json, show
+from halp.cli.app import app, first_process, show
+from halp.cli.options import Settings, flat
 from halp.errors import InputError
 
 
@@ -50,7 +53,6 @@ def pretrain(
         resume: continue the run where it stopped.
         fork: start from the newest checkpoint of another run, or from that very checkpoint.
         init: take the weights of the encoders alone from another run, a package or an encoder that comes with halp.
-        accelerator: cpu, cuda, mps or auto.
         devices: processes on this machine that share the batch; under torchrun its own number counts.
         nodes: machines.
         strategy: auto or ddp.
@@ -82,21 +84,17 @@ def pretrain(
         nodes=nodes,
         strategy=strategy,
         precision=precision,
-        compile=compile,
+        compile_model=compile,
         loggers=log,
         on_epoch=_online_knn(store, knn_every) if knn_every else None,
     )
-    if not first_process():
-        return
-    if json:
-        print_json({"run": str(trained.path), **trained.info.get("finished", {})})
-    else:
-        note(f"trained: {trained.path}; next: halp evaluate {quote(str(trained.path))} --data {quote(str(data))}")
+    if first_process():
+        answer = {"run": str(trained.path), **trained.info.get("finished", {})}
+        further = f"halp evaluate {quote(str(trained.path))} --data {quote(str(data))}"
+        show(answer, json=json, said=f"trained: {trained.path}; next: {further}")
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:
-    import contextlib
-    import tempfile
 
     from halp.training import pretrain as train
     from halp.training.records import Profiled, StepProfile
@@ -150,8 +148,5 @@ def convert(
     from halp.training import convert as turn
 
     path = turn(checkpoint, out, topology=topology, frames=frames)
-    if json:
-        print_json({"written": str(path), "from": str(checkpoint)})
-    else:
-        further = f"; next: halp evaluate {quote(str(path))} --data STORE" if path.is_dir() else ""
-        note(f"written: {path}{further}")
+    further = f"; next: halp evaluate {quote(str(path))} --data STORE" if path.is_dir() else ""
+    show({"written": str(path), "from": str(checkpoint)}, json=json, said=f"written: {path}{further}")

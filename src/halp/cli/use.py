@@ -12,31 +12,26 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, print_json, show, table_of
+from halp.cli.app import app, note, show, table_of, write_rows
 from halp.cli.options import READING, Reading
 
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 In = Annotated[Path, tyro.conf.arg(name="in")]
-_ENCODERS = ("encoder", "reads", "persons", "normalisation", "vector")
 
 
 @app.command
 def encoders(*, json: bool = False) -> None:
-    """List the encoders that come with halp: what each reads and gives.
-
-    Args:
-        json: print as JSON.
-    """
+    """List the encoders that come with halp: what each reads and gives."""
     from halp.packages import shipped_facts
 
     shipped = shipped_facts()
     rows = []
     for name, facts in shipped.items():
-        layout = facts["topology"]
+        layout, steps = facts["topology"], ", ".join(facts["normalisation"])
         reads = f"{layout['dimensions']}D, {len(layout['joints'])} joints ({layout['name']})"
-        steps = ", ".join(facts["normalisation"])
-        rows.append(dict(zip(_ENCODERS, (name, reads, facts["persons"], steps, facts["features"]))))
-    show(shipped, table_of(rows, _ENCODERS), json=json)
+        numbers = {"persons": facts["persons"], "normalisation": steps, "vector": facts["features"]}
+        rows.append({"encoder": name, "reads": reads, **numbers})
+    show(shipped, table_of(rows), json=json)
 
 
 @app.command
@@ -58,12 +53,8 @@ def embed(
         halp embed halp-base recordings vectors.csv --window 2 --stride 0.5
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
-        source: a store, or recordings of any format.
         out: the file to write: .npz, .csv or .parquet.
-        stream: which stream of a run.
         compact: the few numbers that search and groups use, where the encoder has a projection to them.
-        cache: keep vectors for the next time (--no-cache computes them anew).
         json: print what was written as JSON.
     """
     from halp.features.loading import open_for
@@ -75,11 +66,8 @@ def embed(
 
     table = embed_table(loaded, opened, cache=cache, compact=compact)
     write_vectors(out, table)
-    width = table.vectors.shape[1]
-    if json:
-        print_json({"written": str(out), "vectors": len(table), "features": width})
-    else:
-        note(f"written: {out} with {len(table)} vectors of {width} numbers")
+    answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
+    show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 
 
 @app.command
@@ -103,11 +91,9 @@ def search(
         halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         query: a recording of any format, or the name of a recording in the place that is searched.
         in_: where to search: a store, or recordings of any format.
         k: how many to find.
-        out: also write a CSV table.
         html: also write a page with players side by side.
         exact: compare with every vector even where there are more than a million.
         cache: keep vectors and index for the next search (--no-cache computes them anew).
@@ -117,7 +103,6 @@ def search(
 
     loaded, opened = open_for(encoder, in_, **reading.source)
     from halp.features.embed import ready_clips
-    from halp.files import write_csv
     from halp.use.pages import search_page
     from halp.use.search import search as find
 
@@ -126,8 +111,7 @@ def search(
         measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
         note(f"approximate search over {facts.vectors} vectors: {measured}")
     hits = [hit.to_json() for hit in results]
-    if out is not None:
-        note(f"written: {write_csv(out, ['name', 'similarity', 'start', 'end'], hits)}")
+    write_rows(out, hits, ["name", "similarity", "start", "end"])
     show(
         hits,
         table_of([{"": place, **hit} for place, hit in enumerate(hits, start=1)]),
@@ -153,20 +137,16 @@ def export(
         halp export runs/small-seed0 my-encoder --onnx
 
     Args:
-        encoder: a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.
         out: the folder to make.
         onnx: also write model.onnx, checked against torch for several batch sizes.
-        stream: which stream of a run.
         json: print what was written as JSON.
     """
     from halp.use.export import export as write
 
     folder = write(encoder, out, stream=stream, onnx=onnx)
     files = sorted(path.name for path in folder.iterdir())
-    if json:
-        print_json({"written": str(folder), "files": files})
-    else:
-        note(f"written: {folder} ({', '.join(files)}); next: halp embed {quote(str(folder))} SOURCE vectors.csv")
+    said = f"written: {folder} ({', '.join(files)}); next: halp embed {quote(str(folder))} SOURCE vectors.csv"
+    show({"written": str(folder), "files": files}, json=json, said=said)
 
 
 @app.command

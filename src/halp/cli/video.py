@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, Reading
+from halp.errors import InputError
 
 
 @app.command
@@ -35,8 +36,6 @@ def explore(
         halp explore demo/store --encoder demo/halp --static shown
 
     Args:
-        source: a store, or recordings of any format.
-        encoder: a run folder, a package, or the name of an encoder that comes with halp.
         labels: the table that labels are written to (default: beside the source, SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
         runs: run folders whose metrics, results and settings are shown side by side under Method (default: that of the encoder).
@@ -46,8 +45,6 @@ def explore(
     try:
         from halp.explorer.server import serve
     except ImportError as error:
-        from halp.errors import InputError
-
         raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
     from halp.explorer.session import Settings
 
@@ -110,10 +107,8 @@ def live(
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
         fps: frames per second that are taken from a camera; films have their own.
-        reject: share of known windows that may be rejected as unlike everything labelled; none for never.
         view: draw the skeleton on standard error where it is a terminal.
     """
-    from halp.errors import InputError
     from halp.progress import console
     from halp.use.model_folder import load_model
     from halp.use.segment import timeline_cutting

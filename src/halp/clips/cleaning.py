@@ -166,6 +166,13 @@ def exchanged_persons(frames: Frames) -> int:
     return int((there[1:] & there[:-1] & (2 * swapped < kept)).sum())
 
 
+def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.NDArray[np.float64]:
+    """Mean vector `(C,)` between two joints of the first person, over the frames where it is seen; zeros where it never is."""
+    there = present(frames)[:, 0]
+    start, end = (frames[there, 0, topology.index(joint)].astype(np.float64) for joint in ends)
+    return (end - start).mean(axis=0) if there.any() else np.zeros(frames.shape[3])
+
+
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
     """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None where it is not known."""
     ends = next(
@@ -173,12 +180,10 @@ def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
          if pair is not None and set(pair) <= set(topology.joints)),
         None,
     )  # fmt: skip
-    if ends is None:
+    if ends is None or not present(frames)[:, 0].any():
         return None
-    there = present(frames)[:, 0]
-    low, high = (frames[there, 0, topology.index(joint)].astype(np.float64) for joint in ends)
-    line = high - low
-    return line.mean(axis=0) if len(line) and np.isfinite(line).all() else None
+    line = mean_line(frames, topology, ends)
+    return line if np.isfinite(line).all() else None
 
 
 def up_axis(frames: Frames, topology: Topology) -> tuple[int, float] | None:

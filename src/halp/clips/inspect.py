@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -44,12 +45,12 @@ def find_problems(store: Store, missing: dict[str, float], empty_frames: int) ->
     """Everything that stands out, the gravest first."""
     clips = np.unique(np.linspace(0, len(store) - 1, min(_LOOKED_AT, len(store))).round().astype(int))
     sample = [np.asarray(store.clip(int(clip))) for clip in clips]
-    checks = (_missing(store, missing), _empty(store, empty_frames), _damaged(store, sample), _space(store, sample))
-    return [Finding(*pair) for pairs in (*checks, _unknown(store)) for pair in pairs]
+    checks = (_missing(store, missing, empty_frames), _damaged(store, sample), _space(store, sample), _unknown(store))
+    return [Finding(*pair) for pairs in checks for pair in pairs]
 
 
-def _missing(store: Store, missing: dict[str, float]) -> Pairs:
-    """Joints that are never, seldom or not always seen."""
+def _missing(store: Store, missing: dict[str, float], empty: int) -> Pairs:
+    """Joints that are never, seldom or not always seen, and frames with nobody."""
     never = [joint for joint, share in missing.items() if share > 0.999]
     often = [joint for joint, share in missing.items() if _MANY_MISSING < share <= 0.999]
     some = {joint: share for joint, share in missing.items() if 0.001 < share <= _MANY_MISSING}
@@ -63,6 +64,8 @@ def _missing(store: Store, missing: dict[str, float]) -> Pairs:
         worst = max(some, key=some.__getitem__)
         problem = f"{len(some)} joints are missing now and then, {worst} in {some[worst]:.1%} of the bodies"
         yield problem, "halp prepare … --normalise … interpolate-gaps=10 (fills gaps up to 10 frames)"
+    if empty:
+        yield f"nobody is seen in {empty} of {len(store.frames)} frames", "halp prepare … --normalise … drop-empty"
 
 
 def _names(joints: list[str]) -> str:
@@ -73,11 +76,6 @@ def _names(joints: list[str]) -> str:
 def _done(store: Store) -> set[str]:
     """Normalisation steps without their numbers."""
     return {step.partition("=")[0] for step in store.normalisation}
-
-
-def _empty(store: Store, empty: int) -> Pairs:
-    if empty:
-        yield f"nobody is seen in {empty} of {len(store.frames)} frames", "halp prepare … --normalise … drop-empty"
 
 
 def _damaged(store: Store, sample: list[Frames]) -> Pairs:
@@ -279,7 +277,10 @@ def inspect(store: Store | str | os.PathLike[str]) -> Inspection:
             for label, count in _counts(opened.labels).items()
         },
         columns=_columns(opened),
-        splits=_split_sizes(opened),
+        splits={
+            name: {**(size or {"train": None, "test": None}), "hash": opened.splits[name].hash}
+            for name, size in split_sizes(opened.splits.values(), opened.columns).items()
+        },
         missing_joints=missing,
         empty_frames=empty,
         absent_frames=int((opened.spans - opened.lengths).sum()),
@@ -311,19 +312,8 @@ def _columns(store: Store) -> dict[str, dict[int | str, int]]:
 
 def _reasons(dropped: list[dict[str, Any]]) -> dict[str, int]:
     """How often each reason occurs; what differs from clip to clip, the file and the line, is left out."""
-    reasons: dict[str, int] = {}
-    for drop in dropped:
-        reason = re.sub(r"^'[^']*'(, [^:]*)?: ", "", str(drop.get("reason", "")).partition("; ")[0])
-        reasons[reason] = reasons.get(reason, 0) + 1
-    return dict(sorted(reasons.items(), key=lambda pair: -pair[1]))
-
-
-def _split_sizes(store: Store) -> dict[str, dict[str, Any]]:
-    sizes = split_sizes(store.splits.values(), store.columns)
-    return {
-        name: {**(sizes[name] or {"train": None, "test": None}), "hash": rule.hash}
-        for name, rule in store.splits.items()
-    }
+    faults = (str(drop.get("reason", "")).partition("; ")[0] for drop in dropped)
+    return dict(Counter(re.sub(r"^'[^']*'(, [^:]*)?: ", "", fault) for fault in faults).most_common())
 
 
 def _scan(store: Store) -> tuple[dict[str, float], int, dict[int, int]]:

@@ -49,9 +49,8 @@ def merge(
     if len(stores) < 2:
         raise InputError(f"merging takes at least two stores, not {len(stores)}")
     opened = [open_store(pooled) for pooled in stores]
-    _refuse_twins(opened)
-    target = find_topology(topology) if topology is not None else opened[0].topology
     _check_alike(opened)
+    target = find_topology(topology) if topology is not None else opened[0].topology
     labels = _labels(opened)
     names = _unique([pooled.path.resolve().name for pooled in opened])
     writer = StoreWriter(
@@ -89,21 +88,14 @@ def merge(
     return open_store(path)
 
 
-def _refuse_twins(stores: Sequence[Store]) -> None:
-    """Raise where two stores hold the same clips: copies of a clip would end up in the training and the test part."""
-    seen: dict[str, Store] = {}
-    for store in stores:
-        twin = seen.setdefault(store.hash, store)
-        if twin is not store:
+def _check_alike(stores: Sequence[Store]) -> None:
+    """Raise where two stores were normalised in different ways or hold the same clips, which could be trained and tested on."""
+    for first, other in itertools.combinations(stores, 2):
+        if other.hash == first.hash:
             raise InputError(
-                f"stores '{twin.path}' and '{store.path}' hold the same clips; merged, copies of a clip could be trained "
+                f"stores '{first.path}' and '{other.path}' hold the same clips; merged, copies of a clip could be trained "
                 "and tested on: leave one of the two out"
             )
-
-
-def _check_alike(stores: Sequence[Store]) -> None:
-    first = stores[0]
-    for other in stores[1:]:
         if other.normalisation != first.normalisation:
             raise InputError(
                 f"store '{other.path}' was normalised by {other.normalisation}, '{first.path}' by {first.normalisation}; "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halp.clips.splits import Split, SplitRule, k_fold
+from halp.clips.splits import Split, SplitRule, drawn_by, k_fold
 from halp.clips.store import Store, add_split, open_store
 from halp.errors import InputError, check_choice
 
@@ -49,9 +49,7 @@ def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> li
     if by == STRATIFIED:
         if not (store.labels >= 0).any():
             raise InputError(f"store '{store.path}' has no labels to stratify by; use --by subject, recording or name")
-        recordings = store.columns.get("recording")
-        column = "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
-        return [*k_fold(name or STRATIFIED, folds, column=column, seed=seed, stratified=True)]
+        return [*k_fold(name or STRATIFIED, folds, column=drawn_by(store), seed=seed, stratified=True)]
     values = np.unique(_column(store, by))
     if len(values) < folds:
         raise InputError(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips import cleaning
-from halp.clips.cleaning import interpolate_gaps, seen_joints, trunk
+from halp.clips.cleaning import interpolate_gaps, mean_line, seen_joints, trunk
 from halp.clips.clip import Clip, Frames, frame_numbers, present, runs
 from halp.errors import InputError, check_choice
 from halp.skeleton import Topology
@@ -180,13 +180,6 @@ def _axes(topology: Topology, name: str) -> tuple[tuple[str, str], tuple[str, st
     return topology.up, topology.across
 
 
-def _mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> Vector:
-    """Mean vector `(C,)` between two joints of the first person, over the frames where both are seen."""
-    start, end = (frames[:, 0, topology.index(joint)].astype(np.float64) for joint in ends)
-    there = present(frames)[:, 0]
-    return (end - start)[there].mean(axis=0) if there.any() else np.zeros(frames.shape[3])
-
-
 def _turned(frames: Frames, rotation: Vector) -> Frames:
     return (frames.reshape(-1, 3) @ rotation.T.astype(np.float32)).reshape(frames.shape)
 
@@ -211,9 +204,9 @@ def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
     """Turn the whole clip so that its mean trunk lies on z and its mean shoulder line, made orthogonal to it, on x."""
     up, across = _axes(topology, "rotate-mean")
     trunk = ("hip_center", "shoulder_center")
-    vertical = _mean_line(frames, topology, trunk if set(trunk) <= set(topology.joints) else up)
+    vertical = mean_line(frames, topology, trunk if set(trunk) <= set(topology.joints) else up)
     z = vertical / max(float(np.linalg.norm(vertical)), 1e-9)
-    shoulders = _mean_line(frames, topology, across)
+    shoulders = mean_line(frames, topology, across)
     x = shoulders - (shoulders @ z) * z
     if np.linalg.norm(x) < 1e-9 or np.linalg.norm(vertical) < 1e-9:
         return _turned(frames, rotation_between(vertical, np.eye(3)[2]))
@@ -225,7 +218,7 @@ def rotate_by_mean_axes(frames: Frames, topology: Topology) -> Frames:
 def turn_about_the_vertical(frames: Frames, topology: Topology) -> Frames:
     """Turn the whole clip about the vertical (y) so that the mean shoulder line points along x, seen from above."""
     _, across = _axes(topology, "yaw")
-    line = _mean_line(frames, topology, across)
+    line = mean_line(frames, topology, across)
     line[1] = 0
     return _turned(frames, rotation_between(line, np.eye(3)[0]))
 

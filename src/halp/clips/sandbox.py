@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.source_files import MIB, head
+from halp.clips.source_files import MIB, head, unreadable
 from halp.clips.text_files import as_floats, problem
 from halp.errors import InputError
 
-LARGEST_MATLAB = 64 * MIB
+#: The largest file of a kind that is opened.
+LARGEST = {"matlab": 64 * MIB, "hdf5": 2048 * MIB}
 # A damaged file can keep a library busy without end; a sound one is read at hundreds of MB per second.
 _SECONDS, _BYTES_PER_SECOND = 10.0, 4e6
 _CHILD = Path(__file__).with_name("sandbox_child.py")
@@ -44,8 +45,6 @@ def load_pickle(path: Path, data: bytes | None = None) -> Any:
 
 def load_matrix(path: Path, name: str) -> Any:
     """The array `name` of a MATLAB 5 file; real numbers only."""
-    if path.is_file() and path.stat().st_size > LARGEST_MATLAB:
-        raise InputError(f"'{path}' has more than the {LARGEST_MATLAB} bytes a clip may have; split it")
     return _ask("matlab", path, "a MATLAB 5 file (`save -v6` or `-v7`) with such a matrix", name=name)
 
 
@@ -55,9 +54,9 @@ def _ask(task: str, path: Path, expected: str, data: bytes | None = None, **sett
         with open(path, "rb"):
             weight = path.stat().st_size if data is None else len(data)
     except OSError as error:
-        raise InputError(
-            f"'{path}' cannot be read ({error.strerror}); check that it exists and its permissions"
-        ) from error
+        raise unreadable(path, error) from error
+    if weight > LARGEST.get(task, weight):
+        raise problem(path, "", f"it has more than {LARGEST[task]} bytes", "split it")
     request = {"task": task, "path": str(path.resolve()) if data is None else None, "size": len(data or b"")}
     with _one_at_a_time:
         if _running is None or not _running.usable:
@@ -105,7 +104,9 @@ class _Process:
             given.write(json.dumps(request).encode() + b"\n" + data)
             given.flush()
             head = json.loads(out.readline() or b'{"error": "the library broke down over it"}')
-            parts = [_whole(out.read(size), size) for size in head.get("sizes", ())]
+            parts = [out.read(size) for size in head.get("sizes", ())]
+            if [len(part) for part in parts] != head.get("sizes", []):
+                raise ValueError("the answer ends too early")
             answer = {"value": _decoded(head["value"], parts)} if "value" in head else dict(head)
         except (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
             answer = {"error": "the library broke down over it"}
@@ -125,12 +126,6 @@ class _Process:
                 with contextlib.suppress(OSError):  # what is left in the pipe has nobody to go to
                     if pipe is not None:
                         pipe.close()
-
-
-def _whole(data: bytes, size: int) -> bytes:
-    if len(data) != size:
-        raise ValueError("the answer ends too early")
-    return data
 
 
 def _decoded(value: Any, parts: list[bytes]) -> Any:
@@ -161,7 +156,6 @@ def _stop() -> None:
 
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_LARGEST_FILE = 2048 * MIB
 
 
 @dataclass(frozen=True)
@@ -196,8 +190,6 @@ def read_hdf5(path: Path, patterns: Sequence[str]) -> Content:
         )
     if path.is_file() and not is_hdf5(path):
         raise problem(path, "", "it does not begin like an HDF5 file")
-    if path.is_file() and path.stat().st_size > _LARGEST_FILE:
-        raise problem(path, "", f"it has more than {_LARGEST_FILE} bytes", "split it")
     answer = _ask("hdf5", path, "a whole HDF5 file", patterns=list(patterns))
     texts = {name: words for name, words in answer["arrays"].items() if isinstance(words, list)}
     numbers = {name: array for name, array in answer["arrays"].items() if name not in texts}

@@ -243,16 +243,6 @@ def reconstruct(kind: object, shape: object, code: object) -> Array:
     return Array()
 
 
-def from_buffer(raw: object, dtype: object, shape: object, order: object) -> Any:
-    """An array as protocol 5 writes it."""
-    return filled(raw, dtype, shape, order == "F")
-
-
-def scalar(dtype: object, raw: object = b"") -> Any:
-    """One number of NumPy's."""
-    return filled(raw, dtype, (1,), False)[0]
-
-
 def encode(text: object, encoding: object = "latin1") -> bytes:
     """Bytes as older protocols write them."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
@@ -283,8 +273,8 @@ KNOWN: dict[tuple[str, str], Known] = {
         for core in ("core", "_core")
         for module, name, function in (
             ("multiarray", "_reconstruct", reconstruct),
-            ("multiarray", "scalar", scalar),
-            ("numeric", "_frombuffer", from_buffer),
+            ("multiarray", "scalar", lambda dtype, raw=b"": filled(raw, dtype, (1,), False)[0]),
+            ("numeric", "_frombuffer", lambda raw, dtype, shape, order: filled(raw, dtype, shape, order == "F")),
         )
     },
     **{

@@ -124,6 +124,11 @@ def head(path: Path, size: int = 4096) -> bytes:
         return b""
 
 
+def unreadable(path: object, error: OSError) -> InputError:
+    """The error for a file that the system does not let us read."""
+    return InputError(f"'{path}' cannot be read ({error.strerror or error}); check that it exists and its permissions")
+
+
 def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
     """The whole file, refused when it is not a regular file or larger than `limit`."""
     try:
@@ -135,9 +140,7 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
         with open(path, "rb") as file:
             return file.read(limit + 1)
     except OSError as error:
-        raise InputError(
-            f"'{path}' cannot be read ({error.strerror}); check that it exists and its permissions"
-        ) from error
+        raise unreadable(path, error) from error
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
@@ -194,9 +197,7 @@ def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callab
             try:
                 states = [os.stat(argument) for argument in arguments if isinstance(argument, Path)]
             except OSError as error:
-                raise InputError(
-                    f"'{error.filename}' cannot be read ({error.strerror}); check that it exists and its permissions"
-                ) from None
+                raise unreadable(error.filename, error) from None
             if sum(state.st_size for state in states) >= largest:
                 return load(*arguments)
             return cached(tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments)
@@ -212,7 +213,7 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
+        raise unreadable(path, error) from error
     except BROKEN as error:
         raise InputError(
             f"'{path}' is not a whole NumPy array ({short_reason(error)}); fetch or write it again"

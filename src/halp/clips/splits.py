@@ -302,6 +302,12 @@ def training_clips(store: Store, split: str) -> tuple[Indices, str]:
     )
 
 
+def drawn_by(store: Store) -> str:
+    """The column whose values stay together in stratified folds: recordings where they are known, otherwise clips."""
+    recordings = store.columns.get("recording")
+    return "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
+
+
 def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
     """Rules to evaluate with where a store has no splits, and a sentence that says which they are and why.
 
@@ -319,8 +325,7 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
             f"store '{store.path}' has no splits and fewer than two classes; give labels with "
             "`halp prepare … --labels TABLE`, or folders named after the classes"
         )
-    recordings = store.columns.get("recording")
-    column = "recording" if recordings is not None and recordings.dtype.kind == "U" else "name"
+    column = drawn_by(store)
     groups = store.columns[column][labelled]
     sizes = [len(np.unique(groups[store.labels[labelled] == label])) for label in np.unique(store.labels[labelled])]
     number = max(2, min(folds, *sizes))

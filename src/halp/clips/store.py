@@ -32,6 +32,7 @@ from halp.clips.store_check import (
     check_splits,
     header_hash,
     map_frames,
+    read_json,
     topology_from_json,
     verify,
 )
@@ -154,7 +155,7 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
         path = self.path / "manifest.json"
-        manifest = _read_json(path) if path.exists() else {}
+        manifest = read_json(path) if path.exists() else {}
         check_manifest(self.path, manifest)
         return manifest
 
@@ -186,14 +187,14 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
-    header = _read_json(path / "store.json")
+    header = read_json(path / "store.json")
     if header.get("format") != FORMAT:
         raise InputError(
             f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
             "prepare it again"
         )
     check_header(path, header)
-    columns = check_index(path, _read_json(path / "index.json"))
+    columns = check_index(path, read_json(path / "index.json"))
     frames = map_frames(path)
     store = Store(path, header, columns, frames)
     check_seal(path, header)
@@ -205,24 +206,6 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
-        ) from None
-    except NotADirectoryError:
-        raise InputError(
-            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
-    if not isinstance(data, dict):
-        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
-    return data
 
 
 class StoreWriter:
@@ -289,7 +272,7 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_locked(self.path))
+            stack.enter_context(locked_folder(self.path, f"store '{self.path}'"))
             self._refuse_existing()  # somebody else may have written it meanwhile
             try:
                 self._partial = stack.enter_context(building(self.path, replace=self._overwrite))
@@ -386,27 +369,19 @@ class StoreWriter:
         (self._partial / "store.json").write_text(json.dumps(self._header, indent=1), encoding="utf-8")
 
 
-def _locked(path: Path, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
-    """The lock of a store that is being written, beside it."""
-    return locked_folder(path, f"store '{path}'", wait=wait)
-
-
 def add_split(path: str | os.PathLike[str], split: SplitRule, *, replace: bool = False) -> None:
     """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
     open_store(path)  # a lock is not made beside what is not a store
-    with _locked(Path(os.path.realpath(path)), wait=10):
-        _add_split(open_store(path), split, replace)
-
-
-def _add_split(store: Store, split: SplitRule, replace: bool) -> None:
-    if split.name in store.splits and store.splits[split.name] != split and not replace:
-        remedy = "give yours another name, or replace it"
-        raise InputError(f"store '{store.path}' has another split '{split.name}'; {remedy}")
-    split.indices(store.columns)
-    splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
-    header = {**store.header, "splits": splits}
-    header["header_hash"] = header_hash(header)
-    try:
-        write_text(store.path / "store.json", json.dumps(header, indent=1))
-    except OSError as error:
-        raise InputError(f"split '{split.name}' cannot be saved in '{store.path}' ({error})") from error
+    with locked_folder(Path(os.path.realpath(path)), f"store '{path}'", wait=10):
+        store = open_store(path)
+        if split.name in store.splits and store.splits[split.name] != split and not replace:
+            remedy = "give yours another name, or replace it"
+            raise InputError(f"store '{path}' has another split '{split.name}'; {remedy}")
+        split.indices(store.columns)
+        splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
+        header = {**store.header, "splits": splits}
+        header["header_hash"] = header_hash(header)
+        try:
+            write_text(store.path / "store.json", json.dumps(header, indent=1))
+        except OSError as error:
+            raise InputError(f"split '{split.name}' cannot be saved in '{path}' ({error})") from error

@@ -12,7 +12,9 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from halp.clips.clip import Runs
 from halp.clips.source_files import load_npy, short_reason
 from halp.clips.splits import SplitRule, rule_from_json
+from halp.config import build_settings
 from halp.errors import InputError
 from halp.files import cache_home, write_text
 from halp.progress import Bar
@@ -35,6 +38,25 @@ _OLDER_FIELDS = {"format", "topology", "class_names", "splits", "normalisation",
 def damaged(path: Path, file: str, what: str) -> InputError:
     """The error for a store that cannot be used as it is."""
     return InputError(f"store '{path}' is damaged: {file}: {what}; prepare it again")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One of the tables of a store."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
+        ) from None
+    except NotADirectoryError:
+        raise InputError(
+            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
+    if not isinstance(data, dict):
+        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
+    return data
 
 
 def check_header(path: Path, header: Mapping[str, Any]) -> None:
@@ -140,29 +162,21 @@ def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, SplitRule]:
 def topology_from_json(data: Mapping[str, Any]) -> Topology:
     """The topology that a store or a run recorded; one whose joints do not hang together is refused."""
     try:
-        return _topology(data)
+        if len(data["joints"]) > _MOST_JOINTS:
+            raise ValueError(f"it has {len(data['joints'])} joints")
+        topology = build_settings(Topology, {field.name: data[field.name] for field in fields(Topology)})
+        pairs = [pair for pair in (topology.up, topology.across) if pair is not None]
+        named = {topology.centre or topology.joints[0]}.union(*pairs)
+        if not all(0 <= parent < len(topology) for parent in topology.parents) or topology.dimensions not in (2, 3):
+            raise ValueError("a parent or the number of dimensions is not possible")
+        if not named <= set(topology.joints) or any(len(pair) != 2 for pair in pairs):
+            raise ValueError("it names a joint that it does not have, or no pair of joints")
+        return topology
     except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         raise InputError(
             f"a recorded topology is damaged ({reason}); prepare the store or train the run again"
         ) from None
-
-
-def _topology(data: Mapping[str, Any]) -> Topology:
-    joints, parents = data["joints"], data["parents"]
-    if not isinstance(joints, list) or len(joints) > _MOST_JOINTS or set(map(type, joints)) != {str}:
-        raise TypeError("its joints are not a list of names")
-    whole = isinstance(parents, list) and all(type(parent) is int and 0 <= parent < len(joints) for parent in parents)
-    if not whole or type(data["dimensions"]) is not int or data["dimensions"] not in (2, 3):
-        raise TypeError("a parent or the number of dimensions is not possible")
-    centre, pairs = data["centre"], {name: data[name] for name in ("up", "across")}
-    named = [centre] * bool(centre) + [joint for pair in pairs.values() if pair for joint in pair]
-    if not isinstance(data["name"], str) or not isinstance(centre, str) or not all(joint in joints for joint in named):
-        raise TypeError("it names a joint that it does not have")
-    if any(pair and len(pair) != 2 for pair in pairs.values()):
-        raise TypeError("'up' or 'across' is not a pair")
-    up, across = ((str(pair[0]), str(pair[1])) if pair else None for pair in pairs.values())
-    return Topology(data["name"], tuple(joints), tuple(parents), centre, up, across, data["dimensions"])
 
 
 def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:

@@ -18,17 +18,12 @@ import numpy as np
 from halp.clips.clip import Clip, unknown
 from halp.clips.source_files import leaving_out, walk
 from halp.clips.store import open_store
-from halp.clips.text_files import LONGEST_NAME, Table, problem, read_table, shown
+from halp.clips.text_files import LONGEST_NAME, Table, are_whole, problem, read_table, shown
 from halp.errors import InputError
 
 COLUMNS = ("recording", "start", "stop", "label")
 LEAST = 0.5  # share of a clip that an event has to cover
 _SLACK = 1e-3
-
-
-def is_event_table(table: Table) -> bool:
-    """Whether the rows of a table are stretches of recordings rather than clips."""
-    return all(column in table.columns for column in COLUMNS)
 
 
 class Tags(ABC):
@@ -205,7 +200,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
     table = read_table(path)
-    if is_event_table(table):
+    if all(column in table.columns for column in COLUMNS):  # rows are stretches of recordings rather than clips
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
     if key is None:
@@ -355,17 +350,13 @@ def _renamed(columns: Iterable[str], path: Path) -> dict[str, str]:
     return renamed
 
 
-def _whole(values: Sequence[str]) -> bool:
-    return all(re.fullmatch(r"[0-9]{1,9}", value) for value in values)
-
-
 def _ordered(values: set[str]) -> list[str]:
     """Numbers by size, words by letter."""
-    return sorted(values, key=int if _whole(list(values)) else str)
+    return sorted(values, key=int if are_whole(values) else str)
 
 
 def _kind(known: Sequence[str]) -> type[int] | type[float] | type[str]:
     """What all cells of a column are: whole numbers, numbers or texts."""
-    if _whole(known):
+    if are_whole(known):
         return int
     return float if all(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) for value in known) else str

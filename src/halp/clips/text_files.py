@@ -65,6 +65,11 @@ def whole_number(value: object, path: Path, where: str) -> int:
     return int(result)
 
 
+def are_whole(values: Iterable[str]) -> bool:
+    """Whether texts, such as labels or subjects, are all whole numbers from 0."""
+    return all(re.fullmatch(r"[0-9]{1,9}", value) for value in values)
+
+
 def class_count(labels: Iterable[object], clips: int) -> int:
     """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do not count.
 
@@ -268,16 +273,15 @@ def header_cells(path: Path) -> list[str]:
     return [cell.strip(' "\r') for cell in re.split("[,;\t]", first)]
 
 
-@remembered(largest=64 * MIB)
-def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
-    """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
+def csv_rows(path: Path, separators: str = ",") -> tuple[list[list[str]], list[int]]:
+    """The rows of a CSV file that are not empty, all of one width, and the line each ends on.
 
-    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
+    The separator is the one that comes most often in the first line.
     """
     text = read_text(path)
     rows: list[list[str]] = []
     lines: list[int] = []
-    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=text.partition("\n")[0].count), strict=True)
+    reader = csv.reader(text.split("\n"), delimiter=max(separators, key=text.partition("\n")[0].count), strict=True)
     try:
         for row in reader:
             cells = list(map(str.strip, row))
@@ -288,6 +292,16 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
                     raise problem(path, f"line {lines[-1]}", f"{len(row)} cells instead of {len(rows[0])}")
     except csv.Error as error:
         raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
+    return rows, lines
+
+
+@remembered(largest=64 * MIB)
+def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
+    """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
+
+    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
+    """
+    rows, lines = csv_rows(path, ",;\t")
     if header:
         rows, lines = [list(header), *rows], [0, *lines]
         if len(rows[-1]) != len(header):

@@ -12,14 +12,11 @@ import numpy.typing as npt
 
 from halp.clips.clip import Clip
 from halp.clips.store import Store
+from halp.config import CheckedSettings, limited
 from halp.errors import InputError
 
-# A recording this many times longer than the longest clip an encoder was trained on is squeezed beyond what it knows.
-_MUCH_LONGER = 3.0
-# Where the training clips are not known: so many times the frames that an encoder reads.
+# A recording of more than so many times the frames that an encoder reads is squeezed beyond what it knows.
 _FRAMES_READ = 20
-# What no recording has: seconds of a window and between two, frames per second.
-LARGEST = {"window": 1_000_000, "stride": 1_000_000, "fps": 100_000}
 
 
 def cut_windows(
@@ -58,21 +55,18 @@ def cut_windows(
 
 
 @dataclass(frozen=True)
-class WindowSettings:
+class WindowSettings(CheckedSettings):
     """How recordings are cut: seconds of a window and between two starts, and the frame rate where a file tells none.
 
     `fps` replaces what a file says. Without `window` a recording stays whole.
     """
 
-    window: float | None = None
-    stride: float | None = None
-    fps: float | None = None
+    window: float | None = limited(None, above=0, most=1_000_000)
+    stride: float | None = limited(None, above=0, most=1_000_000)
+    fps: float | None = limited(None, above=0, most=100_000)
 
     def __post_init__(self) -> None:
-        for name in ("window", "stride", "fps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= LARGEST[name]:
-                raise InputError(f"{name} is {value:g}; give a number above 0 and up to {LARGEST[name]:,}")
+        super().__post_init__()
         if self.stride is not None and self.window is None:
             raise InputError("a stride without a window has no meaning; give --window SECONDS as well")
 
@@ -140,19 +134,12 @@ def spans(store: Store, fps: float | None = None) -> Spans:
     return Spans(np.where(recording == "", store.names, recording), store.starts, np.where(ends > 0, ends, end), rates)
 
 
-def squeeze_warning(
-    lengths: Sequence[int] | npt.NDArray[Any], frames: int, trained_longest: int | None = None
-) -> str | None:
-    """A sentence where recordings are much longer than what an encoder was trained on, or None.
-
-    `lengths` are in frames, `frames` is what the encoder reads of a clip, `trained_longest` the longest training clip.
-    """
-    limit = _MUCH_LONGER * trained_longest if trained_longest else float(_FRAMES_READ * frames)
-    long = [int(length) for length in lengths if length > limit]
+def squeeze_warning(lengths: Sequence[int] | npt.NDArray[Any], frames: int) -> str | None:
+    """A sentence where recordings (lengths in frames) are much longer than the `frames` an encoder reads of a clip, or None."""
+    long = [int(length) for length in lengths if length > _FRAMES_READ * frames]
     if not long:
         return None
-    known = f"the longest training clip had {trained_longest}" if trained_longest else f"the encoder reads {frames}"
     return (
         f"{len(long)} of {len(lengths)} recordings are much longer than what the encoder was trained on (up to {max(long)} "
-        f"frames; {known}): each is squeezed into one vector; cut them with --window SECONDS --stride SECONDS"
+        f"frames; the encoder reads {frames}): each is squeezed into one vector; cut them with --window SECONDS --stride SECONDS"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,17 +14,6 @@ from halp.errors import InputError
 from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 from halp.streams import split_stream
-
-
-class Encoder(Protocol):
-    """What an encoder has to offer; encoders with a feature map before pooling also have `sequence` and `pool`."""
-
-    output_size: int
-
-    def __call__(self, clips: Tensor) -> Tensor:
-        """Features `(B, output_size)` of clips `(B, T, P, V, C)`."""
-        ...
-
 
 ENCODERS: Registry[Entry] = Registry("encoder", Entry)
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
@@ -40,6 +30,7 @@ def check_joints(clips: Tensor, joints: int, coordinates: int) -> torch.Size:
     return clips.shape
 
 
+@dataclass(frozen=True, init=False)
 class EncoderSettings:
     """The encoder that a recipe chooses: its registered name, and settings that it has; anything else is refused.
 
@@ -56,26 +47,13 @@ class EncoderSettings:
     settings: Any
 
     def __init__(self, name: str = "gru", prefix: str = "encoder.", **settings: Any) -> None:
-        kind = ENCODERS[name].settings
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "settings", build_settings(kind, settings, prefix))
+        object.__setattr__(self, "settings", build_settings(ENCODERS[name].settings, settings, prefix))
 
     def __getattr__(self, name: str) -> Any:
         if name in ("settings", "name") or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.settings, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"settings cannot be changed; make new ones with another {name}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EncoderSettings) and (self.name, self.settings) == (other.name, other.settings)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.settings))
-
-    def __repr__(self) -> str:
-        return f"EncoderSettings({self.name!r}, {self.settings})"
 
     def to_plain(self) -> dict[str, Any]:
         return {"name": self.name, **plain(self.settings)}

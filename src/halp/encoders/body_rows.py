@@ -96,9 +96,8 @@ def read_both_ways(grus: Sequence[nn.GRU], x: Tensor) -> Tensor:
     states = x.new_empty(2, frames, hidden, bodies)
     following, state = states.unbind(1), x.new_zeros(2, hidden, bodies)
     backwards = x.flip(0)
-    for first in range(
-        0, frames, CHUNK
-    ):  # the gates of some frames, which are still in the cache when their turn comes
+    # the gates of some frames at a time, which are still in the cache when their turn comes
+    for first in range(0, frames, CHUNK):
         length = min(CHUNK, frames - first)
         torch.matmul(from_inputs[0], x[first : first + length], out=gates[0, :length])
         torch.matmul(from_inputs[1], backwards[first : first + length], out=gates[1, :length])

@@ -14,14 +14,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from halp.config import CheckedSettings, limited
 from halp.encoders import check_joints, register_encoder
+from halp.encoders.fusion import THIRDS, thirds
 from halp.encoders.transformer import TransformerBlock
 from halp.errors import InputError
 from halp.initialisation import initialise
 from halp.skeleton import LIMBS, Topology, parents_by_name
 
 MODALITIES = 3  # joints, bones, motion
-THIRDS = 3
 PARTS = 5  # trunk, arms, legs
 OTHER = "other"  # a joint whose name is not known
 MIDDLE = ("hip_center", "spine_lower", "spine", "chest", "shoulder_center", "neck", "head", "nose", OTHER)
@@ -30,21 +31,19 @@ NAMES = (*MIDDLE, *(f"{stem}_{side}" for side in ("left", "right") for stem in P
 
 
 @dataclass(frozen=True)
-class BranchesSettings:
+class BranchesSettings(CheckedSettings):
     """Sizes of both branches; views have exactly so many frames."""
 
-    width: int = 256
-    layers: int = 1
-    heads: int = 4
-    feed: int = 512  # width of the feed-forward layers
-    frames: int = 32
+    width: int = limited(256, least=1)
+    layers: int = limited(1, least=1)
+    heads: int = limited(4, least=1)
+    feed: int = limited(512, least=1)  # width of the feed-forward layers
+    frames: int = limited(32, least=1)
 
     def __post_init__(self) -> None:
-        if min(self.width, self.layers, self.heads, self.feed, self.frames) < 1 or self.width % self.heads:
-            raise InputError(
-                f"encoder: width, layers, heads, feed and frames have to be at least 1 and width = {self.width} a multiple of "
-                f"heads = {self.heads}"
-            )
+        super().__post_init__()
+        if self.width % self.heads:
+            raise InputError(f"encoder: width = {self.width} has to be a multiple of heads = {self.heads}")
 
 
 def name_rows(topology: Topology) -> Tensor:
@@ -104,6 +103,7 @@ class Branch(nn.Module):
         return self.norm(x)
 
 
+@register_encoder("branches", BranchesSettings)
 class BranchesEncoder(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, 10·width)`; every person is encoded alone, then the largest value counts.
 
@@ -116,7 +116,7 @@ class BranchesEncoder(nn.Module):
     names: Tensor
     times: Tensor
 
-    def __init__(self, topology: Topology, settings: BranchesSettings) -> None:
+    def __init__(self, settings: BranchesSettings, topology: Topology, persons: int) -> None:
         super().__init__()
         self.joints, self.coordinates, self.frames = len(topology), topology.dimensions, settings.frames
         self.parents, self.parts = list(parents_by_name(topology.joints)), list(topology.body_parts.values())
@@ -129,6 +129,7 @@ class BranchesEncoder(nn.Module):
         self.joint_names = nn.Embedding(len(NAMES), width)
         self.register_buffer("names", rows, persistent=False)
         self.register_buffer("times", sinusoids(settings.frames, width), persistent=False)
+        initialise(self)
 
     def forward(self, clips: Tensor) -> Tensor:
         batch, frames, persons, *_ = check_joints(clips, self.joints, self.coordinates)
@@ -172,12 +173,10 @@ class BranchesEncoder(nn.Module):
 
     def pool(self, frames: Tensor, joints: Tensor) -> Tensor:
         """Maxima over thirds of the frames `(N, T, width)` and all, parts of the joints `(N, V, width)` and all, side by side."""
-        # thirds share a frame where three does not divide their number, as in adaptive pooling
-        spans = [slice(self.frames * i // THIRDS, -(-self.frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
-        thirds = torch.stack([frames[:, span].amax(1) for span in spans], dim=1)
+        of_thirds = torch.stack([frames[:, third].amax(1) for third in thirds(self.frames)], dim=1)
         nothing = torch.full_like(joints[:, 0], -torch.inf)
         parts = torch.stack([joints[:, part].amax(1) if part else nothing for part in self.parts], dim=1)
-        maxima = [thirds, thirds.amax(1, keepdim=True), parts, parts.amax(1, keepdim=True)]
+        maxima = [of_thirds, of_thirds.amax(1, keepdim=True), parts, parts.amax(1, keepdim=True)]
         return torch.cat(maxima, dim=1).flatten(1)
 
 
@@ -186,9 +185,3 @@ def sinusoids(frames: int, width: int) -> Tensor:
     rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
     angles = torch.arange(frames)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]
-
-
-@register_encoder("branches", BranchesSettings)
-def build_branches(settings: BranchesSettings, topology: Topology, persons: int) -> nn.Module:
-    """The two-branch encoder for any number of persons."""
-    return initialise(BranchesEncoder(topology, settings))

@@ -4,8 +4,7 @@ Joint, bone and motion streams go side by side into one bidirectional GRU ("earl
 with five gains also the geometry of the body, which no rotation changes: distances between joints that no bone joins, and
 the cosines of the angles between bones.
 The feature is made of the mean and the maximum over the thirds of a clip, of every layer, so that what training makes a
-deeper layer forget can still be read from the one before. A projection that is fitted afterwards (`fit_projection`) turns it
-into fewer numbers in which the differences between augmentations of one clip are small.
+deeper layer forget can still be read from the one before. A projection whose numbers are found afterwards turns it into fewer.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -163,7 +160,7 @@ class FusionEncoder(nn.Module):
 
 
 def thirds(frames: int) -> list[slice]:
-    """The thirds of a clip; they share a frame where three does not divide their number, as in adaptive pooling."""
+    """The thirds of a clip; they share a frame where three does not divide their number (adaptive pooling, which ONNX lacks)."""
     return [slice(frames * i // THIRDS, -(-frames * (i + 1) // THIRDS)) for i in range(THIRDS)]
 
 
@@ -225,30 +222,6 @@ class Projection(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return ((features - self.shift) / self.spread) @ self.matrix.to(features.dtype)
-
-
-def fit_projection(
-    views: npt.NDArray[np.floating], outputs: int, *, ridge: float = 0.3, seed: int = 0
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Shift, spread and matrix of a projection from features `(views, clips, F)` of several augmentations of each clip.
-
-    Features are standardised, then multiplied by (S + ridge · mean eigenvalue)^(−1/2), where S is their covariance within
-    clips: directions in which augmentations of one clip differ shrink. Of these the `outputs` directions in which clips
-    differ most are kept and rotated at random, so that standardising the result, as probes do, leaves distances alone.
-    """
-    count, clips, width = views.shape
-    if count < 2 or clips <= 1 or not 1 <= outputs <= width:
-        raise InputError(f"a projection to {outputs} needs as many features and at least two views of several clips")
-    x = np.asarray(views, dtype=np.float64)
-    shift, spread = x.mean((0, 1)), x.std((0, 1)) + 1e-4
-    x = (x - shift) / spread
-    middle = x.mean(0)
-    within = (x - middle).reshape(-1, width)
-    values, vectors = np.linalg.eigh(within.T @ within / (clips * (count - 1)))
-    whiten = (vectors * (values.clip(0) + ridge * values.mean()) ** -0.5) @ vectors.T
-    _, directions = np.linalg.eigh(np.cov((middle @ whiten).T))
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(outputs, outputs)))[0]
-    return shift, spread, whiten @ directions[:, width - outputs :] @ turn
 
 
 @register_encoder("fusion", FusionSettings)

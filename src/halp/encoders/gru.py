@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from halp.config import CheckedSettings, limited
 from halp.encoders import register_encoder
+from halp.encoders.fusion import thirds
 from halp.encoders.recurrence import run_grus
-from halp.errors import InputError, check_choice
+from halp.errors import InputError
 from halp.initialisation import initialise
 from halp.skeleton import Topology
 
 DIRECTIONS = ("bidirectional", "causal")
 # How often the width of the feature map comes in the pooled feature.
 POOLINGS = {"last": 1, "mean": 1, "max": 1, "mean+max": 2, "thirds": 3, "thirds-max": 3}
-THIRDS = 3
 
 
 @dataclass(frozen=True)
-class GRUSettings:
+class GRUSettings(CheckedSettings):
     """Two GRUs per layer. The defaults are those of the paper."""
 
-    hidden: int = 1024  # units of each GRU
-    layers: int = 3
-    direction: str = "bidirectional"
-    pooling: str = "last"
+    hidden: int = limited(1024, least=1)  # units of each GRU
+    layers: int = limited(3, least=1)
+    direction: str = limited("bidirectional", among=DIRECTIONS)
+    pooling: str = limited("last", among=POOLINGS)
     input_norm: bool = True
-    persons: int = 0  # the first so many are read; 0: all
-
-    def __post_init__(self) -> None:
-        if self.persons < 0:
-            raise InputError(f"encoder: persons = {self.persons} cannot be negative; 0 reads all")
-        if min(self.hidden, self.layers) < 1:
-            raise InputError(f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1")
-        check_choice("direction", self.direction, DIRECTIONS)
-        check_choice("pooling", self.pooling, POOLINGS)
+    persons: int = limited(0, least=0)  # the first so many are read; 0: all
 
 
 def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:
@@ -63,25 +55,16 @@ class GRUEncoder(nn.Module):
     the maximum over the same frames instead, and `mean+max` both.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        hidden: int = 1024,
-        layers: int = 3,
-        direction: str = "bidirectional",
-        pooling: str = "last",
-        input_norm: bool = True,
-        persons: int | None = None,
-    ) -> None:
-        """`persons` are those of a clip, from the first on, that are read; all of them where none is given."""
+    def __init__(self, inputs: int, settings: GRUSettings) -> None:
+        """`inputs` are the numbers per frame of the persons that are read."""
         super().__init__()
-        GRUSettings(hidden, layers, direction, pooling)  # refuses what is out of range
-        self.persons = persons
-        self.direction, self.pooling = direction, pooling
-        self.inputs, self.hidden, self.output_size = inputs, hidden, 2 * hidden * POOLINGS[pooling]
+        hidden, self.inputs = settings.hidden, inputs
+        self.persons = settings.persons or None  # of a clip, from the first on, that are read; None: all
+        self.direction, self.pooling = settings.direction, settings.pooling
+        self.output_size = 2 * hidden * POOLINGS[settings.pooling]
         self.frame_size = 2 * hidden  # of the feature map before pooling
-        self.input_norm = nn.BatchNorm1d(inputs) if input_norm else None
-        widths = [inputs] + [2 * hidden] * (layers - 1)
+        self.input_norm = nn.BatchNorm1d(inputs) if settings.input_norm else None
+        widths = [inputs] + [2 * hidden] * (settings.layers - 1)
         self.layers = nn.ModuleList(
             nn.ModuleList([nn.GRU(width, hidden, batch_first=True), nn.GRU(width, hidden, batch_first=True)])
             for width in widths
@@ -112,9 +95,7 @@ class GRUEncoder(nn.Module):
         if self.pooling == "mean+max":
             return torch.cat([x.mean(1), x.amax(1)], dim=1)
         if self.pooling in ("thirds", "thirds-max"):
-            # thirds share a frame where three does not divide their number, as in adaptive pooling, which ONNX lacks
-            frames = int(x.shape[1])
-            parts = [x[:, frames * i // THIRDS : -(-frames * (i + 1) // THIRDS)] for i in range(THIRDS)]
+            parts = [x[:, third] for third in thirds(int(x.shape[1]))]
             return torch.cat(
                 [part.mean(1) if self.pooling == "thirds" else part.max(1).values for part in parts], dim=1
             )
@@ -129,5 +110,4 @@ def build_gru(settings: GRUSettings, topology: Topology, persons: int) -> nn.Mod
     """The GRU encoder for all joints of all persons side by side."""
     read = min(settings.persons or persons, persons)
     inputs = read * len(topology) * topology.dimensions
-    chosen = {**dataclasses.asdict(settings), "persons": read if read < persons else None}
-    return initialise(GRUEncoder(inputs, **chosen))
+    return initialise(GRUEncoder(inputs, replace(settings, persons=read if read < persons else 0)))

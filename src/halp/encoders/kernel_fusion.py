@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Any, cast
 
 import torch
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
 from halp.cores import run_in_threads
@@ -50,18 +51,22 @@ BLUR = 0.1  # of a response's standard deviation: around the bias, within which 
 class KernelFusionSettings:
     """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five.
 
-    Without layers there is no GRU: the kernels alone.
+    Without layers there is no GRU: the kernels alone. `invariant` directions of the features, those that views of a clip
+    move most, are fitted and shrunk (`Invariance`).
     """
 
     hidden: int = 96
     layers: int = 2
     gains: tuple[float, ...] = (0.3, 0.3, 1.5)
     step: int = 2
+    invariant: int = 0
 
     def __post_init__(self) -> None:
         self.fusion()
-        if self.step < 1:
-            raise InputError(f"encoder: step = {self.step} has to be at least 1")
+        if self.step < 1 or self.invariant < 0:
+            raise InputError(
+                f"encoder: step = {self.step} has to be at least 1, invariant = {self.invariant} at least 0"
+            )
 
     def fusion(self) -> FusionSettings:
         """What the GRU takes of it."""
@@ -140,6 +145,41 @@ class KernelShares(nn.Module):
         self.blur.copy_((BLUR * responses.std(1)).clamp(min=1e-6))
 
 
+class Invariance(nn.Module):
+    """Features `(B, F)` less most of what the views of one clip differ in: `x − V (1 − s) Vᵀ x`.
+
+    V `(F, r)` are the directions that views move most. Of each so much is left that views move it as much as the other
+    directions: the closed form of `(S + floor)^(−1/2) x` for the covariance S between views, where all but r of its
+    eigenvalues are taken for equal. Nothing is dropped, and r · F numbers are kept in place of F².
+    """
+
+    directions: Tensor
+    left: Tensor
+
+    def __init__(self, features: int, directions: int) -> None:
+        super().__init__()
+        self.register_buffer("directions", torch.zeros(features, directions, dtype=torch.float16))
+        self.register_buffer("left", torch.ones(directions))
+
+    def forward(self, features: Tensor) -> Tensor:
+        directions = self.directions.to(features.dtype)
+        return features - ((features @ directions) * (1 - self.left.to(features.dtype))) @ directions.T
+
+    @torch.no_grad()
+    def fit(self, views: Tensor, floor: float = 0.1, seed: int = 0) -> None:
+        """Fit to features `(views, clips, F)` of several views of each clip; `floor` is a share of the mean variance."""
+        count, clips, features = views.shape
+        gaps = (views - views.mean(0)).flatten(0, 1)
+        number = self.left.numel()
+        _, scales, directions = randomized_svd(gaps.numpy(), number, n_iter=2, random_state=seed)
+        moved = torch.from_numpy(scales).square() / (clips * (count - 1))
+        total = float(gaps.square().sum()) / (clips * (count - 1))
+        rest = (total - float(moved.sum())) / (features - number)
+        floor = floor * total / features
+        self.directions.copy_(torch.from_numpy(directions.T.copy()))
+        self.left.copy_(((rest + floor) / (moved + floor)).sqrt())
+
+
 class KernelFusionEncoder(FusionEncoder):
     """Maxima over thirds of a GRU's layers and kernel shares, standardised by fixed numbers; persons as in `fusion`."""
 
@@ -159,9 +199,10 @@ class KernelFusionEncoder(FusionEncoder):
         self._prepared: tuple[Any, list[Tensor], list[Mixture], Tensor] | None = None
         self.register_buffer("shift", torch.zeros(self.output_size))
         self.register_buffer("spread", torch.ones(self.output_size))
+        self.invariance = Invariance(self.output_size, settings.invariant) if settings.invariant else nn.Identity()
 
     def forward(self, clips: Tensor) -> Tensor:
-        return (super().forward(clips) - self.shift) / self.spread
+        return cast(Tensor, self.invariance((super().forward(clips) - self.shift) / self.spread))
 
     def describe(self, bodies: Tensor) -> Tensor:
         if in_rows(bodies) and not self.training and not any(self.gains[STREAMS:]):

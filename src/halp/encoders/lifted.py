@@ -18,7 +18,7 @@ from halp.cores import run_in_threads
 from halp.encoders import register_encoder
 from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows
 from halp.encoders.fusion import Projection
-from halp.encoders.kernel_fusion import KernelFusionEncoder, KernelFusionSettings
+from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
 from halp.errors import InputError
 from halp.initialisation import initialise
 from halp.skeleton import Topology, get_topology
@@ -28,7 +28,8 @@ from halp.skeleton import Topology, get_topology
 class LiftedSettings(KernelFusionSettings):
     """The lifting network (`width` channels, `blocks` dilated convolutions) and the encoder of what it lifts.
 
-    It lifts every `stride`-th frame, those between lie half-way. `outputs` above 0 adds a projection to so many features.
+    It lifts every `stride`-th frame, those between lie half-way. With `picture_gains` the kernels of a second reader see the
+    picture itself. `outputs` above 0 adds a projection to so many features.
     """
 
     layers: int = 0
@@ -36,6 +37,7 @@ class LiftedSettings(KernelFusionSettings):
     width: int = 192
     blocks: int = 4
     stride: int = 1
+    picture_gains: tuple[float, ...] = ()
     outputs: int = 0
 
     def __post_init__(self) -> None:
@@ -130,11 +132,16 @@ class LiftedEncoder(nn.Module):
         self.lifter = Lifter(space, settings.width, settings.blocks)
         inner = KernelFusionSettings(settings.hidden, settings.layers, settings.gains, settings.step)
         self.reader = KernelFusionEncoder(space, inner)
+        self.picture_reader: KernelFusionEncoder | None = None
+        features = self.reader.output_size
+        if settings.picture_gains:
+            inner = KernelFusionSettings(layers=0, gains=settings.picture_gains)
+            self.picture_reader = KernelFusionEncoder(get_topology("body-16-2d"), inner)
+            features += self.picture_reader.output_size
         self.stride = settings.stride
-        self.output_size = settings.outputs or self.reader.output_size
-        self.projection: Projection | None = (
-            Projection(self.reader.output_size, settings.outputs) if settings.outputs else None
-        )
+        self.invariance = Invariance(features, settings.invariant) if settings.invariant else nn.Identity()
+        self.output_size = settings.outputs or features
+        self.projection: Projection | None = Projection(features, settings.outputs) if settings.outputs else None
 
     def lift(self, clips: Tensor, stride: int = 1) -> Tensor:
         """The clips in space `(B, T, P, V, 3)`, with a stride of 2 every other frame half-way; absent persons stay absent."""
@@ -152,23 +159,29 @@ class LiftedEncoder(nn.Module):
         return lifted.view(batch, persons, *lifted.shape[1:]).transpose(1, 2)
 
     def forward(self, clips: Tensor) -> Tensor:
-        features = self.reader(self.lift(clips, self.stride))
+        features = self.invariance(self.read(clips))
         return features if self.projection is None else self.projection(features)
+
+    def read(self, clips: Tensor) -> Tensor:
+        """What the readers say of the lifted body and of the picture, one after the other."""
+        features = self.reader(self.lift(clips, self.stride))
+        if self.picture_reader is None:
+            return cast(Tensor, features)
+        return torch.cat([features, self.picture_reader(clips[..., :2])], dim=1)
 
     @torch.no_grad()
     def fit(self, clips: Tensor) -> None:
         """Fit means, kernels, shift and spread to clips of training data; the lifting network and the GRU stay as they are."""
         self.eval()
-        lifted = self.lift(clips, self.stride)
-        streams, _ = self.reader.streams(lifted.transpose(1, 2).flatten(0, 1))
-        variance, mean = torch.var_mean(streams, (0, 1))
-        for kept, value in (
-            (self.reader.input_norm.running_mean, mean),
-            (self.reader.input_norm.running_var, variance),
-        ):
-            if kept is not None:
-                kept.copy_(value)
-        self.reader.fit(lifted)
+        readers = [(self.reader, self.lift(clips, self.stride))]
+        if self.picture_reader is not None:
+            readers.append((self.picture_reader, clips[..., :2]))
+        for reader, read in readers:
+            streams, _ = reader.streams(read.transpose(1, 2).flatten(0, 1))
+            variance, mean = torch.var_mean(streams, (0, 1))
+            cast(Tensor, reader.input_norm.running_mean).copy_(mean)
+            cast(Tensor, reader.input_norm.running_var).copy_(variance)
+            reader.fit(read)
 
 
 @register_encoder("lifted", LiftedSettings)

@@ -98,6 +98,13 @@ class PretrainedEncoder(nn.Module):
             clips = nn.functional.pad(clips, (0, 0, 0, 0, 0, self.persons - clips.shape[2]))
         return self.encoder(self._derived(clips))
 
+    def around(self, network: Any, origin: Mapping[str, Any]) -> PretrainedEncoder:
+        """Another network that reads the same clips, in evaluation mode; it cannot be exported."""
+        facts: dict[str, Any] = {"stream": self.stream, "persons": self.persons, "frames": self.frames}
+        return PretrainedEncoder(
+            network, self.topology, normalisation=self.normalisation, origin=origin, **facts
+        ).eval()
+
     def _derived(self, clips: Tensor) -> Tensor:
         if torch.jit.is_tracing() and split_stream(self.stream)[0] == "motion":
             # a trace does not see what is written into a part of a tensor, which is how `derive` saves a copy
@@ -147,15 +154,8 @@ def compacted(encoder: PretrainedEncoder) -> PretrainedEncoder:
     """The encoder whose vectors are searched and grouped: with the projection of its package, or itself without one."""
     if not encoder.projection:
         return encoder
-    return PretrainedEncoder(
-        Compacted(encoder.encoder, encoder.projection).to(next(encoder.parameters()).device),
-        encoder.topology,
-        stream=encoder.stream,
-        persons=encoder.persons,
-        frames=encoder.frames,
-        normalisation=encoder.normalisation,
-        origin=encoder.origin,
-    ).eval()
+    network = Compacted(encoder.encoder, encoder.projection).to(next(encoder.parameters()).device)
+    return encoder.around(network, encoder.origin)
 
 
 def write_package(encoder: PretrainedEncoder, folder: Path, *, card: str = "") -> None:

@@ -21,9 +21,8 @@ from halp.cores import run_in_threads
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16
 ROWS = 1024  # of the inputs that are multiplied at once, at least
-SPACE = (
-    16  # between rows of gates, whose length is often a power of two: such rows would compete for places in the cache
-)
+# between rows of gates, whose length is often a power of two: such rows would compete for places in the cache
+SPACE = 16
 
 
 def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:

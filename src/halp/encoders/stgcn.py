@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.config import CheckedSettings, limited
 from halp.encoders import check_joints, register_encoder
-from halp.errors import InputError, check_choice
 from halp.initialisation import initialise_normal
 from halp.skeleton import Topology
 
@@ -45,25 +45,17 @@ def spatial_graph(parents: Sequence[int], partition: str = "distance") -> Tensor
 
 
 @dataclass(frozen=True)
-class STGCNSettings:
+class STGCNSettings(CheckedSettings):
     """The quarter-width network of the literature by default."""
 
-    output: int = 256  # channels of the last block, the size of the features
-    stages: int = 3
+    output: int = limited(256, least=1)  # channels of the last block, the size of the features
+    stages: int = limited(3, least=1)
     input_norm: bool = True
-    dropout: float = 0.0  # after the second normalisation of every block but the first
-    partition: str = (
-        "distance"  # neighbours inwards and outwards, by the paper; one-hop: as the public code tells them apart
-    )
-    initialisation: str = "torch"  # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
-
-    def __post_init__(self) -> None:
-        check_choice("initialisation", self.initialisation, INITIALISATIONS)
-        check_choice("partition", self.partition, PARTITIONS)
-        if min(self.output, self.stages) < 1:
-            raise InputError(f"encoder: output = {self.output} and stages = {self.stages} have to be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"encoder: dropout = {self.dropout} has to lie in [0, 1)")
+    dropout: float = limited(0.0, least=0, below=1)  # after the second normalisation of every block but the first
+    # neighbours inwards and outwards, by the paper; one-hop: as the public code tells them apart
+    partition: str = limited("distance", among=PARTITIONS)
+    # how weights begin; normal: as in the public code of CrosSCLR and AimCLR
+    initialisation: str = limited("torch", among=INITIALISATIONS)
 
 
 class Block(nn.Module):
@@ -108,21 +100,12 @@ class STGCNEncoder(nn.Module):
     output / 16 and doubles with every stage, where time is halved.
     """
 
-    def __init__(
-        self,
-        parents: Sequence[int],
-        coordinates: int,
-        output: int = 256,
-        stages: int = 3,
-        input_norm: bool = True,
-        dropout: float = 0.0,
-        partition: str = "distance",
-    ) -> None:
+    def __init__(self, parents: Sequence[int], coordinates: int, settings: STGCNSettings) -> None:
         super().__init__()
-        STGCNSettings(output, stages, input_norm, dropout, partition)  # refuses what is out of range
+        stages, output = settings.stages, settings.output
         self.joints, self.coordinates, self.output_size = len(parents), coordinates, output
-        self.register_buffer("graph", spatial_graph(parents, partition), persistent=False)
-        self.input_norm = nn.BatchNorm1d(self.joints * coordinates) if input_norm else None
+        self.register_buffer("graph", spatial_graph(parents, settings.partition), persistent=False)
+        self.input_norm = nn.BatchNorm1d(self.joints * coordinates) if settings.input_norm else None
         self.blocks = nn.ModuleList()
         width = coordinates
         for stage in range(stages):
@@ -133,7 +116,7 @@ class STGCNEncoder(nn.Module):
                 stride = 2 if stage and block == 0 else 1
                 first = not (stage or block)
                 graph = self.get_buffer("graph")
-                self.blocks.append(Block(width, outputs, graph, stride, not first, 0.0 if first else dropout))
+                self.blocks.append(Block(width, outputs, graph, stride, not first, 0.0 if first else settings.dropout))
                 width = outputs
 
     def forward(self, clips: Tensor) -> Tensor:
@@ -162,7 +145,5 @@ def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
 @register_encoder("stgcn", STGCNSettings)
 def build_stgcn(settings: STGCNSettings, topology: Topology, persons: int) -> nn.Module:
     """ST-GCN for a topology; persons share its weights."""
-    chosen = asdict(settings)
-    initialisation = chosen.pop("initialisation")
-    encoder = STGCNEncoder(topology.parents, topology.dimensions, **chosen)
-    return initialise_normal(encoder) if initialisation == "normal" else encoder
+    encoder = STGCNEncoder(topology.parents, topology.dimensions, settings)
+    return initialise_normal(encoder) if settings.initialisation == "normal" else encoder

@@ -5,40 +5,37 @@ A token is one joint over `patch` frames. Persons are sequences of their own; on
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halp.config import CheckedSettings, limited
 from halp.encoders import check_joints, register_encoder
 from halp.errors import InputError
 from halp.skeleton import Topology
 
 
 @dataclass(frozen=True)
-class TransformerSettings:
+class TransformerSettings(CheckedSettings):
     """Sizes for a CPU by default; MAMP has patches of 4 frames, width 256, 8 layers and 8 heads."""
 
-    patch: int = 8  # frames per token
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    frames: int = 32  # the most frames a clip has
-    dropout: float = 0.0
+    patch: int = limited(8, least=1)  # frames per token
+    width: int = limited(128, least=1)
+    layers: int = limited(4, least=1)
+    heads: int = limited(4, least=1)
+    frames: int = limited(32, least=1)  # the most frames a clip has
+    dropout: float = limited(0.0, least=0, below=1)
 
     def __post_init__(self) -> None:
-        if min(self.patch, self.width, self.layers, self.heads, self.frames) < 1 or self.width % self.heads:
-            raise InputError(
-                f"encoder: patch, width, layers, heads and frames have to be at least 1 and width = {self.width} a multiple "
-                f"of heads = {self.heads}"
-            )
-        if self.frames % self.patch or not 0 <= self.dropout < 1:
-            raise InputError(
-                f"encoder: frames = {self.frames} has to be a multiple of patch = {self.patch}, and dropout = {self.dropout} "
-                "in [0, 1)"
-            )
+        super().__post_init__()
+        for whole, part in (("width", "heads"), ("frames", "patch")):
+            if getattr(self, whole) % getattr(self, part):
+                raise InputError(
+                    f"encoder: {whole} = {getattr(self, whole)} has to be a multiple of {part} = {getattr(self, part)}"
+                )
 
 
 def attend(mixed: Tensor, heads: int, dropout: nn.Module | None = None, mask: Tensor | None = None) -> Tensor:
@@ -74,15 +71,19 @@ class TransformerBlock(nn.Module):
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
 
+@register_encoder("transformer", TransformerSettings)
 class TransformerEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over the tokens of the persons who are there."""
+    """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over the tokens of the persons who are there.
 
-    def __init__(self, joints: int, coordinates: int, settings: TransformerSettings) -> None:
+    Persons share its weights.
+    """
+
+    def __init__(self, settings: TransformerSettings, topology: Topology, persons: int) -> None:
         super().__init__()
-        self.joints, self.coordinates, self.patch = joints, coordinates, settings.patch
+        self.joints, self.coordinates, self.patch = len(topology), topology.dimensions, settings.patch
         self.output_size, self.most_frames = settings.width, settings.frames
-        self.embed = nn.Linear(settings.patch * coordinates, settings.width)
-        self.joint_place = nn.Parameter(torch.empty(joints, settings.width))
+        self.embed = nn.Linear(settings.patch * self.coordinates, settings.width)
+        self.joint_place = nn.Parameter(torch.empty(self.joints, settings.width))
         self.time_place = nn.Parameter(torch.empty(settings.frames // settings.patch, settings.width))
         for place in (self.joint_place, self.time_place):
             nn.init.trunc_normal_(place, std=0.02)
@@ -133,9 +134,3 @@ class TransformerEncoder(nn.Module):
 def persons_present(clips: Tensor) -> Tensor:
     """`(B, P)`: who is there, that is, not all zeros."""
     return (clips != 0).any(4).any(3).any(1)
-
-
-@register_encoder("transformer", TransformerSettings)
-def build_transformer(settings: TransformerSettings, topology: Topology, persons: int) -> nn.Module:
-    """The transformer for a topology; persons share its weights."""
-    return TransformerEncoder(len(topology), topology.dimensions, TransformerSettings(**asdict(settings)))

@@ -1,6 +1,6 @@
 """Evaluation: features, protocols and results.
 
-`protocols/` one file per protocol · `protocol.py` their registry, what a protocol gets and gives ·
+`protocols/` · `protocol.py` their registry, what a protocol gets and gives ·
 `evaluate_encoder.py` one encoder by one protocol, and test clips that were trained on · `evaluate_run.py` a run beside its
 baselines, and results on disk · `results.py`. Features come from `halp.features`.
 """

@@ -219,15 +219,7 @@ def fresh_weights(encoder: PretrainedEncoder) -> PretrainedEncoder:
     """The architecture of an encoder with weights as they are before any training."""
     with seeded(0):
         inner = build_architecture(encoder.architecture, encoder.topology, encoder.persons)
-    return PretrainedEncoder(
-        inner,
-        encoder.topology,
-        stream=encoder.stream,
-        persons=encoder.persons,
-        frames=encoder.frames,
-        normalisation=encoder.normalisation,
-        origin={"trained": False},
-    ).eval()
+    return encoder.around(inner, {"trained": False})
 
 
 def ensemble_of(runs: Sequence[Run]) -> EncoderGroup:

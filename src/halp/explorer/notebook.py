@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError
 from halp.explorer.api import Api, answer, asset
 from halp.explorer.session import Session, Settings
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 _open: dict[Path, Session] = {}  # by the table of labels, which one session at a time holds
 
 
+@renamed_keywords(format="file_format")
 def explore(
     source: str | os.PathLike[str],
     encoder: str = "auto",
     *,
     labels: str | os.PathLike[str] | None = None,
-    format: str = "auto",
+    file_format: str = "auto",
     window: float | None = None,
     stride: float | None = None,
     fps: float | None = None,
@@ -42,7 +44,7 @@ def explore(
         A run folder, a package, or the name of an encoder that comes with halp.
     labels
         The table that labels are written to; beside the source, `SOURCE.labels.csv`, unless given.
-    format, window, stride, fps
+    file_format, window, stride, fps
         How recordings are read and cut, as in `halp explore`.
     runs
         Run folders that are shown side by side under Method; that of the encoder, unless given.
@@ -60,7 +62,7 @@ def explore(
     except ImportError as error:
         raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
     table = Path(labels) if labels else None
-    settings = Settings(Path(source), encoder, table, format, window, stride, fps, tuple(map(Path, runs)))
+    settings = Settings(Path(source), encoder, table, file_format, window, stride, fps, tuple(map(Path, runs)))
     if not settings.source.exists():
         raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
     _end(settings.label_file)

@@ -182,7 +182,7 @@ class Session:
 
         given = self.settings
         reading: dict[str, Any] = {"window": given.window, "stride": given.stride, "fps": given.fps}
-        encoder, source = open_for(given.encoder, given.source, format=given.format, **reading)
+        encoder, source = open_for(given.encoder, given.source, file_format=given.format, **reading)
         from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
         from halp.explorer.collection import Collection
 

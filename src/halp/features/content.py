@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.arrays import checked_array
-from halp.clips.clip import Clip, runs
+from halp.clips.clip import Clip, Dropped, runs
 from halp.clips.ingest.pipeline import Pipeline, nothing_usable
-from halp.clips.readers import Dropped, Item
+from halp.clips.readers import Item
 from halp.clips.source_files import leaving_out, walk
 from halp.clips.store import Store
 from halp.clips.topology_file import find_topology

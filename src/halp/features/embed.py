@@ -62,7 +62,7 @@ def embed_table(
     progress : bool
         Whether progress is shown.
     **options
-        What `open_source` takes: topology, window, stride, fps, format, options.
+        What `open_source` takes: topology, window, stride, fps, file_format, options.
 
     Returns
     -------

@@ -26,6 +26,7 @@ from halp.clips.source_files import leaving_out
 from halp.clips.store import Store, open_store
 from halp.clips.tags import Tagger, make_tagger
 from halp.clips.windows import WindowSettings
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError
 from halp.features.content import (
     ROW,
@@ -280,10 +281,11 @@ def _piece(clip: Clip, row: Any, window: bool) -> Clip:
     )
 
 
+@renamed_keywords(format="file_format")
 def open_source(
     source: AnySource,
     *,
-    format: str = "auto",
+    file_format: str = "auto",
     options: Mapping[str, Any] | None = None,
     topology: str | Topology | None = None,
     window: float | None = None,
@@ -299,7 +301,7 @@ def open_source(
     source : Store, path, array, sequence of arrays or Source
         A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros (or NaN, in
         arrays) stand for joints and persons that are not seen.
-    format : str
+    file_format : str
         How recordings are written, see `halp formats`.
     options : mapping
         Settings of the reader, as `halp prepare --option key=value` takes them.
@@ -347,7 +349,7 @@ def open_source(
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags)
     path = Path(source)
     with leaving_out(tags[0]):
-        pipeline, items = open_recordings(path, format, WindowSettings(fps=fps), (), options=options)
+        pipeline, items = open_recordings(path, file_format, WindowSettings(fps=fps), (), options=options)
     return Source(RecordingFiles(path, pipeline, items, dict(options or {}), tags[0]), cutting, str(path), tags)
 
 

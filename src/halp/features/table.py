@@ -18,44 +18,24 @@ from halp.errors import InputError, check_choice
 from halp.files import atomic_path, spreadsheet_cell
 
 
+def _column(name: str, doc: str) -> Any:
+    return property(lambda table: table.rows[name], doc=doc)
+
+
 class RowColumns:
     """Columns of rows, see `halp.features.content.ROW`; −1 stands where a class, person or frame rate is not known."""
 
     rows: Any
     recordings: Any
+    labels: npt.NDArray[np.int64] = _column("label", "The class of every row.")
+    subjects: npt.NDArray[np.int64] = _column("subject", "The person of every row.")
+    starts: npt.NDArray[np.float64] = _column("start", "Where every row starts, in seconds of its recording.")
+    stops: npt.NDArray[np.float64] = _column("stop", "Where every row stops, in seconds of its recording.")
+    fps: npt.NDArray[np.float64] = _column("fps", "Frames per second of every row.")
+    seen: npt.NDArray[np.float32] = _column("seen", "The share of frames in which somebody is there.")
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    @property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The class of every row."""
-        return self.rows["label"]
-
-    @property
-    def subjects(self) -> npt.NDArray[np.int64]:
-        """The person of every row."""
-        return self.rows["subject"]
-
-    @property
-    def starts(self) -> npt.NDArray[np.float64]:
-        """Where every row starts, in seconds of its recording."""
-        return self.rows["start"]
-
-    @property
-    def stops(self) -> npt.NDArray[np.float64]:
-        """Where every row stops, in seconds of its recording."""
-        return self.rows["stop"]
-
-    @property
-    def fps(self) -> npt.NDArray[np.float64]:
-        """Frames per second of every row."""
-        return self.rows["fps"]
-
-    @property
-    def seen(self) -> npt.NDArray[np.float32]:
-        """The share of frames in which somebody is there."""
-        return self.rows["seen"]
 
     @cached_property
     def names(self) -> list[str]:

@@ -7,7 +7,7 @@ the image, which equals the angle only where the limb moves in the image plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -124,13 +124,10 @@ def angle_rows(poses: Poses) -> list[dict[str, Any]]:
     for name, row in rows.items():
         right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
         if right is not None:
-            row["asymmetry"] = right["asymmetry"] = asymmetry(row["range"], right["range"])
+            both = row["range"] + right["range"]
+            asymmetry = 200 * (row["range"] - right["range"]) / both if both > 0 else None
+            row["asymmetry"] = right["asymmetry"] = asymmetry
     return list(rows.values())
-
-
-def asymmetry(left: float, right: float) -> float | None:
-    """200 · (left − right) / (left + right), in per cent."""
-    return 200 * (left - right) / (left + right) if left + right > 0 else None
 
 
 def angle_series(poses: Poses) -> list[dict[str, Any]]:
@@ -138,9 +135,8 @@ def angle_series(poses: Poses) -> list[dict[str, Any]]:
     columns: dict[str, Floats] = {}
     for name, angle in joint_angles(poses.joints, poses.topology).items():
         columns[name], columns[f"{name}_velocity"] = angle, angular_velocity(angle, poses.fps)
-    return [_frame(poses, at, columns) for at in range(len(poses.joints))]
-
-
-def _frame(poses: Poses, at: int, columns: Mapping[str, Floats]) -> dict[str, Any]:
-    values = {name: round(float(v[at]), 4) if np.isfinite(v[at]) else None for name, v in columns.items()}
-    return {**poses.to_json(), "time": round(float(poses.times[at]), 6), **values}
+    return [
+        {**poses.to_json(), "time": round(float(time), 6)}
+        | {name: round(float(v[at]), 4) if np.isfinite(v[at]) else None for name, v in columns.items()}
+        for at, time in enumerate(poses.times)
+    ]

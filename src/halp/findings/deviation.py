@@ -46,10 +46,6 @@ class Reference:
     window_scores: Floats
     usual: Floats
 
-    @property
-    def people(self) -> list[str]:
-        return list(self.scores)
-
 
 def make_reference(windows: Windows) -> Reference:
     """Measure every person of a reference group against the others."""
@@ -82,12 +78,12 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
     distance[(tested_person[:, None] == person[None]) & (tested_person[:, None] != "")] = np.inf
     scores = _nearest_mean(distance)
     joints = _joint_differences(tested.poses, reference.windows.poses[distance.argmin(1)])
-    without = {name: _nearest_mean(np.where(person == name, np.inf, distance)) for name in reference.people}
+    without = {name: _nearest_mean(np.where(person == name, np.inf, distance)) for name in reference.scores}
     names = np.array(tested.recordings)
     rows = []
     for recording in dict.fromkeys(tested.recordings):
         mine = np.flatnonzero(names == recording)
-        others = [name for name in reference.people if name != tested.persons[mine[0]]]
+        others = [name for name in reference.scores if name != tested.persons[mine[0]]]
         below = sum(reference.scores[name] <= without[name][mine].mean() for name in others)
         ratio = joints[mine].mean(0) / np.maximum(reference.usual, 1e-9)
         rows.append(

@@ -17,41 +17,45 @@ from typing import Any
 
 from halp.clips.source_files import find_files, read_bytes, read_text
 from halp.clips.text_files import number, problem, safe_name
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, check_choice
 from halp.files import atomic_path, write_csv
 from halp.findings.annotations import (
     read_audacity,
     read_elan,
+    read_sleap,
     read_textgrid,
     write_audacity,
     write_elan,
+    write_sleap,
     write_textgrid,
 )
 from halp.findings.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
 from halp.findings.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
 from halp.findings.events import COLUMNS, NOBODY, Event, Events, stem
-from halp.findings.sleap_events import read_sleap, write_sleap
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 
 
 @dataclass(frozen=True)
 class Format:
-    """How events are read and written; `single` formats hold one recording per file."""
+    """How events are read and written; `single` formats hold one recording per file, `takes` are options of the writer."""
 
     ending: str
     read: Callable[[Path], Rows]
-    write: Callable[[Path, Events], None]
+    write: Callable[..., None]
     single: bool = False
+    takes: tuple[str, ...] = ()
 
 
-def read_events(path: str | os.PathLike[str], format: str = "auto") -> tuple[Events, list[str]]:
+@renamed_keywords(format="file_format")
+def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
     """Events of a file, or of all files of a folder, and sentences about what was left out.
 
     Parameters
     ----------
     path : a file or a folder.
-    format : a name of `FORMATS`; `auto` goes by ending and header.
+    file_format : a name of `FORMATS`; `auto` goes by ending and header.
     """
     path = Path(path)
     if not path.exists():
@@ -64,15 +68,16 @@ def read_events(path: str | os.PathLike[str], format: str = "auto") -> tuple[Eve
     lengths: dict[str, float] = {}
     notes: list[str] = []
     for file in files:
-        some, known, left_out = FORMATS[_choose_format(file, format)].read(file)
+        some, known, left_out = FORMATS[_choose_format(file, file_format)].read(file)
         events += some
         lengths |= known
         notes += [f"'{file}': {note}" for note in left_out]
     return Events(events, lengths, f"'{path}'"), notes
 
 
+@renamed_keywords(format="file_format")
 def write_events(
-    events: Events, path: str | os.PathLike[str], format: str = "auto", *, media: str = "mp4", fps: float = 30.0
+    events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
 ) -> list[Path]:
     """Write events and say which files; several recordings in a format that holds one make a folder of files.
 
@@ -80,16 +85,11 @@ def write_events(
     frames.
     """
     path = Path(path)
-    kind = FORMATS[_choose_format(path, format)]
+    kind = FORMATS[_choose_format(path, file_format)]
     try:
-        if kind.write is write_boris:
-            write_boris(path, events, media)
-            return [path]
-        if kind.write is write_sleap:
-            write_sleap(path, events, media, fps)
-            return [path]
         if not kind.single or (path.suffix.lower() == kind.ending and len({e.recording for e in events}) == 1):
-            kind.write(path, events)
+            given = {"media": media, "fps": fps}
+            kind.write(path, events, **{name: given[name] for name in kind.takes})
             return [path]
         return [_write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)]
     except OSError as error:
@@ -104,9 +104,9 @@ def _write_one(folder: Path, kind: Format, name: str, events: Events) -> Path:
     return path
 
 
-def _choose_format(path: Path, format: str) -> str:
-    if format != "auto":
-        return check_choice("format of events", format, FORMATS)
+def _choose_format(path: Path, file_format: str) -> str:
+    if file_format != "auto":
+        return check_choice("format of events", file_format, FORMATS)
     for name, kind in FORMATS.items():
         if path.suffix.lower() == kind.ending.lower():
             return name
@@ -230,10 +230,10 @@ FORMATS: dict[str, Format] = {
     "csv": Format(".csv", read_csv, write_csv_events),
     "parquet": Format(".parquet", read_parquet, write_parquet),
     "excel": Format(".xlsx", read_excel, write_excel),
-    "boris": Format(".boris", read_boris, write_boris),
+    "boris": Format(".boris", read_boris, write_boris, takes=("media",)),
     "boris-xlsx": Format(".xlsx", read_excel, write_boris_excel, single=True),
     "elan": Format(".eaf", read_elan, write_elan, single=True),
     "textgrid": Format(".TextGrid", read_textgrid, write_textgrid, single=True),
     "audacity": Format(".txt", read_audacity, write_audacity, single=True),
-    "sleap": Format(".slp", read_sleap, write_sleap),
+    "sleap": Format(".slp", read_sleap, write_sleap, takes=("media", "fps")),
 }

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError, check_choice
-from halp.findings.bouts import Bouts, measures
+from halp.findings.bouts import Bouts, false_discovery, measures
 from halp.findings.events import Events
-from halp.findings.transitions import false_discovery
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("share", "rate", "mean", "count", "total", "latency")

@@ -6,6 +6,7 @@ can be saved and applied to new recordings. How far it depends on chance is meas
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ COMPONENTS = 12
 MOST = 12  # motifs tried where the number is not given
 STICKY = 20.0  # prior counts of staying in a motif, of a window each
 _FORMAT = 1
+_ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,8 @@ class MotifModel:
     def probabilities(self, sequences: Sequence[npt.ArrayLike]) -> list[Floats]:
         """For every sequence of vectors `(T, F)` the probabilities `(T, K)` of motifs, all of its windows considered."""
         model = _hmm(len(self), 0)
-        model.startprob_, model.transmat_, model.means_, model.covars_ = (
-            self.start,
-            self.transitions,
-            self.means,
-            self.variances,
-        )
+        model.startprob_, model.transmat_ = self.start, self.transitions
+        model.means_, model.covars_ = self.means, self.variances
         model.n_features = self.means.shape[1]
         return [np.asarray(model.predict_proba(self._project(rows))) if len(np.asarray(rows)) else np.zeros((0, len(self)))
                 for rows in sequences]  # fmt: skip
@@ -91,9 +89,7 @@ class MotifModel:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as one `.npz` file without pickles."""
-        import json
-
-        arrays = {name: getattr(self, name) for name in ("mean", "axes", "means", "variances", "start", "transitions")}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         note = json.dumps({"format": _FORMAT, **self.facts})
         try:
             with atomic_path(path) as partial, open(partial, "wb") as file:
@@ -110,11 +106,9 @@ def motif_names(count: int) -> list[str]:
 
 def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
     """A model that `MotifModel.save` wrote."""
-    import json
-
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("mean", "axes", "means", "variances", "start", "transitions")}
+            arrays = {name: file[name] for name in _ARRAYS}
             facts = json.loads(str(file["facts"]))
         model = MotifModel(**arrays, facts=facts)
         k, d = model.means.shape

@@ -1,20 +1,29 @@
-"""Pages of findings: what was counted as figures, and every figure as a table as well."""
+"""Pages of findings: events counted, agreement, repetitions, angles, motifs and deviation; every figure as a table as well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from halp.clips.clip import Clip
+from halp.encoders.pretrained import PretrainedEncoder
+from halp.findings.angles import FLAT, angle_rows, joint_angles
 from halp.findings.bouts import Bouts
-from halp.findings.figures import ethogram, transition_graph
+from halp.findings.events import Events
+from halp.findings.figures import dendrogram, ethogram, transition_graph
+from halp.findings.motifs import MotifModel
+from halp.findings.repetitions import Repetitions
+from halp.findings.sources import Poses
 from halp.findings.stats import Statistics
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
+from halp.reports.player import PlayerClip, TimelinePart, player, timeline
+from halp.use.pages import TALLEST, card
 
-SHOWN = 40  # rows of an ethogram
-MOST = 500  # rows of a table
+ETHOGRAM = 40  # rows of an ethogram
+PLAYERS = 12  # recordings with a player or a chart of their own
 
 
 def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str], title: str) -> Report:
@@ -24,9 +33,9 @@ def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str]
         "Ethogram",
         "Time in which nobody was there is grey and no part of the observed time that shares refer to.",
     )
-    rows = {_tier_name(tier): [*tier.absent, *tier.bouts] for tier in tiers[:SHOWN]}
-    end = max((tier.end for tier in tiers[:SHOWN]), default=1.0)
-    more = f" {len(tiers) - SHOWN} more stand in the tables only." if len(tiers) > SHOWN else ""
+    rows = {_tier_name(tier): [*tier.absent, *tier.bouts] for tier in tiers[:ETHOGRAM]}
+    end = max((tier.end for tier in tiers[:ETHOGRAM]), default=1.0)
+    more = f" {len(tiers) - ETHOGRAM} more stand in the tables only." if len(tiers) > ETHOGRAM else ""
     report.figure(ethogram(rows, labels, end=end, start=min(t.begin for t in tiers)), f"Bouts over time.{more}")
     report.section("How often and how long")
     by_label = {label: [row for row in result.recordings if row["label"] == label] for label in labels}
@@ -62,18 +71,12 @@ def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str]
             "by chance (corrected p < 0.05); faint ones do not.",
         )
         report.figure(transition_graph(result.transitions, labels), "Transitions; thicker arrows are more probable.")
-        add_table(report, result.transitions, "p is two-sided; corrected after Benjamini and Hochberg over all pairs.")
+        report.rows(result.transitions, "p is two-sided; corrected after Benjamini and Hochberg over all pairs.")
     report.section("Recordings")
-    add_table(
-        report, result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits."
-    )
-    add_table(
-        report, result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start."
-    )
+    report.rows(result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits.")
+    report.rows(result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start.")
     if result.bins:
-        add_table(
-            report, result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it."
-        )
+        report.rows(result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it.")
     return report
 
 
@@ -104,7 +107,7 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
         }
         for row in group_rows(groups)
     ]
-    add_table(report, flat, "Differences are the first group minus the second; Cliff's delta goes from −1 to 1.")
+    report.rows(flat, "Differences are the first group minus the second; Cliff's delta goes from −1 to 1.")
 
 
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
@@ -142,7 +145,7 @@ def agreement_page(result: dict[str, Any], title: str) -> Report:
         for row in result["labels"]
     }
     report.figure(bars(values), "Cohen's kappa and F1 of bouts.")
-    add_table(report, result["labels"], "Agreement by label.")
+    report.rows(result["labels"], "Agreement by label.")
     report.section("Confusion")
     names, seconds = result["confusion"]["labels"], result["confusion"]["seconds"]
     report.figure(
@@ -152,15 +155,8 @@ def agreement_page(result: dict[str, Any], title: str) -> Report:
         ["first", *names], [[name, *row] for name, row in zip(names, seconds)], caption="Seconds by both labels."
     )
     report.section("Recordings")
-    add_table(report, result["recordings"], "Kappa is missing where both accounts know one label only.")
+    report.rows(result["recordings"], "Kappa is missing where both accounts know one label only.")
     return report
-
-
-def add_table(report: Report, rows: Sequence[dict[str, Any]], caption: str) -> None:
-    """Rows as a table of a page, without columns that are empty throughout."""
-    columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
-    more = f" The first {MOST} of {len(rows)} rows; --out writes all." if len(rows) > MOST else ""
-    report.table(columns, [[row[name] for name in columns] for row in rows[:MOST]], caption=caption + more)
 
 
 def _tier_name(tier: Bouts) -> str:
@@ -170,3 +166,168 @@ def _tier_name(tier: Bouts) -> str:
 def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
     known = [value for value in values if value is not None]
     return (float(np.mean(known)), float(np.std(known))) if known else (float("nan"), 0.0)
+
+
+def pose_player(poses: Poses) -> str:
+    """The player of one person."""
+    step = -(-len(poses.joints) // TALLEST)
+    frames = poses.joints[::step, None]
+    clip = PlayerClip(frames, poses.name, role="recording")
+    return player([[clip]], poses.topology, rate=poses.fps / step)
+
+
+def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
+    """The player with repetitions on its timeline, the curve they were found in, and all of them as a table."""
+    report = Report("Repetitions", title)
+    report.section("Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted.")
+    report.figure(
+        bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
+    )
+    counts = [{k: v for k, v in r.to_json().items() if k != "repetitions"} for r in results]
+    report.rows(counts, "Durations in seconds; cv is the standard deviation of durations by their mean.")
+    for result in results[:PLAYERS]:
+        poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
+        report.section(poses.name)
+        parts = [
+            TimelinePart(
+                r.start, r.stop, "partial" if r.partial else "repetition", "" if r.partial else f"{next(numbers)}"
+            )
+            for r in result.repetitions
+        ]
+        end = float(poses.times[-1]) + 1 / poses.fps
+        bar = timeline(parts, start=poses.start, end=end, faint=("partial",)) if parts else ""
+        report.figure(pose_player(poses) + bar, f"{result.count} repetitions. Click on one to go there.")
+        report.figure(
+            line_chart({"movement": (poses.times.tolist(), result.curve.tolist())}, x_label="seconds"),
+            "The component of the movement that repetitions were found in, in mean bone lengths.",
+        )
+        rows = [r.to_json() for r in result.repetitions]
+        caption = (
+            f"Range in degrees of the angle that moves most; smoothness is the spectral arc length (nearer to 0 is smoother); "
+            f"distance to repetition {result.reference}, in mean bone lengths per joint coordinate."
+        )
+        report.rows(rows, caption)
+    return report
+
+
+def angles_page(people: Sequence[Poses], title: str) -> Report:
+    """Angles over time and their ranges, for every person of every recording."""
+    report = Report("Joint angles", title)
+    flat = any(poses.topology.dimensions == 2 for poses in people)
+    report.section(
+        "Convention",
+        "Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Asymmetry is "
+        "200 · (left − right) / (left + right) of the ranges, in per cent." + (f" Note: {FLAT}." if flat else ""),
+    )
+    everything: list[dict[str, Any]] = []
+    for number, poses in enumerate(people):
+        rows = angle_rows(poses)
+        everything += rows
+        if number >= PLAYERS or not rows:
+            continue
+        report.section(poses.name)
+        widest = sorted(rows, key=lambda row: -row["range"])[:6]
+        curves = joint_angles(poses.joints, poses.topology)
+        report.figure(
+            line_chart(
+                {r["angle"]: (poses.times.tolist(), curves[r["angle"]].tolist()) for r in widest},
+                x_label="seconds",
+                y_label="degrees",
+            ),
+            "The angles with the largest ranges.",
+        )
+        pairs: dict[str, dict[str, tuple[float, float]]] = {}
+        for row in rows:
+            joint, _, side = row["angle"].rpartition("_")
+            pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
+        report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
+        ranges = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
+        report.rows(ranges, "Degrees and degrees per second.")
+    if len(people) > PLAYERS:
+        report.section("All recordings")
+        report.rows(everything, "Degrees and degrees per second.")
+    return report
+
+
+def motifs_page(
+    encoder: PretrainedEncoder,
+    model: MotifModel,
+    events: Events,
+    rows: Sequence[dict[str, Any]],
+    examples: Mapping[str, Sequence[Clip]],
+    steady: Mapping[str, float | None] | None,
+    title: str,
+) -> Report:
+    """Examples of every motif side by side, their times and durations, how they merge, and how stable they are."""
+    report = Report("Motifs", title)
+    report.section("Examples", "For every motif the windows that are surest of it. Choose a motif above the players.")
+    grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
+    report.figure(player(grid, encoder.topology), f"{len(grid)} motifs.")
+    report.section("When and how long")
+    labels = events.labels
+    end = max(event.stop for event in events)
+    names = events.recordings[:ETHOGRAM]
+    report.figure(
+        ethogram({name: events.where(recording=name) for name in names}, labels, end=end), "Motifs over time."
+    )
+    report.figure(
+        bars({r["motif"]: {"share": (r["share"], 0.0)} for r in rows}, y_label="share of time"), "Shares of time."
+    )
+    report.rows(rows, "Bouts of motifs, in seconds, over all recordings.")
+    if len(model) > 1:
+        report.section(
+            "How motifs merge", "The lower two motifs are joined, the more alike they are; --merge N cuts the tree."
+        )
+        report.figure(dendrogram(model.tree(), model.names), "Distance of means, in standard deviations.")
+        tree = [
+            {
+                "first": int(a) + 1,
+                "second": int(b) + 1,
+                "distance": float(d),
+                "becomes": len(model) + 1 + at,
+                "motifs": int(n),
+            }
+            for at, (a, b, d, n) in enumerate(model.tree())
+        ]
+        report.rows(tree, "Merges in order; numbers above the number of motifs are merged ones.")
+    if steady is not None:
+        report.section(
+            "How far they depend on chance",
+            "Adjusted Rand index of the motifs of all windows: 1 is the same motifs, 0 is chance. Seeds start the search "
+            "elsewhere; halves are found in one half of the recordings each and applied to all.",
+        )
+        report.table(["compared", "adjusted Rand index"], [[name, value] for name, value in steady.items()])
+    return report
+
+
+def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
+    """Percentiles over visits, with the joints and the moments that make them."""
+    report = Report("Deviation from the reference", title)
+    people = rows[0]["people"] if rows else 0
+    report.section(
+        "Visits",
+        f"How unusual a recording is beside {people} people of the reference: a percentile of 95 is further away than 95 of "
+        f"100 of them, each held out in turn. With {people} people it moves in steps of {100 / max(people, 1):.1f}. "
+        "This is a distance, not a diagnosis.",
+    )
+    by_person: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_person.setdefault(row["person"], []).append(row)
+    curves: dict[str, Any] = {
+        name: (list(range(1, len(visits) + 1)), [row["percentile"] for row in visits])
+        for name, visits in list(by_person.items())[:12]
+    }
+    report.figure(
+        line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),
+        "Percentile of every visit in its order.",
+    )
+    report.rows([{k: v for k, v in row.items() if k not in ("joints", "moments")} for row in rows], "All recordings.")
+    report.section(
+        "Joints", "How far joints are from the nearest movement of the reference, and how many times what is usual."
+    )
+    joints = [{"recording": row["recording"], **joint} for row in rows for joint in row["joints"]]
+    report.rows(joints, "The five joints of every recording that deviate most.")
+    report.section("Moments", "The windows that deviate most, with their percentile among windows of the reference.")
+    moments = [{"recording": row["recording"], **moment} for row in rows for moment in row["moments"]]
+    report.rows(moments, "Times in seconds.")
+    return report

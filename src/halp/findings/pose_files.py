@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.clips.text_files import safe_name
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, check_choice
 from halp.files import atomic_path, write_text
 from halp.findings.cells import needed
@@ -17,22 +18,23 @@ from halp.findings.sources import Floats, Poses, filled
 FORMATS = ("trc", "bvh", "nc")
 
 
-def write_poses(people: Iterable[Poses], folder: Path, format: str) -> list[Path]:
+@renamed_keywords(format="file_format")
+def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:
     """Write every person to a file named after the recording; units stay as they are (metres, for most formats)."""
-    check_choice("format of poses", format, FORMATS)
+    check_choice("format of poses", file_format, FORMATS)
     paths: list[Path] = []
     for poses in people:
-        if poses.topology.dimensions != 3 and format != "nc":
-            raise InputError(f"'{poses.recording}' has poses of two dimensions; {format} needs three")
+        if poses.topology.dimensions != 3 and file_format != "nc":
+            raise InputError(f"'{poses.recording}' has poses of two dimensions; {file_format} needs three")
         name = stem(safe_name(poses.recording, folder, "")) + (f"-person{poses.person + 1}" if poses.person else "")
-        path = folder / f"{name}.{format}"
+        path = folder / f"{name}.{file_format}"
         if path in paths:
             raise InputError(f"two recordings would be called '{path.name}'; write them to folders of their own")
         try:
-            if format == "nc":
+            if file_format == "nc":
                 write_netcdf(path, poses)
             else:
-                write_text(path, trc(poses, path.name) if format == "trc" else bvh(poses))
+                write_text(path, trc(poses, path.name) if file_format == "trc" else bvh(poses))
         except OSError as error:
             raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
         paths.append(path)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from halp.errors import InputError
 from halp.findings.angles import angle_joints, joint_angles
+from halp.findings.events import Event
 from halp.findings.sources import Floats, Poses, filled
 from halp.use.compare import align
 
@@ -57,6 +58,18 @@ class Repetitions:
     @property
     def count(self) -> int:
         return sum(not repetition.partial for repetition in self.repetitions)
+
+    def events(self) -> list[Event]:
+        """The repetitions as events, with what was measured of each in further columns."""
+        poses, events = self.poses, []
+        subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
+        for r in self.repetitions:
+            measured = {
+                k: str(v) for k, v in r.to_json().items() if k not in ("start", "stop", "partial") and v is not None
+            }
+            label = "partial" if r.partial else "repetition"
+            events.append(Event(poses.recording, r.start, r.stop, label, subject, "model", None, measured))
+        return events
 
     def to_json(self) -> dict[str, Any]:
         whole = [r.stop - r.start for r in self.repetitions if not r.partial]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import present
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError
 from halp.features.source import AnySource, open_source
 from halp.skeleton import Topology
@@ -41,9 +42,10 @@ class Poses:
         return {"recording": self.recording, "subject": self.subject, "person": self.person}
 
 
-def read_poses(source: AnySource, *, format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
+@renamed_keywords(format="file_format")
+def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
     """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
-    opened = open_source(source, format=format, fps=fps)
+    opened = open_source(source, file_format=file_format, fps=fps)
     topology = opened.topology
     origin = "" if opened.store is None else opened.store.origin_joint
     for clip, _ in opened.read():

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError, check_choice
-from halp.findings.bouts import Bouts, measures, observed_bouts, overlap
+from halp.findings.bouts import Bouts, measures, observed_bouts, overlap, transitions
 from halp.findings.events import Events
 from halp.findings.groups import MEASURES, TESTS, compare_groups, groups_of, person_values
-from halp.findings.transitions import transitions
 
 
 @dataclass(frozen=True)

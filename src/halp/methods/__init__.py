@@ -1,9 +1,8 @@
 """Methods: what is trained. A recipe names one; momentum contrast is composed of streams and loss terms by name."""
 
-from halp.methods import crossclr, infonce, isc, lift, masked  # noqa: F401  (they register themselves)
+from halp.methods import lift, masked  # noqa: F401  (they register themselves)
 from halp.methods.base import METHODS, BuildContext, Method, StepContext, StepOutput, register_method
-from halp.methods.cmd import CmdSettings
-from halp.methods.crossclr import CrossClrSettings
+from halp.methods.core_terms import CmdSettings, CrossClrSettings
 from halp.methods.halp import HalpSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
 from halp.methods.term import TERMS, StreamBatch, check_terms, register_term

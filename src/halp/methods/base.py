@@ -71,6 +71,7 @@ class Method(nn.Module, abc.ABC):
     #: keys of past clips that are kept; 0 for none
     queue_size: int = 0
     has_key_encoder: bool = False
+    backbones: nn.ModuleDict
     #: whether it is meant for encoders that are trained already
     tunes: bool = False
 
@@ -87,12 +88,16 @@ class Method(nn.Module, abc.ABC):
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         """Loss of one step from `{view: clips (B, T, P, V, C)}`; state such as a queue moves on."""
 
-    @abc.abstractmethod
     def encoders(self) -> Mapping[str, nn.Module]:
-        """The encoders that are evaluated and exported, by representation; each takes `(B, T, P, V, C)` of its stream."""
+        """The encoders that are evaluated and exported, by representation; each takes `(B, T, P, V, C)` of its stream.
+
+        Those in `backbones`, unless a method says otherwise.
+        """
+        return dict(self.backbones.items())
 
     def rewind(self) -> None:
         """Prepare to compute the loss of a dumped step again: undo what the step had changed before it failed."""
+        uncount_calls(self)
 
     def encoders_replaced(self) -> None:
         """Take note that the encoders have other weights than those they were built with, before the first step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from halp.hallucinate import HallucinatedPositives
 from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.methods.term import StreamBatch, register_term, require_streams
+from halp.methods.term import StreamBatch, StreamBatches, TermOutput, register_term, require_streams
 from halp.sphere import exp_map, kmeans, log_map, precise, unit
 
 SOURCES = ("self", "cross_stream")
@@ -138,7 +138,7 @@ class HalpSettings(CheckedSettings):
                 self.recent,
                 temperature=temperature,
                 step=self.step,
-                filter=self.filter,
+                positive_filter=self.filter,
                 anchor=self.anchor,
                 direction=self.direction,
                 source=self.source,
@@ -191,9 +191,7 @@ class HalpTerm(nn.Module):
         started = context.epoch >= self.settings.start_epoch and self.settings.weight > 0
         return started and (self.settings.source != "queue" or queue.full)
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses: list[Tensor] = []
         metrics: Metrics = {}
         if not self.active(queue, context):

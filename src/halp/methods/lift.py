@@ -58,9 +58,6 @@ class LiftMethod(Method):
                 f"views.augmentations: '{first.name}' cuts another part than the body that is predicted; leave it out"
             )
 
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         views = self._run(views, context)
         bodies = views["body"].transpose(1, 2)

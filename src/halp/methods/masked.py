@@ -57,9 +57,8 @@ class MaskedMethod(PredictiveMethod):
     def _predict(self, name: str, encoder: TransformerEncoder, clips: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Squared error of every clip `(B,)`, mean over its hidden patches, and its mean visible token `(B, width)`."""
         present = persons_present(clips)
-        present = torch.where(
-            present.any(1, keepdim=True), present, torch.ones_like(present)
-        )  # nobody: all zeros count
+        # where nobody is there, all zeros count
+        present = torch.where(present.any(1, keepdim=True), present, torch.ones_like(present))
         patches = encoder.patches(clips)
         moved = motion_of_patches(patches, encoder.joints)
         score = mask_scores(moved, noise.flatten(0, 1), self.settings.temperature)

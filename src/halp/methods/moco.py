@@ -5,7 +5,7 @@ MoCo, HaLP, CMD, CrosSCLR-B and ISC are this method with other terms and streams
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,15 +16,16 @@ from torch.profiler import record_function
 from halp.augment import Policy
 from halp.config import CheckedSettings, limited
 from halp.distributed import gather
-from halp.encoders import EncoderSettings, encoder_of, require_abilities
+from halp.encoders import require_abilities
 from halp.losses.infonce import info_nce, mixed_key
-from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method, uncount_calls
+from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.momentum import HEADS, EncodeJob, MomentumPair, ProjectedEncoder, encode_all
 from halp.methods.queue import KeyQueue
 from halp.methods.term import (
-    TERMS,
     DrawnMix,
     StreamBatch,
+    StreamBatches,
+    TermOutput,
     add_terms,
     build_terms,
     check_recipe_terms,
@@ -34,7 +35,6 @@ from halp.methods.term import (
     term_mixes,
     term_views,
 )
-from halp.skeleton import Topology
 from halp.streams import derive
 
 VIEWS: dict[str, Policy | None] = {"query": None, "key": None}
@@ -85,30 +85,6 @@ class MocoMethod(Method):
                 require_abilities(encoder, context.encoder_settings[stream].name, ("sequence", "pool"), why)
 
     @classmethod
-    def compose(
-        cls,
-        topology: Topology,
-        persons: int,
-        *,
-        streams: Sequence[str] = ("joint",),
-        terms: Sequence[str] = ("infonce", "halp"),
-        encoder: EncoderSettings | None = None,
-        encoders: Mapping[str, EncoderSettings] | None = None,
-        contrast: ContrastSettings | None = None,
-        generator: torch.Generator | None = None,
-        encode_chunks: int = 1,
-        **sections: Any,
-    ) -> MocoMethod:
-        """The method without a recipe.
-
-        `encoders` are those of streams like `joint@stgcn`, by label; `sections` the settings of the terms, by name.
-        """
-        chosen = {stream: encoder_of(stream, encoder or EncoderSettings(), encoders or {}) for stream in streams}
-        settings = {name: sections.get(name) or TERMS[name].settings() for name in terms}
-        context = BuildContext(topology, persons, 0, chosen, settings, generator, encode_chunks)
-        return cls(contrast or ContrastSettings(), context)
-
-    @classmethod
     def check(cls, settings: ContrastSettings, recipe: Any) -> None:
         check_recipe_terms(recipe, settings.queue)
 
@@ -118,7 +94,7 @@ class MocoMethod(Method):
     def rewind(self) -> None:
         for pair in self._pairs().values():
             pair.momentum = 1.0  # the key encoder had made its step already
-        uncount_calls(self)
+        super().rewind()
 
     def encoders_replaced(self) -> None:
         for pair in self._pairs().values():
@@ -190,7 +166,7 @@ class MocoMethod(Method):
     def _pairs(self) -> dict[str, MomentumPair]:
         return {stream: cast(MomentumPair, pair) for stream, pair in self.pairs.items()}
 
-    def loss(self, batches: Mapping[str, StreamBatch], context: StepContext) -> tuple[Tensor, Metrics]:
+    def loss(self, batches: StreamBatches, context: StepContext) -> TermOutput:
         """Sum of the terms; `metrics` is empty on steps that are not logged."""
         total, metrics = add_terms(0.0, self.terms, batches, self.queue, context)
         if context.log_metrics:
@@ -198,7 +174,7 @@ class MocoMethod(Method):
         return total, metrics
 
     @torch.no_grad()
-    def _diagnostics(self, batches: Mapping[str, StreamBatch]) -> Metrics:
+    def _diagnostics(self, batches: StreamBatches) -> Metrics:
         """What is worth knowing of every contrastive method, whichever terms it has and whatever stage it is in."""
         metrics: Metrics = {}
         for stream, batch in batches.items():

@@ -88,9 +88,6 @@ class PredictiveMethod(Method):
     def predict(self, name: str, clips: Tensor, batch: WholeBatch) -> Predicted:
         """Encode and decode clips `(B, T, P, V, C)` of the representation `name`."""
 
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         clips = views["clip"]
         batch = WholeBatch(context.batch_size(len(clips)), context.rows(len(clips)), context.generator)

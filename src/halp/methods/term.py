@@ -37,12 +37,10 @@ class StreamBatch:
     mixed_keys: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Term(Protocol):
-    """A loss term."""
-
-    def __call__(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]: ...
+#: what all streams give in one step, by their names
+StreamBatches = Mapping[str, StreamBatch]
+#: what a term returns: its weighted loss and, on steps that are logged, metrics
+TermOutput = tuple[Tensor, Metrics]
 
 
 class DrawnMix(Protocol):
@@ -184,7 +182,7 @@ def build_terms(terms: Mapping[str, Any], streams: Sequence[str], temperature: f
 def add_terms(
     loss: Tensor | float,
     terms: nn.ModuleDict,
-    batches: Mapping[str, StreamBatch],
+    batches: StreamBatches,
     queue: KeyQueue,
     context: StepContext,
 ) -> tuple[Any, Metrics]:

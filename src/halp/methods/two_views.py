@@ -78,9 +78,6 @@ class TwoViewMethod(Method):
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         """The loss of the embeddings `(B, D)` of two views of the same clips."""
 
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         total = context.batch_size(len(views["query"]))
         with record_function("halp: both views forward"):

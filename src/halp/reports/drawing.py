@@ -129,21 +129,6 @@ def series_style(position: int, chosen: str | None = None) -> str:
     return f"--c:{chosen or f'var(--c{position % COLOURS})'}"
 
 
-def marker(position: int, x: float, y: float, radius: float, name: str = "") -> str:
-    """A mark at (x, y): circles for the first colours, other shapes when the colours come round again."""
-    title = tag("title", escape_text(name)) if name else ""
-    r = radius * 1.15
-    shapes = [
-        "",
-        f"M{x - r:.2f},{y - r:.2f}h{2 * r:.2f}v{2 * r:.2f}h{-2 * r:.2f}z",
-        f"M{x:.2f},{y - 1.3 * r:.2f}l{1.3 * r:.2f},{2.2 * r:.2f}h{-2.6 * r:.2f}z",
-        f"M{x:.2f},{y - 1.4 * r:.2f}l{1.4 * r:.2f},{1.4 * r:.2f}l{-1.4 * r:.2f},{1.4 * r:.2f}l{-1.4 * r:.2f},{-1.4 * r:.2f}z",
-        f"M{x:.2f},{y + 1.3 * r:.2f}l{1.3 * r:.2f},{-2.2 * r:.2f}h{-2.6 * r:.2f}z",
-    ]
-    path = shapes[position // COLOURS % len(shapes)]
-    return tag("path", title, d=path) if path else tag("circle", title, cx=x, cy=y, r=radius)
-
-
 def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bool = False) -> tuple[str, float]:
     """Keys of all series from `top` down, as markup and the height it takes; many names share aligned, compact columns."""
     many = len(names) > 8
@@ -161,7 +146,7 @@ def legend(names: Sequence[str], styles: Sequence[str], top: float, *, lines: bo
         mark = (
             tag("path", d=f"M{x:.1f},{y:.1f}h18", class_=f"line d{position // COLOURS % 4}")
             if lines
-            else tag("g", marker(position, x + 5, y, 4), class_="mark")
+            else tag("circle", cx=x + 5, cy=y, r=4, class_="mark")
         )
         full = tag("title", escape_text(name)) if shown[position] != name else ""
         label = tag(

@@ -1,4 +1,4 @@
-"""Charts as pure functions, data → one stand-alone SVG string: line chart, heat map, bars; a report adds hovering."""
+"""Charts as pure functions, data → markup: line chart, bars and histogram as stand-alone SVG, a heat map as a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from halp.errors import InputError
 from halp.reports.axes import RIGHT, AxisScale, legend_above, no_data_label, x_axis, y_axis, y_axis_width
@@ -15,7 +16,6 @@ from halp.reports.drawing import (
     Floats,
     escape_text,
     format_number,
-    marker,
     numbers,
     series_style,
     shorten,
@@ -23,11 +23,9 @@ from halp.reports.drawing import (
     tag,
     text_width,
 )
-from halp.reports.heat import heatmap
-
-__all__ = ["bars", "heatmap", "line_chart"]
 
 _MOST_POINTS = 1500
+_MOST_NUMBERS = 20  # columns of a heat map whose cells have room for numbers
 
 
 def line_chart(
@@ -103,7 +101,7 @@ def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> 
             path = "M" + "L".join(f"{a:.2f},{b:.2f}" for a, b in places)
             marks.append(tag("path", d=path, class_=f"line d{position // COLOURS % 4}"))
         if few or len(places) == 1:
-            marks.append(tag("g", "".join(marker(0, a, b, 3.2) for a, b in places), class_="mark"))
+            marks.append(tag("g", "".join(tag("circle", cx=a, cy=b, r=3.2) for a, b in places), class_="mark"))
     return marks
 
 
@@ -160,6 +158,76 @@ def bars(values: Mapping[str, Mapping[str, tuple[float, float]]], *, title: str 
     if np.isnan(reached).all():
         body.append(no_data_label((left + RIGHT) / 2, (y.start + y.end) / 2))
     return svg_image(body, y.start + (86 if tilted else 28), title, "bars")
+
+
+def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") -> str:
+    """How often values fall into equal intervals, on axes with round numbers."""
+    known = np.asarray(values, dtype=np.float64).ravel()
+    whole = bool((known == np.round(known)).all())
+    edges = _edges(known, whole)
+    counts = np.histogram(known, edges)[0].tolist()
+    y = AxisScale.fit(np.array([0, max(*counts, 1)]), 220, 14, rounded=True, whole=True, count=4)
+    left = y_axis_width(y, y_label)
+    x = AxisScale.fit(edges, left, RIGHT, whole=whole)
+    body = [y_axis(y, left, y_label)]
+    for count, low, high in zip(counts, edges[:-1], edges[1:]):
+        tip = tag("title", escape_text(f"{low:g} to {high:g}: {count}"))
+        box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1.0), "y": y(count), "height": y(0) - y(count)}
+        body.append(tag("rect", tip, class_="bar", style=series_style(0), **box))
+    return svg_image([*body, x_axis(x, y.start, x_label)], y.start + 44, "", "histogram")
+
+
+def _edges(values: Floats, whole: bool) -> Floats:
+    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is uneven."""
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    if whole:
+        width = max(1.0, float(np.ceil((high - low + 1) / 30)))
+        return np.arange(low, high + width + 0.5, width)
+    return np.linspace(low, high if high > low else low + 1, 31)
+
+
+def heatmap(
+    matrix: npt.ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str = "",
+    x_label: str = "predicted",
+    y_label: str = "true",
+) -> str:
+    """A matrix `(R, C)` as a table of shaded cells; NaN and zero stay blank, values below zero have a colour of their own.
+
+    Whole numbers from zero up are counts: they are shaded by their share of the row, so that rare classes show as well.
+    """
+    values, wanted = np.asarray(matrix, dtype=np.float64), (len(rows), len(columns))
+    if values.shape != wanted and not (values.size == 0 and 0 in wanted):
+        raise InputError(f"a matrix {values.shape} does not fit {wanted[0]} row names and {wanted[1]} column names")
+    values = np.nan_to_num(numbers(values.ravel()).reshape(wanted))
+    counts = bool((values >= 0).all() and (values == np.round(values)).all())
+    total = values.sum(axis=1, keepdims=True) if counts else np.full((len(rows), 1), np.abs(values).max(initial=0.0))
+    share = np.abs(values) / np.where(total > 0, total, 1)
+
+    def cell(r: int, c: int) -> str:
+        value, depth = values[r, c], float(share[r, c] ** 0.6)  # a confusion of one in twenty can be seen
+        if not value:
+            return tag("td")
+        part = f" ({share[r, c]:.1%} of the row)" if counts else ""
+        tip = f"{y_label}: {rows[r]}\n{x_label}: {columns[c]}\n{format_number(value)}{part}"
+        number = format_number(value) if counts else f"{value:.2f}".replace("-", "−")
+        kind = ("minus" if value < 0 else "cell") + (" on" if depth > 0.55 else "")
+        shown = number if len(columns) <= _MOST_NUMBERS else ""
+        return tag("td", shown, class_=kind, title=tip, style=f"--depth:{depth:.2f}")
+
+    names = [tag("th", tag("span", escape_text(name), title=name), scope="col") for name in columns]
+    lines = [
+        tag("tr", tag("th", escape_text(name), scope="row") + "".join(cell(r, c) for c in range(len(columns))))
+        for r, name in enumerate(rows)
+    ]
+    head = tag("thead", tag("tr", tag("th", escape_text(f"{y_label} ↓ {x_label} →")) + "".join(names)))
+    meaning = "darker: a larger share of the row" if counts else f"darker: up to {total.max(initial=0.0):.3g}"
+    meaning += "; red: below zero" if (values < 0).any() else ""
+    said = tag("caption", escape_text(title) + tag("small", escape_text(meaning if values.size else "no data")))
+    return tag("table", said + head + tag("tbody", "".join(lines)), class_="halp-chart heat")
 
 
 def _digits(value: float) -> float:

@@ -4,7 +4,7 @@ addEventListener("error", (event) => (document.documentElement.dataset.error ??=
 addEventListener("unhandledrejection", (event) => (document.documentElement.dataset.error ??= String(event.reason)));
 
 addEventListener("DOMContentLoaded", () => {
-  const svgNames = document.querySelector("svg.halp-chart")?.namespaceURI;
+  const svgNames = "http://www.w3.org/2000/svg";
   const tip = document.body.appendChild(document.createElement("div"));
   tip.className = "tip";
   tip.hidden = true;
@@ -32,6 +32,10 @@ addEventListener("DOMContentLoaded", () => {
     for (const title of chart.querySelectorAll("title")) {
       words.set(title.parentNode, title.textContent);
       title.remove();
+    }
+    for (const mark of chart.querySelectorAll("[title]")) {
+      words.set(mark, mark.title);
+      mark.removeAttribute("title");
     }
     chart.addEventListener("pointermove", (event) => {
       let mark = event.target;
@@ -105,7 +109,7 @@ addEventListener("DOMContentLoaded", () => {
     chart.addEventListener("pointerleave", clear);
   }
 
-  for (const chart of document.querySelectorAll("svg.halp-chart")) {
+  for (const chart of document.querySelectorAll(".halp-chart")) {
     useTitles(chart);
     useKeys(chart);
     if (chart.dataset.plot) useCross(chart);

@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from halp.reports.drawing import render, trusted, trusted_asset
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src 'self' file:"
 )
+_MOST_ROWS = 500
 _NUMERIC = re.compile(r"[-+−]?\d[\d\s,.]*(e[-+]?\d+)?\s*(%|±\s*\d[\d.]*\s*%?)?")
 
 
@@ -72,6 +73,12 @@ class Report:
             rows=[{"cells": [column[r] for column in shown], "best": r in best} for r in range(len(rows))],
         )
 
+    def rows(self, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
+        """A table of rows with the same keys, without columns that are empty throughout; of very many rows the first."""
+        columns = [name for name in (rows[0] if rows else {}) if any(row[name] not in ("", None) for row in rows)]
+        more = f" The first {_MOST_ROWS} of {len(rows)} rows; --out writes all." if len(rows) > _MOST_ROWS else ""
+        self.table(columns, [[row[name] for name in columns] for row in rows[:_MOST_ROWS]], caption=caption + more)
+
     def figure(self, svg_or_html: str, caption: str = "") -> None:
         """A chart, the player or other markup of our own making; it is inserted as it is."""
         label = f"Figure {self._count('figure') + 1}"
@@ -117,20 +124,12 @@ class Report:
 
 def _is_numeric(column: Sequence[object]) -> bool:
     """Whether a column holds numbers and gaps alone."""
-    return any(map(_is_number, column)) and all(_is_number(value) or _is_gap(value) for value in column)
+    numeric = [_rank(value) is not None for value in column]
+    return any(numeric) and all(is_number or _is_gap(value) for is_number, value in zip(numeric, column))
 
 
 def _is_gap(value: object) -> bool:
     return value is None or value in ("", "-", "–", "—") or (isinstance(value, float) and math.isnan(value))
-
-
-def _is_pair(value: object) -> bool:
-    """A mean with its standard deviation."""
-    return isinstance(value, tuple) and len(value) == 2 and all(_plain(part) is not None for part in value)
-
-
-def _is_number(value: object) -> bool:
-    return _plain(value) is not None or _is_pair(value) or (isinstance(value, str) and bool(_NUMERIC.fullmatch(value)))
 
 
 def _plain(value: object) -> float | None:
@@ -140,21 +139,19 @@ def _plain(value: object) -> float | None:
     return float(value)
 
 
-def _rank(value: object) -> float:
-    """What "best" compares: the number, or the mean of a pair."""
-    if isinstance(value, tuple) and _is_pair(value):
-        value = value[0]
+def _rank(value: object) -> float | None:
+    """What "best" compares: a number, the mean of a (mean, std) pair, or a text that begins with a number; None of others."""
     if isinstance(value, str) and _NUMERIC.fullmatch(value):
-        digits = re.match(r"[-+−]?[\d.]+", value.replace(",", ""))
-        return float(digits.group().replace("−", "-").rstrip(".")) if digits else -math.inf
-    plain = _plain(value)
-    return -math.inf if plain is None else plain
+        return float(re.findall(r"^[-+−]?\d+(?:\.\d+)?", value.replace(",", ""))[0].replace("−", "-"))
+    if isinstance(value, tuple):
+        return _plain(value[0]) if len(value) == 2 and _plain(value[1]) is not None else None
+    return _plain(value)
 
 
 def _best_rows(column: Sequence[object]) -> set[int]:
-    ranks = [_rank(value) for value in column]
-    best = max(ranks, default=-math.inf)
-    return {row for row, rank in enumerate(ranks) if rank == best and math.isfinite(best)}
+    ranks = {row: rank for row, value in enumerate(column) if (rank := _rank(value)) is not None}
+    best = max(ranks.values(), default=math.inf)
+    return {row for row, rank in ranks.items() if rank == best and math.isfinite(best)}
 
 
 def _format_column(column: Sequence[object]) -> list[str]:
@@ -172,7 +169,7 @@ def _format_column(column: Sequence[object]) -> list[str]:
             return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, tuple) and _is_pair(value):
+        if isinstance(value, tuple) and _rank(value) is not None:
             return f"{text(value[0])} ± {text(value[1])}"
         if isinstance(value, numbers.Integral) or _plain(value) is None:
             return str(value)

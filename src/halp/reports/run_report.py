@@ -14,8 +14,7 @@ from halp.clips.store import Store
 from halp.errors import InputError
 from halp.evaluation.evaluate_run import EncoderResults, saved_results
 from halp.evaluation.results import Result
-from halp.reports.figures import line_chart
-from halp.reports.heat import heatmap
+from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, clip_map, player
 from halp.reports.tables import accuracy_table, overlap_note, result_title
@@ -247,17 +246,9 @@ def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
     differing = [key for key in keys if len({repr(recipe.get(key)) for recipe in flat.values()}) > 1 or len(flat) == 1]
     cells: list[list[object]] = [[key, *(_setting(recipe.get(key)) for recipe in flat.values())] for key in differing]
     report.table(["setting", *flat], cells, caption="Settings" if len(flat) == 1 else "Settings that differ")
-    facts: list[list[object]] = []
+    facts = []
     for name, run in runs.items():
-        done = run.info.get("finished", {})
-        facts.append(
-            [
-                name,
-                done.get("step"),
-                done.get("seconds"),
-                run.info["halp"],
-                run.info["versions"]["torch"],
-                run.info["data"]["hash"][:12],
-            ]
-        )
-    report.table(["run", "steps", "seconds", "halp", "torch", "data hash"], facts, caption="Runs")
+        done, info = run.info.get("finished", {}), run.info
+        made_by = {"halp": info["halp"], "torch": info["versions"]["torch"], "data hash": info["data"]["hash"][:12]}
+        facts.append({"run": name, "steps": done.get("step"), "seconds": done.get("seconds"), **made_by})
+    report.rows(facts, "Runs")

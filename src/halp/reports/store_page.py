@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,61 +11,12 @@ import numpy.typing as npt
 from halp.clips.inspect import UNKNOWN, Inspection
 from halp.clips.store import Store
 from halp.clips.windows import spans
-from halp.reports.axes import AxisScale
-from halp.reports.drawing import tag
+from halp.reports.drawing import escape_text
+from halp.reports.figures import histogram
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, player
 
-_WIDTH, _HEIGHT = 400.0, 210.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 8.0, 40.0
 _MOST_BARS = 30
-
-
-def histogram(values: npt.ArrayLike, *, x_label: str, y_label: str = "clips") -> str:
-    """How often values fall into equal intervals, on axes with round numbers; as narrow as a telephone where it has to be."""
-    numbers = np.asarray(values, dtype=np.float64).ravel()
-    edges = _edges(numbers)
-    counts, _ = np.histogram(numbers, edges)
-    highest = max(int(counts.max(initial=0)), 1)
-    whole = bool((numbers == np.round(numbers)).all())
-    x = AxisScale.fit(edges, _LEFT, _WIDTH - _RIGHT, whole=whole)
-    y = AxisScale.fit(np.array([0, highest]), _HEIGHT - _BOTTOM, _TOP, rounded=True, whole=True, count=4)
-    body = []
-    for tick, text in zip(y.ticks, y.labels):
-        body.append(tag("path", d=f"M{_LEFT:.1f},{y(tick):.1f}H{_WIDTH - _RIGHT:.1f}", class_="grid"))
-        body.append(tag("text", text, x=_LEFT - 6, y=y(tick) + 4, text_anchor="end"))
-    for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:]):
-        tip = tag("title", html.escape(f"{low:g} to {high:g}: {count}"))
-        box = {"x": x(low) + 0.5, "width": max(x(high) - x(low) - 1, 1), "y": y(count), "height": y(0) - y(count)}
-        body.append(tag("rect", tip, class_="bar", **box))
-    for tick, text in zip(x.ticks, x.labels):
-        body.append(tag("text", text, x=x(tick), y=_HEIGHT - _BOTTOM + 16, text_anchor="middle"))
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    body.append(tag("path", d=f"M{_LEFT:.1f},{y(0):.1f}H{_WIDTH - _RIGHT:.1f}", class_="axis"))
-    body.append(tag("text", html.escape(x_label), x=middle, y=_HEIGHT - 6, text_anchor="middle"))
-    body.append(tag("text", html.escape(y_label), x=4, y=_TOP + 4, text_anchor="start"))
-    style = (
-        "display:block;width:100%;max-width:640px;min-width:0;height:auto;color:inherit;"
-        "font:11px system-ui,sans-serif;fill:currentColor"
-    )
-    rules = (
-        "<style>.halp-counts .grid{stroke:currentColor;opacity:.15;fill:none}.halp-counts .axis{stroke:currentColor;"
-        "opacity:.6;fill:none}.halp-counts .bar{fill:#2f7fc1}</style>"
-    )
-    view = f"0 0 {_WIDTH:g} {_HEIGHT:g}"
-    label = html.escape(f"histogram of {x_label}", quote=True)
-    opening = f'<svg class="halp-counts" viewBox="{view}" role="img" aria-label="{label}" style="{style}">'
-    return f"{opening}{rules}{''.join(body)}</svg>"
-
-
-def _edges(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Borders of at most 30 intervals; whole numbers wide where all values are whole, so that no interval is uneven."""
-    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
-    whole = bool((numbers == np.round(numbers)).all())
-    if whole:
-        width = max(1.0, float(np.ceil((high - low + 1) / 30)))
-        return np.arange(low, high + width + 0.5, width)
-    return np.linspace(low, high if high > low else low + 1, 31)
 
 
 def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
@@ -80,20 +30,11 @@ def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
     rows = []
     for name, value in entries:
         shown = f"{value:.1%}" if per_cent else f"{value:g}"
-        bar = f'<i style="display:block;height:12px;border-radius:2px;background:#2f7fc1;width:{100 * value / largest:.1f}%"></i>'
-        rows.append(
-            f'<span style="overflow-wrap:anywhere">{html.escape(str(name))}</span><span>{bar}</span>'
-            f'<span style="text-align:right">{shown}</span>'
-        )
+        rows.append(f'<dt>{escape_text(name)}</dt><dd style="--share:{100 * value / largest:.1f}%">{shown}</dd>')
     if left_out:
-        total = sum(value for _, value in left_out)
-        more = "" if per_cent else f", {total:g} together"
-        rows.append(f'<span style="grid-column:1/-1;opacity:.7">and {len(left_out)} more{more}</span>')
-    style = (
-        "display:grid;grid-template-columns:minmax(70px,34%) 1fr auto;gap:5px 10px;align-items:center;font-size:14px;"
-        "font-variant-numeric:tabular-nums;max-width:640px"
-    )
-    return f'<div style="{style}">{"".join(rows)}</div>'
+        more = "" if per_cent else f", {sum(value for _, value in left_out):g} together"
+        rows.append(f"<dt>and {len(left_out)} more{more}</dt>")
+    return f'<dl class="bars">{"".join(rows)}</dl>'
 
 
 #: Bytes that the clips of the player may take in the page.
@@ -118,21 +59,18 @@ def store_page(store: Store, inspection: Inspection) -> Report:
 def _overview(report: Report, inspection: Inspection) -> None:
     persons = ", ".join(f"{clips} clips with {count}" for count, clips in inspection.clips_with_persons.items())
     report.section("At a glance")
-    rows: list[list[object]] = [
-        ["clips", f"{inspection.clips} ({inspection.frames} frames)"],
-        ["joints", f"{inspection.joints} in {inspection.dimensions}D, topology {inspection.topology}"],
-        ["persons", persons],
-        ["normalisation", ", ".join(inspection.normalisation) or "none"],
-        ["frames with nobody", str(inspection.empty_frames)],
-        ["left out at prepare", str(inspection.dropped)],
-        ["mended at prepare", str(inspection.repaired)],
-        ["fingerprint", inspection.hash[:16]],
-    ]
-    report.table(["what", "value"], rows, caption="What the store holds.")
-    if inspection.dropped_reasons:
-        reasons: list[list[object]] = [
-            [reason, str(count)] for reason, count in list(inspection.dropped_reasons.items())[:30]
-        ]
+    facts = {
+        "clips": f"{inspection.clips} ({inspection.frames} frames)",
+        "joints": f"{inspection.joints} in {inspection.dimensions}D, topology {inspection.topology}",
+        "persons": persons,
+        "normalisation": ", ".join(inspection.normalisation) or "none",
+        "frames with nobody": str(inspection.empty_frames),
+        "left out at prepare": str(inspection.dropped),
+        "mended at prepare": str(inspection.repaired),
+        "fingerprint": inspection.hash[:16],
+    }
+    report.table(["what", "value"], list(facts.items()), caption="What the store holds.")
+    if reasons := list(inspection.dropped_reasons.items())[:30]:
         report.table(["reason", "clips"], reasons, caption="Why clips were left out.")
 
 
@@ -143,8 +81,8 @@ def _findings(report: Report, inspection: Inspection) -> None:
             "Nothing stands out: no gaps, spikes, trembling, exchanged persons, unusual axes or units were found."
         )
         return
-    rows: list[list[object]] = [[finding.problem, finding.remedy] for finding in inspection.findings]
-    report.table(["what was found", "remedy"], rows, caption="What was found, and what mends it.")
+    rows = [{"what was found": finding.problem, "remedy": finding.remedy} for finding in inspection.findings]
+    report.rows(rows, "What was found, and what mends it.")
 
 
 def _lengths_caption(store: Store, inspection: Inspection) -> str:
@@ -182,10 +120,11 @@ def _splits(report: Report, inspection: Inspection) -> None:
     if not inspection.splits:
         return
     report.section("Splits")
-    rows: list[list[object]] = [
-        [name, sizes["train"], sizes["test"], sizes["hash"]] for name, sizes in inspection.splits.items()
+    rows = [
+        {"split": name, "train": sizes["train"], "test": sizes["test"], "fingerprint": sizes["hash"]}
+        for name, sizes in inspection.splits.items()
     ]
-    report.table(["split", "train", "test", "fingerprint"], rows, caption="Named train and test parts, in clips.")
+    report.rows(rows, "Named train and test parts, in clips.")
 
 
 def _clips(report: Report, store: Store) -> None:

@@ -5,27 +5,7 @@ paper's · `scheduler.py` which runs a table needs · `runner.py` trains, evalua
 `summary.py` the outcome · `reproduce_table.py` all of it in one call.
 """
 
-from halp.reproduce.reproduce_table import PreparedSweep, prepare_sweep, reproduce_table, tables_for
-from halp.reproduce.tables import (
-    PaperTable,
-    RowStatus,
-    TableColumn,
-    TableRow,
-    list_rows,
-    list_tables,
-    register_table,
-)
+from halp.reproduce.reproduce_table import prepare_sweep, reproduce_table, tables_for
+from halp.reproduce.tables import list_rows, list_tables
 
-__all__ = [
-    "PaperTable",
-    "PreparedSweep",
-    "RowStatus",
-    "TableColumn",
-    "TableRow",
-    "list_rows",
-    "list_tables",
-    "prepare_sweep",
-    "register_table",
-    "reproduce_table",
-    "tables_for",
-]
+__all__ = ["list_rows", "list_tables", "prepare_sweep", "reproduce_table", "tables_for"]

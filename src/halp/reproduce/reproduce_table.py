@@ -45,9 +45,8 @@ class PreparedSweep:
         seconds = 0.0
         for job in left:
             store = job.source.store
-            layout = (
-                (KINECT_V2, 2) if store is None else (store.topology, store.persons)
-            )  # NTU's where there is no data
+            # NTU's where there is no data
+            layout = (KINECT_V2, 2) if store is None else (store.topology, store.persons)
             kind = (job.recipe.encoder, job.recipe.streams, job.recipe.batch_size, job.recipe.views.frames, *layout)
             if measured is None and kind not in guesses:
                 guesses[kind] = seconds_per_step(job.recipe, *layout)

@@ -1,4 +1,4 @@
-"""What a table of the paper is, and all of them, read from `paper_tables.toml`; a registry open to more.
+"""What a table of the paper is, and all of them, read from `paper_tables.toml`.
 
 A table of the file names its columns, or says what differs from a named one; `protocol`, `protocol_settings` and `shares` (of
 labels) are of all its columns. `baseline` are the figures of MoCo, `vary` makes a row per value of one setting. A row names a
@@ -136,7 +136,7 @@ class RowStatus:
 
 
 @cache
-def _registry() -> dict[str, PaperTable]:
+def _tables() -> dict[str, PaperTable]:
     data = read_toml(Path(__file__).with_name("paper_tables.toml"))
     entries: dict[str, dict[str, Any]] = {}
     tables: dict[str, PaperTable] = {}
@@ -200,22 +200,14 @@ def _figures(values: Iterable[float]) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(value) else value for value in values)
 
 
-def register_table(table: PaperTable) -> PaperTable:
-    """Make a table known by its id; a second one of that id is refused."""
-    if table.id in _registry():
-        raise InputError(f"there is a table '{table.id}' already; choose another id")
-    _registry()[table.id] = table
-    return table
-
-
 def get_table(name: str) -> PaperTable:
     """A table by its id."""
-    return _registry()[check_choice("table", name, _registry())]
+    return _tables()[check_choice("table", name, _tables())]
 
 
 def list_tables() -> dict[str, PaperTable]:
     """All tables by id, in the order of the paper."""
-    return dict(_registry())
+    return dict(_tables())
 
 
 def list_rows() -> list[RowStatus]:

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,6 @@ _MOST_TENSORS, _MOST_LAYERS = 10_000, 64
 _HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What the tensors of one branch say about the encoder."""
-
-    inputs: int
-    hidden: int
-    layers: int
-    dimension: int
-    queue: int
-    input_norm: bool
-
-
 def convert(
     source: str | os.PathLike[str], out: str | os.PathLike[str], *, topology: str = "kinect-v2", frames: int = 64
 ) -> Path:
@@ -73,11 +61,11 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
             f"'{source}' holds no encoder in the authors' layout (encoder_q.fc.2.weight is missing); "
             f"its first tensors are {', '.join(map(shown, list(tensors)[:3]))}"
         )
-    shape = _shape(tensors, source)
-    persons, rest = divmod(shape.inputs, len(topology) * topology.dimensions)
+    inputs, encoder, contrast = _sizes(tensors, source)
+    persons, rest = divmod(inputs, len(topology) * topology.dimensions)
     if rest or not persons:
         raise InputError(
-            f"the encoder of '{source}' reads {shape.inputs} numbers per frame, which is not a number of persons of topology "
+            f"the encoder of '{source}' reads {inputs} numbers per frame, which is not a number of persons of topology "
             f"'{topology.name}' ({len(topology)} joints × {topology.dimensions}); name another with --topology"
         )
     recipe = Recipe(
@@ -86,10 +74,8 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
         streams=tuple(streams),
         terms=("infonce",),
         views=ViewSettings(frames=frames),
-        encoder=EncoderSettings(
-            hidden=shape.hidden, layers=shape.layers, direction="causal", input_norm=shape.input_norm
-        ),
-        sections={"contrast": ContrastSettings(dimension=shape.dimension, queue=shape.queue)},
+        encoder=encoder,
+        sections={"contrast": contrast},
     )
     epoch = saved["epoch"] if isinstance(saved.get("epoch"), int) and 0 <= saved["epoch"] < 1 << 31 else 0
     model = build_method(recipe, topology, persons)
@@ -184,7 +170,8 @@ def _reason(error: Exception) -> str:
     return textwrap.shorten("".join(sign for sign in first if sign.isprintable()), 120, placeholder=" …")
 
 
-def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
+def _sizes(tensors: dict[str, Tensor], source: Path) -> tuple[int, EncoderSettings, ContrastSettings]:
+    """What the tensors of the first branch say: numbers per frame, the encoder, dimension and queue of the contrast."""
     try:
         hidden = tensors["encoder_q.encoder.gru.weight_hh_l0"].shape[1]
         layers = sum(re.fullmatch(r"encoder_q\.encoder\.gru\.weight_hh_l\d+", name) is not None for name in tensors)
@@ -199,7 +186,9 @@ def _shape(tensors: dict[str, Tensor], source: Path) -> Shape:
             f"'{source}' does not fit together: {layers} layers of {hidden} units with {dimension} outputs and a queue of "
             f"{queue} are more than its tensors hold"
         )
-    return Shape(inputs, hidden, layers, dimension, queue, "encoder_q.input_norm.weight" in tensors)
+    norm = "encoder_q.input_norm.weight" in tensors
+    encoder = EncoderSettings(hidden=hidden, layers=layers, direction="causal", input_norm=norm)
+    return inputs, encoder, ContrastSettings(dimension=dimension, queue=queue)
 
 
 def _theirs(name: str) -> str:

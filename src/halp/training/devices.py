@@ -172,9 +172,6 @@ def reuse_memory() -> None:
         return
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's have none
     if set_option is not None:
-        for option in (
-            (-4, 0),
-            (-1, 2**31 - 1),
-            (-8, 1),
-        ):  # map nothing, trim nothing, one arena: threads share what is freed
+        # map nothing, trim nothing, one arena: threads share what is freed
+        for option in ((-4, 0), (-1, 2**31 - 1), (-8, 1)):
             set_option(*option)

@@ -20,6 +20,7 @@ from torch.profiler import record_function
 
 from halp.augment import ViewMaker
 from halp.clips.store import Store
+from halp.deprecation import renamed_keywords
 from halp.distributed import (
     any_rank,
     destroy_group_at_exit,
@@ -49,6 +50,7 @@ from halp.training.start import Begun, Learner, Start, begin, build_learner
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
 
+@renamed_keywords(compile="compile_model")
 def pretrain(
     recipe: Recipe,
     store: Store,
@@ -58,7 +60,7 @@ def pretrain(
     fork: str | os.PathLike[str] | None = None,
     init: str | os.PathLike[str] | None = None,
     until: int | None = None,
-    compile: bool = False,
+    compile_model: bool = False,
     loggers: Sequence[str] = (),
     progress: bool = True,
     on_epoch: OnEpoch | None = None,
@@ -84,7 +86,7 @@ def pretrain(
         Take the encoders' weights alone, of a run of any method, a package or a shipped encoder; starts at epoch 0.
     until : int, optional
         Stop after that epoch.
-    compile : bool
+    compile_model : bool
         Compile the model with torch.compile.
     loggers : sequence of str
         `tensorboard`, `wandb`, beside metrics.jsonl.
@@ -121,7 +123,7 @@ def pretrain(
     with locked_run(path, first_rank), explain_lost_process(), ExitStack() as stack:
         begun = begin(learner, path, fabric, Start(fork, init), resume=resume or restarted(path, fabric))
         learner, run = begun.learner, begun.run
-        engine = set_up(learner, fabric, compile)
+        engine = set_up(learner, fabric, compile_model)
         started, total = time.monotonic(), last_epoch * learner.steps
         stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
         stopping = stack.enter_context(graceful_shutdown())
@@ -147,7 +149,7 @@ class Engine:
     optimiser: Any
 
 
-def set_up(learner: Learner, fabric: Fabric, compile: bool) -> Engine:
+def set_up(learner: Learner, fabric: Fabric, compile_model: bool) -> Engine:
     """Move everything to the device and prepare it for several processes."""
     recipe, method = learner.recipe, learner.method
     pool = make_pool(learner.store, fabric)
@@ -159,7 +161,7 @@ def set_up(learner: Learner, fabric: Fabric, compile: bool) -> Engine:
         raise InputError(
             "optimiser.encode_chunks computes activations twice, which dropout would make different; set it to 1"
         )
-    if compile:
+    if compile_model:
         method.compile()
     wrapped, optimiser = fabric.setup(method, learner.optimiser)
     wrapped.train()

@@ -148,20 +148,24 @@ class CommonSettings(CheckedSettings):
     schedule: str = limited("steps", among=SCHEDULES)
     # chunks that a batch is encoded in, to save memory; the gradient is that of the whole batch
     encode_chunks: int = limited(1, least=1)
-    clip: float = limited(
-        0.0, least=0
-    )  # gradients of all parameters together that are longer are scaled to this length
+    # gradients of all parameters together that are longer are scaled to this length
+    clip: float = limited(0.0, least=0)
 
 
 COMMON = tuple(field_types(CommonSettings))
 
 
+@dataclass(frozen=True, init=False)
 class OptimiserSettings:
     """The optimiser and the schedule that a recipe chooses, with the settings that these two have.
 
     >>> OptimiserSettings(name="adamw", schedule="cosine", warmup=5).warmup
     5.0
     """
+
+    common: CommonSettings
+    optimiser: Any
+    schedule: Any
 
     def __init__(self, **settings: Any) -> None:
         common = build_settings(CommonSettings, {key: settings[key] for key in COMMON if key in settings}, "optimiser.")
@@ -170,26 +174,17 @@ class OptimiserSettings:
         for key in settings:
             if key not in known:
                 raise unknown_setting(key, known, "optimiser.")
-        self.name, self.schedule_name = common.name, common.schedule
-        self.clip, self.encode_chunks = common.clip, common.encode_chunks
-        self.optimiser, self.schedule = (
+        optimiser, schedule = (
             build_settings(kind, {key: settings[key] for key in field_types(kind) if key in settings}, "optimiser.")
             for kind in kinds
         )
+        self.__dict__.update(common=common, optimiser=optimiser, schedule=schedule)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("optimiser", "schedule") or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.optimiser if hasattr(self.optimiser, name) else self.schedule, name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OptimiserSettings) and self.to_plain() == other.to_plain()
-
-    def __hash__(self) -> int:
-        return hash(repr(self.to_plain()))
-
-    def __repr__(self) -> str:
-        return f"OptimiserSettings({self.to_plain()})"
+        for part in ("common", "optimiser", "schedule"):
+            if hasattr(self.__dict__.get(part), name):
+                return getattr(self.__dict__[part], name)
+        raise AttributeError(name)
 
     def rate(self, epoch: float, epochs: int = 0) -> float:
         """Learning rate at a time in epochs, of so many.
@@ -204,10 +199,8 @@ class OptimiserSettings:
         return self.optimiser.build([parameter for parameter in module.parameters() if parameter.requires_grad])
 
     def to_plain(self) -> dict[str, Any]:
-        settings = {"name": self.name, "schedule": self.schedule_name, "encode_chunks": self.encode_chunks}
-        if self.clip:
-            settings["clip"] = self.clip
-        return settings | plain(self.optimiser) | plain(self.schedule)
+        settings = plain(self.common) | plain(self.optimiser) | plain(self.schedule)
+        return settings if self.clip else {key: value for key, value in settings.items() if key != "clip"}
 
 
 def drop_foreign(data: Mapping[str, Any], name: str, schedule: str) -> dict[str, Any]:

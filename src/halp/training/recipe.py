@@ -8,7 +8,7 @@ that nothing would read, is refused.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -199,13 +199,13 @@ def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 
 def _build(data: Mapping[str, Any]) -> Recipe:
-    hints = field_types(Recipe)
+    hints = {key: hint for key, hint in field_types(Recipe).items() if key != "sections"}
     data = {respell(key, hints): value for key, value in data.items()}
-    fields: dict[str, Any] = {}
-    simple = {"name", "description", "method", "streams", "terms", "split", "seed", "epochs", "batch_size"}
-    simple |= {"normalisation", "dropout_draws"}
-    for key in simple & data.keys():
-        fields[key] = checked_value(hints[key], data[key], key)
+    fields: dict[str, Any] = {
+        key: _SECTIONS[key](value) if key in _SECTIONS else checked_value(hints[key], value, key)
+        for key, value in data.items()
+        if key in hints
+    }
     method = METHODS[fields.get("method", "moco")]
     if "terms" in fields and not fields["terms"]:
         raise InputError("terms = []: name at least one, each once")
@@ -214,35 +214,35 @@ def _build(data: Mapping[str, Any]) -> Recipe:
     fields["sections"] = {
         name: build_settings(kind, data[name], f"{name}.") for name, kind in kinds.items() if name in data
     }
-    if "views" in data:
-        fields["views"] = build_views(data["views"])
-    if "encoder" in data:
-        fields["encoder"] = _encoder(data["encoder"], "encoder")
-    if "encoders" in data:
-        if not isinstance(data["encoders"], Mapping):
-            raise InputError(f"'encoders' holds sections, for example [encoders.stgcn], not {data['encoders']!r}")
-        # a labelled encoder is called like its label unless it says otherwise
-        fields["encoders"] = {
-            label: _encoder({"name": label, **section(entry, f"encoders.{label}")}, f"encoders.{label}")
-            for label, entry in data["encoders"].items()
-        }
-    if "optimiser" in data:
-        fields["optimiser"] = OptimiserSettings(**section(data["optimiser"], "optimiser"))
-    if "saving" in data:
-        fields["saving"] = build_settings(SavingSettings, data["saving"], "saving.")
-    known = (set(hints) - {"sections"}) | set(kinds)
+    known = {*hints, *kinds}
     for key in data:
         if key not in known:
             raise _unknown(key, known, method.name, terms)
     return Recipe(**fields)
 
 
-def _encoder(data: Any, key: str) -> EncoderSettings:
+def _encoder(data: Any, key: str = "encoder") -> EncoderSettings:
     given = dict(section(data, key))
     name = given.pop("name", "gru")
     if not isinstance(name, str):
         raise InputError(f"{key}.name = {name!r} has to be a text in quotes")
     return EncoderSettings(name, f"{key}.", **{str(entry): value for entry, value in given.items()})
+
+
+def _encoders(data: Any) -> dict[str, EncoderSettings]:
+    """Encoders by label; each is called like its label unless it says otherwise."""
+    if not isinstance(data, Mapping):
+        raise InputError(f"'encoders' holds sections, for example [encoders.stgcn], not {data!r}")
+    named = {label: {"name": label, **section(entry, f"encoders.{label}")} for label, entry in data.items()}
+    return {label: _encoder(entry, f"encoders.{label}") for label, entry in named.items()}
+
+
+_SECTIONS: dict[str, Callable[[Any], Any]] = {  # what is more than a dataclass of settings
+    "views": build_views,
+    "encoder": _encoder,
+    "encoders": _encoders,
+    "optimiser": lambda data: OptimiserSettings(**section(data, "optimiser")),
+}
 
 
 def _unknown(key: str, known: Iterable[str], method: str, terms: Iterable[str]) -> InputError:

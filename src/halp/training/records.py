@@ -29,9 +29,8 @@ from halp.sampling import generator
 from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
 
-COLLAPSED = (
-    0.05  # share of the standard deviation of evenly distributed directions below which embeddings have collapsed
-)
+# share of the standard deviation of evenly distributed directions below which embeddings have collapsed
+COLLAPSED = 0.05
 
 
 @contextmanager
@@ -257,9 +256,8 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     )
     method.rewind()
     views = {name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")}
-    views |= {
-        new: tensors[old] for new, old in (("query", "first"), ("key", "second")) if old in tensors
-    }  # by halp 0.1
+    former = (("query", "first"), ("key", "second"))  # as halp 0.1 called them
+    views |= {new: tensors[old] for new, old in former if old in tensors}
     count = len(next(iter(views.values())))
     begin_step(
         list(dropouts(method)),

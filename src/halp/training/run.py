@@ -8,7 +8,7 @@ import platform
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -242,11 +242,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     raise InputError(f"'{path}' is neither a run with checkpoints nor a checkpoint")
 
 
-@contextmanager
-def locked_run(path: Path, first_rank: bool) -> Iterator[None]:
+def locked_run(path: Path, first_rank: bool) -> AbstractContextManager[None]:
     """Own the run folder `path` while the body trains it; other processes of the same job are let through."""
-    with locked_folder(path, f"run '{path}'") if first_rank else nullcontext():
-        yield
+    return locked_folder(path, f"run '{path}'") if first_rank else nullcontext()
 
 
 @contextmanager

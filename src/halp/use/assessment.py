@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.progress import Bar
-from halp.use.calibration import accuracy_interval
-from halp.use.classifier import choose_candidate, fit_classifier, folds, sample_rows
+from halp.use.classifier import accuracy_interval, choose_candidate, fit_classifier, folds
 from halp.use.heads import Candidate, Labels, Vectors, fit_head
 
 Splits = list[tuple[Labels, Labels]]
@@ -28,21 +27,13 @@ class Score:
     recordings: int
     chosen: str
 
-
-@dataclass(frozen=True)
-class Assessment:
-    """What is known about a classifier; None where a class has one recording only, so that nothing can be held out.
-
-    `curve` maps the number of labelled recordings per class to the mean accuracies of encoder and raw coordinates.
-    """
-
-    encoder: Score | None
-    raw: Score | None
-    curve: dict[int, tuple[float, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for `config.json`."""
-        return asdict(self)
+    @classmethod
+    def of(
+        cls, right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], chosen: str
+    ) -> Score:
+        """The score of answers `(N,)` that are right or not."""
+        interval = accuracy_interval(right, recordings, groups)
+        return cls(float(right.mean()), *interval, len(np.unique(recordings)), chosen)
 
 
 def assess(
@@ -50,36 +41,38 @@ def assess(
     raw: Vectors,
     labels: Labels,
     groups: npt.NDArray[np.int64],
+    recordings: npt.NDArray[np.int64],
     *,
-    recordings: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
     seed: int = 0,
     progress: bool = True,
-) -> Assessment:
-    """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way."""
-    rows = sample_rows(labels, groups, MOST, seed)
-    labels, groups = labels[rows], groups[rows]
-    recordings = groups if recordings is None else recordings[rows]
+) -> dict[str, Any]:
+    """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way.
+
+    Plain data for `config.json`: the scores of `encoder` and `raw`, None where a class has one recording only, so that
+    nothing can be held out; `curve` maps the number of labelled recordings per class to the mean accuracies of both.
+    """
     splits = folds(labels, groups, seed)
     if not splits:
-        return Assessment(None, None, {})
+        return {"encoder": None, "raw": None, "curve": {}}
     scores, curves = [], []
     with Bar("cross-validation", 2 * (len(splits) + 1), shown=progress) as bar:
-        for features in (vectors[rows], raw[rows]):
+        for features in (vectors, raw):
             chosen, _ = choose_candidate(features, labels, int(labels.max()) + 1, groups, kind, seed)
-            score = cross_validate(features, labels, groups, recordings=recordings, kind=kind, seed=seed, bar=bar)
-            scores.append(replace(score, chosen=str(chosen)))
+            score = cross_validate(features, labels, groups, recordings, kind=kind, seed=seed, bar=bar)
+            scores.append({**asdict(score), "chosen": str(chosen)})
             curves.append(learning_curve(chosen, features, labels, groups, splits, seed=seed))
             bar.advance()
-    return Assessment(scores[0], scores[1], {count: (curves[0][count], curves[1][count]) for count in curves[0]})
+    curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
+    return {"encoder": scores[0], "raw": scores[1], "curve": curve}
 
 
 def cross_validate(
     vectors: Vectors,
     labels: Labels,
     groups: npt.NDArray[np.int64],
+    recordings: npt.NDArray[np.int64],
     *,
-    recordings: npt.NDArray[np.int64] | None = None,
     kind: str = "auto",
     seed: int = 0,
     bar: Bar | None = None,
@@ -92,8 +85,7 @@ def cross_validate(
         right[test] = fitted.predict(vectors[test]).best == labels[test]
         if bar is not None:
             bar.advance()
-    recordings = groups if recordings is None else recordings
-    return Score(float(right.mean()), *accuracy_interval(right, recordings, groups), len(np.unique(recordings)), kind)
+    return Score.of(right, recordings, groups, kind)
 
 
 def learning_curve(

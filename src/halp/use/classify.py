@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,21 @@ from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.errors import InputError
 from halp.features.embed import embed_frames, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
-from halp.features.source import AnySource, Source, open_source
+from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.use.assessment import MOST, assess
-from halp.use.calibration import REJECTION_RATE, Reject, check_rejection
-from halp.use.classifier import Classifier, Labels, Prediction, Suggestion, fit_classifier, sample_rows, suggest
+from halp.use.classifier import (
+    REJECTION_RATE,
+    Classifier,
+    Labels,
+    Prediction,
+    Reject,
+    Suggestion,
+    check_rejection,
+    fit_classifier,
+    sample_rows,
+    suggest,
+)
 from halp.use.model_folder import Model, load_model
 from halp.use.segments import SEEN, Answer
 
@@ -43,36 +51,15 @@ class Labelling:
         return {name: int((self.labels == number).sum()) for number, name in enumerate(self.classes)}
 
 
-@dataclass(frozen=True)
-class LabelledSource:
-    """Where labelled recordings are and how they are read; a table or a path pattern may hold the labels."""
-
-    source: AnySource
-    cutting: WindowSettings = field(default_factory=WindowSettings)
-    format: str = "auto"
-    labels: Path | None = None
-    path: str | None = None
-    options: Mapping[str, Any] | None = None
-
-    def open(self) -> Source:
-        """The source, read with these labels."""
-        how: dict[str, Any] = {
-            "format": self.format,
-            "options": self.options,
-            "labels": self.labels,
-            "pattern": self.path,
-        }
-        return open_source(self.source, **asdict(self.cutting), **how)
-
-
 def fit(
     encoder: AnyEncoder,
-    labelled: LabelledSource | AnySource,
+    labelled: AnySource,
     *,
     kind: str = "auto",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
+    **options: Any,
 ) -> Model:
     """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
 
@@ -81,7 +68,7 @@ def fit(
     encoder
         An encoder, or the path or name of one.
     labelled
-        A store, recordings, or a `LabelledSource` with a table of labels.
+        A store, or recordings in a folder for each class, of any kind that `halp.open_source` takes.
     kind
         linear, knn, prototypes, or auto to choose by cross-validation.
     rejection_rate
@@ -91,6 +78,8 @@ def fit(
         Of the folds.
     progress
         Whether progress is shown.
+    **options
+        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
 
     Returns
     -------
@@ -108,8 +97,7 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
-    given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
-    encoder, source = open_for(encoder, given.open())
+    encoder, source = open_for(encoder, labelled, **options)
     source = labelled_rows(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
@@ -120,9 +108,9 @@ def fit(
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
         classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
-        assessment = assess(*part, recordings=data.recordings[rows], progress=progress, **how)
-    facts = {**assessment.to_json(), "grouped_by": data.grouped_by}
-    return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), given.cutting, facts, data.counts)
+        assessment = assess(*part, data.recordings[rows], progress=progress, **how)
+    facts = {**assessment, "grouped_by": data.grouped_by}
+    return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
 
 
 def labelled_rows(source: Source) -> Source:
@@ -187,7 +175,7 @@ def predict(
     window, stride, fps
         How recordings are cut, in seconds.
     **options
-        What `halp.embed_table` takes: topology, format, options, cache, progress.
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
 
     Returns
     -------

@@ -38,6 +38,14 @@ class Clusters:
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.group, minlength=len(self.typical))
 
+    def summary(self, table: FeatureTable) -> list[dict[str, Any]]:
+        """A row per group: how many clips it has, and its typical one."""
+        return [
+            {"group": number + 1, "clips": int(self.sizes[number]), "typical clip": table.name(row)}
+            | {"start": float(table.starts[row]), "end": float(table.stops[row])}
+            for number, row in enumerate(self.typical.tolist())
+        ]
+
 
 def cluster(
     encoder: AnyEncoder,

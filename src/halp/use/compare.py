@@ -19,14 +19,15 @@ from halp.features.source import AnySource, Source, open_source
 from halp.progress import Bar
 from halp.skeleton import Topology
 from halp.use.cluster import directions
+from halp.use.search import rows_of
 
 Floats = npt.NDArray[np.float64]
-Path = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 # Rows and columns of a step; none stands still for longer than two moments, so that the slope stays between 1/3 and 3.
 STEPS = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1))
 
 
-def align(cost: npt.NDArray[np.floating]) -> tuple[Path, float]:
+def align(cost: npt.NDArray[np.floating]) -> tuple[Ints, float]:
     """The cheapest path through a cost matrix `(N, M)`: pairs `(L, 2)` and its mean cost per moment of the shorter side.
 
     Every moment of the shorter side is matched; the path may begin and end anywhere on the longer one. The slope is between
@@ -74,7 +75,7 @@ def _matched(cost: Floats, down: int, right: int) -> Floats:
     return matched + (0.0 if (down, right) == (1, 1) else 1e-9)  # of equal paths the straight one
 
 
-def _trace(total: Floats, taken: npt.NDArray[np.int8]) -> Path:
+def _trace(total: Floats, taken: npt.NDArray[np.int8]) -> Ints:
     """The pairs of the path back from the cheapest end."""
     row, column = len(total) - 1, int(total[-1].argmin())
     path: list[tuple[int, int]] = []
@@ -116,17 +117,17 @@ class Comparison:
 
     first: Clip
     second: Clip
-    pairs: npt.NDArray[np.int64]
-    distance: npt.NDArray[np.float64]
-    joints: npt.NDArray[np.float64]
+    pairs: Ints
+    distance: Floats
+    joints: Floats
     topology: Topology
 
     @cached_property
     def stretches(self) -> list[DifferingSegment]:
-        """Where the two differ most, largest first."""
+        """Where the two differ most by their mean joint distance, largest first."""
         return find_stretches(self)
 
-    def times(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def times(self) -> tuple[Floats, Floats]:
         """Seconds (frames where the rate is not known) of every pair in both recordings."""
         return self.first.times[self.pairs[:, 0]], self.second.times[self.pairs[:, 1]]
 
@@ -145,7 +146,7 @@ class Comparison:
             "alignment": times.tolist(),
         }
 
-    def joint_means(self) -> npt.NDArray[np.float64]:
+    def joint_means(self) -> Floats:
         """Mean difference of every joint over the alignment `(V,)`; NaN where it is never seen in both."""
         return mean_over_time(self.joints)
 
@@ -179,7 +180,7 @@ def compare(
     progress
         Whether progress is shown.
     **options
-        What `halp.open_source` takes: topology, fps, format, options.
+        What `halp.open_source` takes: topology, fps, file_format, options.
 
     Returns
     -------
@@ -222,9 +223,7 @@ def compare_clips(
     return Comparison(clips[0], clips[1], pairs, distance, joints, encoder.topology)
 
 
-def _every_frame(
-    path: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], lengths: list[int]
-) -> npt.NDArray[np.int64]:
+def _every_frame(path: Ints, steps: Ints, lengths: list[int]) -> Ints:
     """The path through thinned moments as pairs of frames, at least one for every frame that it passes."""
     if (steps == 1).all():
         return path
@@ -236,10 +235,7 @@ def _every_frame(
 
 def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, options: dict[str, Any]) -> Clip:
     if source is not None and isinstance(given, str) and not os.path.exists(given):
-        rows = source.find(given)
-        if not len(rows):
-            raise InputError(f"there is no file '{given}', and no recording of that name where it is searched for")
-        return ready_clips(encoder, source, rows[:1])[0]
+        return ready_clips(encoder, source, rows_of(source, given)[:1])[0]
     opened = open_for(encoder, given, **options)[1]
     if len(opened) != 1:
         raise InputError(
@@ -259,15 +255,13 @@ def sliding_windows(encoder: PretrainedEncoder, clip: Clip, width: int, step: in
     return np.concatenate(vectors)
 
 
-def joint_distances(
-    first: Frames, second: Frames, pairs: npt.NDArray[np.int64], topology: Topology
-) -> npt.NDArray[np.float64]:
+def joint_distances(first: Frames, second: Frames, pairs: Ints, topology: Topology) -> Floats:
     """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN where one is missing."""
     poses = [_pose(frames, topology) for frames in (first, second)]
     return np.linalg.norm(poses[0][pairs[:, 0]] - poses[1][pairs[:, 1]], axis=-1)
 
 
-def _pose(frames: Frames, topology: Topology) -> npt.NDArray[np.float64]:
+def _pose(frames: Frames, topology: Topology) -> Floats:
     """The first person `(T, V, C)` around its centre joint, in mean bone lengths; NaN for what is missing."""
     person = frames[:, 0].astype(np.float64)
     centre = topology.index(topology.centre) if topology.centre else None
@@ -280,7 +274,7 @@ def _pose(frames: Frames, topology: Topology) -> npt.NDArray[np.float64]:
     return person / bone_length(person, topology)
 
 
-def bone_length(person: npt.NDArray[np.float64], topology: Topology) -> float:
+def bone_length(person: Floats, topology: Topology) -> float:
     """Mean length of the bones of a person `(T, V, C)`; 1 where none is seen."""
     bones = np.array(topology.bones, dtype=np.int64).reshape(-1, 2)
     lengths = np.linalg.norm(person[:, bones[:, 0]] - person[:, bones[:, 1]], axis=-1)
@@ -319,7 +313,7 @@ def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
     return sorted(stretches, key=lambda stretch: -stretch.difference)
 
 
-def mean_over_time(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def mean_over_time(values: Floats) -> Floats:
     """Mean of every column over the rows that are known; NaN where none is."""
     known = np.isfinite(values)
     count = known.sum(0)

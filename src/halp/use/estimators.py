@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halp.clips.arrays import store_from_arrays
+from halp.deprecation import renamed_keywords
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.features.embed import embed
 from halp.features.loading import as_encoder
 from halp.skeleton import Topology
 from halp.training import load_recipe, pretrain
-from halp.use.calibration import REJECTION_RATE
-from halp.use.classifier import Prediction, fit_classifier
+from halp.use.classifier import REJECTION_RATE, Prediction, fit_classifier
 
 Clips = Sequence[npt.NDArray[Any]]
 
@@ -50,8 +49,6 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         Clips encoded together.
     random_state : int
         Of the training.
-    seed : int, optional
-        Former name of `random_state`.
 
     Examples
     --------
@@ -60,6 +57,7 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
     (2, 4176)
     """
 
+    @renamed_keywords(seed="random_state")
     def __init__(
         self,
         encoder: PretrainedEncoder | str | os.PathLike[str] | None = None,
@@ -70,7 +68,6 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         settings: Sequence[str] = (),
         batch_size: int = 256,
         random_state: int = 0,
-        seed: int | None = None,
     ) -> None:
         self.encoder = encoder
         self.topology = topology
@@ -79,7 +76,6 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         self.settings = settings
         self.batch_size = batch_size
         self.random_state = random_state
-        self.seed = seed
 
     def fit(self, X: Clips, y: Any = None) -> SkeletonEncoder:
         """Load the encoder, or train one on the clips without labels."""
@@ -88,15 +84,11 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def _train(self, clips: Clips) -> PretrainedEncoder:
-        seed = self.random_state
-        if self.seed is not None:
-            warnings.warn("`seed` is called `random_state` now", FutureWarning, stacklevel=3)
-            seed = self.seed
         if self.topology is None:
             raise InputError(
                 "SkeletonEncoder without an encoder trains one, and needs to know the topology of the clips"
             )
-        recipe = load_recipe(self.recipe, ("split=all", f"seed={seed}", *self.settings))
+        recipe = load_recipe(self.recipe, ("split=all", f"seed={self.random_state}", *self.settings))
         with tempfile.TemporaryDirectory() as folder:
             store = store_from_arrays(
                 Path(folder) / "store", list(clips), topology=self.topology, normalisation=self.normalisation
@@ -132,8 +124,6 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         Share of vectors like the labelled ones that `is_novel` may call unlike all of them.
     random_state : int
         Of the folds.
-    unsure : float, optional
-        Former name of `rejection_rate`.
 
     Examples
     --------
@@ -142,18 +132,17 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
     ['up']
     """
 
+    @renamed_keywords(unsure="rejection_rate")
     def __init__(
         self,
         kind: str = "auto",
         *,
         rejection_rate: float = REJECTION_RATE,
         random_state: int = 0,
-        unsure: float | None = None,
     ) -> None:
         self.kind = kind
         self.rejection_rate = rejection_rate
         self.random_state = random_state
-        self.unsure = unsure
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FewLabelClassifier:
         """Fit on labelled vectors; vectors of one group (person or recording) stay together while settings are chosen."""
@@ -162,12 +151,14 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, labels = np.unique(y, return_inverse=True)
         groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         names = [str(name) for name in self.classes_]
-        rate = self.rejection_rate
-        if self.unsure is not None:
-            warnings.warn("`unsure` is called `rejection_rate` now", FutureWarning, stacklevel=2)
-            rate = self.unsure
         self.classifier_ = fit_classifier(
-            X, labels, names, groups=groups, kind=self.kind, rejection_rate=rate, seed=self.random_state
+            X,
+            labels,
+            names,
+            groups=groups,
+            kind=self.kind,
+            rejection_rate=self.rejection_rate,
+            seed=self.random_state,
         )
         return self
 

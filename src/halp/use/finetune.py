@@ -10,7 +10,6 @@ import numpy.typing as npt
 from torch import nn
 
 from halp.clips.clip import Frames
-from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.evaluation.protocols.finetune import Finetuned, FinetuneSettings
 from halp.evaluation.protocols.finetune import finetune as train
@@ -18,28 +17,30 @@ from halp.features.embed import embed_frames, frames_pool, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource
 from halp.use.assessment import Score
-from halp.use.calibration import (
+from halp.use.classifier import (
     REJECTION_RATE,
+    Classifier,
     Floats,
-    accuracy_interval,
+    Labels,
     check_rejection,
     fit_temperature,
+    folds,
     nearest_similarities,
 )
-from halp.use.classifier import Classifier, Labels, folds
-from halp.use.classify import LabelledSource, Labelling, labelled_rows, labelling, without_doubtful_rejection
+from halp.use.classify import Labelling, labelled_rows, labelling, without_doubtful_rejection
 from halp.use.heads import Candidate, Head, unit
 from halp.use.model_folder import Model
 
 
 def finetune(
     encoder: AnyEncoder,
-    labelled: LabelledSource | AnySource,
+    labelled: AnySource,
     *,
     settings: FinetuneSettings | None = None,
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
+    **options: Any,
 ) -> Model:
     """Train a copy of the encoder and a linear head with labels.
 
@@ -50,7 +51,7 @@ def finetune(
     ----------
     encoder : PretrainedEncoder, path or str
         An encoder, a run, a package or a shipped name; it stays as it is.
-    labelled : LabelledSource, or anything `open_source` takes
+    labelled : Source, Store or path
         Recordings with labels, of two classes at least.
     settings : FinetuneSettings, optional
         Epochs, batch size, learning rate, …
@@ -60,6 +61,8 @@ def finetune(
         Of the head, the crops and the order.
     progress : bool
         Whether progress is shown.
+    **options
+        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
 
     Returns
     -------
@@ -80,20 +83,21 @@ def finetune(
     check_rejection(rejection_rate)
     if settings.head != "linear":
         raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol finetune")
-    given = labelled if isinstance(labelled, LabelledSource) else LabelledSource(labelled)
-    encoder, source = open_for(encoder, given.open())
+    encoder, source = open_for(encoder, labelled, **options)
     source = labelled_rows(source)
     data = labelling(source)
     if len(data.classes) < 2:
         raise InputError("fine-tuning needs recordings of two classes at least; use `halp classify fit` for one")
     clips = [clip.frames for clip in ready_clips(encoder, source, range(len(source)))]
+    pool = frames_pool(encoder, clips)
+    how: dict[str, Any] = {"classes": len(data.classes), "seed": seed, "progress": progress}
     splits = folds(data.labels, data.groups, seed)
     temperature, nearest, facts = 1.0, None, dict[str, Any]()
     if splits:
         kept, held = splits[0]
-        first = _train(encoder, clips, data, kept, settings, seed, progress)
+        first = train(encoder, pool, kept, data.labels[kept], settings, **how)
         temperature, nearest, facts = _judge(first, clips, data, kept, held)
-    network = _train(encoder, clips, data, np.arange(len(clips)), settings, seed, progress)
+    network = train(encoder, pool, np.arange(len(clips)), data.labels, settings, **how)
     head = _head(network, embed_frames(network.encoder, clips), data.labels, len(data.classes))
     if nearest is None:
         nearest = nearest_similarities(head.bank, data.groups)
@@ -101,20 +105,7 @@ def finetune(
     classifier = without_doubtful_rejection(classifier, data.grouped_by)
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
-    return Model(tuned.eval().cpu(), classifier, given.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
-
-
-def _train(
-    encoder: PretrainedEncoder,
-    clips: list[Frames],
-    data: Labelling,
-    rows: Labels,
-    settings: FinetuneSettings,
-    seed: int,
-    progress: bool,
-) -> Finetuned:
-    pool, classes = frames_pool(encoder, clips), len(data.classes)
-    return train(encoder, pool, rows, data.labels[rows], settings, classes=classes, seed=seed, progress=progress)
+    return Model(tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)
 
 
 def _head(network: Finetuned, vectors: npt.NDArray[np.float32], labels: Labels, classes: int) -> Head:
@@ -137,7 +128,5 @@ def _judge(
     logits = head.logits(vectors[held])
     right = logits.argmax(1) == data.labels[held]
     nearest = np.sort((head.directions(vectors[held]) @ head.bank.T).max(1).astype(np.float64))
-    interval = accuracy_interval(right, data.recordings[held], data.groups[held])
-    count = len(np.unique(data.recordings[held]))
-    score = Score(float(right.mean()), *interval, count, "fine-tuned, a fifth held out")
+    score = Score.of(right, data.recordings[held], data.groups[held], "fine-tuned, a fifth held out")
     return fit_temperature(logits, data.labels[held]), nearest, {"encoder": asdict(score)}

@@ -35,11 +35,8 @@ class Candidate:
             raise InputError(f"classifier {self.kind}: setting {self.setting:g} has to be above 0, and whole for knn")
 
     def __str__(self) -> str:
-        return {
-            "linear": f"linear, C = {self.setting:g}",
-            "knn": f"knn, k = {self.setting:g}",
-            "prototypes": "prototypes",
-        }[self.kind]
+        symbol = {"linear": "C", "knn": "k"}.get(self.kind)
+        return f"{self.kind}, {symbol} = {self.setting:g}" if symbol else self.kind
 
 
 # Of equally good ones the first is taken.

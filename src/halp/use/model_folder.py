@@ -23,8 +23,7 @@ from halp.errors import InputError
 from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
 from halp.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.reports.drawing import render
-from halp.use.calibration import REJECTION_RATE, check_rejection
-from halp.use.classifier import Classifier
+from halp.use.classifier import REJECTION_RATE, Classifier, check_rejection
 from halp.use.export import model_card
 from halp.use.heads import Candidate, Head
 

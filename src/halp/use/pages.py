@@ -15,7 +15,7 @@ from halp.reports.page import Report
 from halp.reports.player import PlayerClip, TimelinePart, clip_map, player, timeline
 from halp.skeleton import Topology
 from halp.use.cluster import Clusters
-from halp.use.compare import Comparison, DifferingSegment, bone_length, mean_over_time
+from halp.use.compare import Comparison, bone_length, mean_over_time
 from halp.use.search import SearchResults, frames_of
 from halp.use.segment import Timeline
 from halp.use.segments import NOBODY, Answer
@@ -38,6 +38,12 @@ def thinned(clip: Clip) -> np.ndarray:
     return frames[:: -(-len(frames) // TALLEST)]
 
 
+def card(clip: Clip, role: str) -> PlayerClip:
+    """A clip for a player, with the recording and the span it is of."""
+    name, end = clip.recording or clip.name, float(clip.extra["end"])
+    return PlayerClip(thinned(clip), f"{name}, {span(clip.start, end, clip.fps > 0)}", role=role)
+
+
 def search_page(encoder: PretrainedEncoder, results: SearchResults, clips: Sequence[Clip], title: str) -> Report:
     """The query beside its hits, and a table of them."""
     report = Report("Most similar movements", title)
@@ -57,19 +63,19 @@ def search_page(encoder: PretrainedEncoder, results: SearchResults, clips: Seque
         f"The query and its {len(row)} nearest neighbours by cosine similarity.{shown}",
     )
     report.section("Table")
-    rows = [[place, hit.name, hit.similarity, hit.start, hit.end] for place, hit in enumerate(results.hits, start=1)]
-    report.table(["", "recording", "similarity", "start", "end"], rows, caption=_how(results))
-    return report
-
-
-def _how(results: SearchResults) -> str:
-    times = "Times in seconds (in frames where the frame rate is not known)."
-    if results.facts is None:
-        return f"Exact search over {len(results.table)} vectors. {times}"
-    return (
-        f"Approximate search over {len(results.table)} vectors; recall@10 {results.facts.recall:.3f}, measured with "
-        f"{results.facts.queries} queries. {times}"
+    facts = results.facts
+    how = (
+        f"Exact search over {len(results.table)} vectors."
+        if facts is None
+        else f"Approximate search over {len(results.table)} vectors; recall@10 {facts.recall:.3f}, measured with "
+        f"{facts.queries} queries."
     )
+    rows = [
+        {"": place, "recording": hit.name, "similarity": hit.similarity, "start": hit.start, "end": hit.end}
+        for place, hit in enumerate(results.hits, start=1)
+    ]
+    report.rows(rows, f"{how} Times in seconds (in frames where the frame rate is not known).")
+    return report
 
 
 def timeline_page(
@@ -106,10 +112,11 @@ def timeline_page(
         report.text(f"{len(recordings) - SHOWN} further recordings stand in the table only.")
     report.section("Segments")
     rows = [
-        [answer.name, answer.start, answer.end, _words(answer), answer.best or "", answer.probability]
+        {"recording": answer.name, "start": answer.start, "end": answer.end}
+        | {"label": _words(answer), "best class": answer.best, "probability": answer.probability}
         for answer in result.segments
     ]
-    report.table(["recording", "start", "end", "label", "best class", "probability"], rows, caption="Times in seconds.")
+    report.rows(rows, "Times in seconds.")
     return report
 
 
@@ -129,14 +136,7 @@ def cluster_page(
     report = Report("Groups", title)
     sizes = clusters.sizes
     report.section("Typical clips", "For each group the clip that is nearest to its centre.")
-    cards = [
-        PlayerClip(
-            thinned(clip),
-            f"{clip.recording or clip.name}, {span(clip.start, float(clip.extra['end']), clip.fps > 0)}",
-            role=f"group {number + 1}: {sizes[number]} clips",
-        )
-        for number, clip in enumerate(typical)
-    ]
+    cards = [card(clip, f"group {number + 1}: {sizes[number]} clips") for number, clip in enumerate(typical)]
     report.figure(player([cards], encoder.topology), f"The typical clip of each of {len(cards)} groups.")
     report.section("Map")
     rows = np.arange(len(table))
@@ -153,21 +153,11 @@ def cluster_page(
         f"{len(rows)} of {len(table)} clips laid out by t-SNE: near means similar, distances between far ones mean little.",
     )
     report.section("Table")
-    lines = [
-        [
-            f"group {number + 1}",
-            int(sizes[number]),
-            table.name(int(row)),
-            float(table.starts[row]),
-            float(table.stops[row]),
-        ]
-        for number, row in enumerate(clusters.typical)
-    ]
     tried = ", ".join(f"{count}: {value:.2f}" for count, value in clusters.silhouettes.items())
     caption = f"Silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)." + (
         f" Numbers of groups tried: {tried}." if tried else ""
     )
-    report.table(["group", "clips", "typical clip", "start", "end"], lines, caption=caption)
+    report.rows(clusters.summary(table), caption)
     return report
 
 
@@ -193,9 +183,8 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
         )
         for side, (clip, name) in enumerate(zip((comparison.first, comparison.second), names))
     ]
-    parts = [
-        TimelinePart(s.start, s.end, "differ", ", ".join(s.joints)) for s in sorted(comparison.stretches, key=_start)
-    ]
+    stretches = sorted(comparison.stretches, key=lambda stretch: stretch.start)
+    parts = [TimelinePart(s.start, s.end, "differ", ", ".join(s.joints)) for s in stretches]
     shown = player([clips], encoder.topology, rate=comparison.first.fps if known else 30.0, same_zoom=True)
     bar = timeline(parts, start=float(times[0]), end=float(times[-1]), unit="s" if known else "frames") if parts else ""
     matched = f"{span(times[0], times[-1], known)} of the first are matched with {span(other[0], other[-1], known)} of the second"
@@ -203,19 +192,15 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
     report.section("Where they differ")
     if comparison.stretches:
         rows = [
-            [
-                span(s.start, s.end, comparison.first.fps > 0),
-                span(s.other_start, s.other_end, comparison.second.fps > 0),
-                s.difference,
-                ", ".join(s.joints),
-            ]
+            {
+                "in the first": span(s.start, s.end, known),
+                "in the second": span(s.other_start, s.other_end, comparison.second.fps > 0),
+                "difference": s.difference,
+                "joints that differ most": ", ".join(s.joints),
+            }
             for s in comparison.stretches
         ]
-        report.table(
-            ["in the first", "in the second", "difference", "joints that differ most"],
-            rows,
-            caption="Largest first; a difference of 1 is the mean length of a bone.",
-        )
+        report.rows(rows, "Largest first; a difference of 1 is the mean length of a bone.")
     else:
         report.text("No stretch stands out from the rest.")
     level = mean_over_time(comparison.joints.T)
@@ -239,10 +224,6 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
         "Which moment of one is which of the other; steeper than the straight line means that the second is slower there.",
     )
     return report
-
-
-def _start(stretch: DifferingSegment) -> float:
-    return stretch.start
 
 
 def _in_bone_lengths(clip: Clip, topology: Topology) -> np.ndarray:

@@ -91,7 +91,7 @@ def search(
     progress : bool
         Whether progress is shown.
     **options
-        What `halp.open_source` takes: topology, window, stride, fps, format, options.
+        What `halp.open_source` takes: topology, window, stride, fps, file_format, options.
 
     Returns
     -------
@@ -113,19 +113,12 @@ def search(
     outside = is_arrays(query) or isinstance(query, (Source, Store)) or Path(query).exists()
     asked = _open_query(encoder, query, options) if outside else None
     table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
-    if asked is not None:
-        vectors = embed(encoder, asked, compact=True, progress=progress)
-        left_out = _itself(query, vectors, source, table)
-        shown = ready_clips(encoder, asked, range(len(asked)))
-    else:
-        left_out = source.find(str(query))
-        if not len(left_out):
-            near = difflib.get_close_matches(str(query), source.recordings, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise InputError(
-                f"there is no file '{query}', and no recording of that name where it is searched for{hint}"
-            )
+    if asked is None:
+        left_out = rows_of(source, str(query))
         vectors, shown = np.array(table.vectors[left_out]), ready_clips(encoder, source, left_out[:1])
+    else:
+        vectors = embed(encoder, asked, compact=True, progress=progress)
+        left_out, shown = _itself(query, vectors, source, table), ready_clips(encoder, asked, range(len(asked)))
     rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
@@ -134,6 +127,16 @@ def search(
         for row, value in zip(rows, similarity)
     ]
     return SearchResults(hits, rows, table, source, shown, facts)
+
+
+def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
+    """The rows of the recording of that name; an error where there is none."""
+    rows = source.find(name)
+    if not len(rows):
+        near = difflib.get_close_matches(name, source.recordings, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"there is no file '{name}', and no recording of that name where it is searched for{hint}")
+    return rows
 
 
 def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable) -> npt.NDArray[np.int64]:
@@ -149,12 +152,12 @@ def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table:
 
 def _open_query(encoder: PretrainedEncoder, query: Any, options: dict[str, Any]) -> Source:
     """The query, cut like the source."""
-    stored = isinstance(query, (str, os.PathLike)) and is_store(query)
-    given = {name: value for name, value in options.items() if not stored or name not in ("format", "options")}
+    spans: dict[str, Any] = {name: options.get(name) for name in ("window", "stride", "fps")}
     if is_arrays(query):
-        spans = {name: options.get(name) for name in ("window", "stride", "fps", "topology")}
-        return open_for(encoder, query, **spans)[1]
-    return open_source(query, **{**given, "topology": None})
+        return open_for(encoder, query, topology=options.get("topology"), **spans)[1]
+    if not isinstance(query, (str, os.PathLike)) or is_store(query):
+        return open_source(query, **spans)
+    return open_source(query, **{**options, "topology": None})
 
 
 def _nearest(

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from halp.clips.windows import WindowSettings
+from halp.errors import InputError
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource
 from halp.features.table import FeatureTable
-from halp.use.calibration import Reject
+from halp.use.classifier import Reject
 from halp.use.classify import predict_table
 from halp.use.cluster import group_vectors
 from halp.use.model_folder import Model, load_model
@@ -71,7 +72,7 @@ def segment(
     window, stride, fps
         How recordings are cut, in seconds.
     **options
-        What `halp.embed_table` takes: topology, format, options, cache, progress.
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
 
     Returns
     -------
@@ -88,17 +89,16 @@ def segment(
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     cutting = timeline_cutting(loaded, window, stride, fps)
-    rejected = None
     if loaded is not None:
         table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
         labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+    elif encoder is None:
+        raise InputError("segments need an encoder, or a model, which brings its own")
     else:
-        if encoder is None:
-            raise ValueError("an encoder or a model is needed")
         table = embed_table(encoder, source, **asdict(cutting), **options)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        label_scores = np.eye(len(labels))[grouped.group]
+        label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
@@ -111,7 +111,7 @@ def segment(
             table.stops[rows],
             label_scores[rows],
             labels,
-            rejected=None if rejected is None else rejected[rows],
+            rejected=rejected[rows],
             absent=absent,
             shortest=shortest,
         )

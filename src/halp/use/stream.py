@@ -19,7 +19,7 @@ from halp.clips.windows import WindowSettings
 from halp.errors import InputError
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, map_joints
-from halp.use.calibration import Reject, check_rejection
+from halp.use.classifier import Reject, check_rejection
 from halp.use.model_folder import Model
 from halp.use.segments import SEEN, Answer
 

@@ -8,7 +8,7 @@ L = contrast + weight · D3M. The contrast is InfoNCE, from a start epoch on wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -26,6 +26,8 @@ from halp.extend import (
     Policy,
     StepContext,
     StreamBatch,
+    StreamBatches,
+    TermOutput,
     Views,
     build_policy,
     check_choice,
@@ -221,9 +223,7 @@ class AimClrTerm(LateTerm):
         """Whether nearest neighbours count as positives at this step."""
         return self.settings.mining and self.started(self.settings.mining_epoch, queue, context)
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         contrast = self._contrast_with_neighbours if self.mines(queue, context) else self.before
         loss, metrics = contrast(streams, queue, context)
         if self.settings.weight == 0:
@@ -238,9 +238,7 @@ class AimClrTerm(LateTerm):
         extreme = [batch.extra[name] for name in self.queries]
         return distribution_match(batch.query, extreme, batch.key, keys, self.temperature)
 
-    def _contrast_with_neighbours(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def _contrast_with_neighbours(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses: list[Tensor] = []
         metrics: Metrics = self.before(streams, queue, context)[1] if context.log_metrics else {}
         for stream, batch in streams.items():
@@ -262,7 +260,7 @@ class AimClrTerm(LateTerm):
         return union_of_nearest([batch.query, *extreme], keys, self.settings.top)
 
     @torch.no_grad()
-    def _similarities(self, streams: Mapping[str, StreamBatch]) -> Metrics:
+    def _similarities(self, streams: StreamBatches) -> Metrics:
         """How far further queries are from the normal one of their clip."""
         return {
             f"{stream}/similarity_{name}_query": (batch.query * batch.extra[name]).sum(1).mean()

@@ -5,7 +5,6 @@ to the origin.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -26,20 +25,20 @@ class LSTMSettings(CheckedSettings):
     pooling: str = limited("mean", among=POOLINGS)
 
 
+@register_encoder("lstm", LSTMSettings)
 class LSTMEncoder(nn.Module):
-    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional.
+    """Clips `(B, T, P, V, C)` → features `(B, hidden)`, twice as many if bidirectional; it reads all persons side by side.
 
     `mean` averages the states of the last layer over time; `last` takes the one at the last frame, of both directions.
+    Weights begin as torch's do, as in AS-CAL.
     """
 
-    def __init__(
-        self, inputs: int, hidden: int = 256, layers: int = 1, direction: str = "forward", pooling: str = "mean"
-    ) -> None:
+    def __init__(self, settings: LSTMSettings, topology: Topology, persons: int) -> None:
         super().__init__()
-        LSTMSettings(hidden, layers, direction, pooling)  # refuses what is out of range
-        self.inputs, self.pooling = inputs, pooling
-        self.output_size = self.frame_size = hidden * DIRECTIONS[direction]
-        self.lstm = nn.LSTM(inputs, hidden, layers, bidirectional=direction == "bidirectional")
+        hidden, self.pooling = settings.hidden, settings.pooling
+        self.inputs = persons * len(topology) * topology.dimensions
+        self.output_size = self.frame_size = hidden * DIRECTIONS[settings.direction]
+        self.lstm = nn.LSTM(self.inputs, hidden, settings.layers, bidirectional=settings.direction == "bidirectional")
 
     def forward(self, clips: Tensor) -> Tensor:
         return self.pool(self.sequence(clips))
@@ -51,9 +50,3 @@ class LSTMEncoder(nn.Module):
     def pool(self, x: Tensor) -> Tensor:
         """Reduce a feature map over time."""
         return x.mean(1) if self.pooling == "mean" else x[:, -1]
-
-
-@register_encoder("lstm", LSTMSettings)
-def build_lstm(settings: LSTMSettings, topology: Topology, persons: int) -> nn.Module:
-    """The LSTM encoder for all joints of all persons side by side; weights begin as torch's do, as in AS-CAL."""
-    return LSTMEncoder(persons * len(topology) * topology.dimensions, **dataclasses.asdict(settings))

@@ -140,10 +140,11 @@ class GlobalLocalBlock(nn.Module):
         return (across + self.path(self.feed(across))).view_as(x)
 
 
+@register_encoder("global-local", GlobalLocalSettings)
 class GlobalLocalEncoder(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, P·V·width)`, the mean of those of all frames."""
 
-    def __init__(self, topology: Topology, persons: int, settings: GlobalLocalSettings) -> None:
+    def __init__(self, settings: GlobalLocalSettings, topology: Topology, persons: int) -> None:
         super().__init__()
         self.joints, self.coordinates, self.persons = len(topology), topology.dimensions, persons
         self.centre, self.most_frames = centre_joint(topology), settings.frames
@@ -186,12 +187,6 @@ def relative_to_centre(clips: Tensor, centre: int) -> Tensor:
     middle = clips[:, :, :, centre : centre + 1]
     is_centre = torch.arange(clips.shape[3], device=clips.device)[:, None] == centre
     return torch.where(is_centre, clips, clips - middle)
-
-
-@register_encoder("global-local", GlobalLocalSettings)
-def build_global_local(settings: GlobalLocalSettings, topology: Topology, persons: int) -> nn.Module:
-    """The encoder of GL-Transformer for any topology."""
-    return GlobalLocalEncoder(topology, persons, settings)
 
 
 CENTRES = ("all", "first")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,8 @@ from halp.extend import CheckedSettings, InputError, generator, limited
 from halp.hallucinate import HallucinatedPositives
 from halp.sphere import unit
 
-Labels = npt.NDArray[np.int64]
-C_GRID = tuple(10.0**power for power in range(-3, 4))
 SVMS = ("plain", "scaled")
+Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,16 @@ class GraphBatch:
         """The graph of every node, `(n,)`."""
         return graph_of_nodes(self.starts)
 
+    @cached_property
     def incoming(self) -> tuple[Tensor, Tensor]:
         """Sources of the edges of every node, and where each node's begin `(n + 1,)`."""
         return self.sources, torch.searchsorted(self.targets, torch.arange(len(self.features) + 1))
 
+    @cached_property
     def outgoing(self) -> tuple[Tensor, Tensor]:
         """Targets of the edges of every node, and where each node's begin `(n + 1,)`."""
         if self.symmetric:
-            return self.incoming()
+            return self.incoming
         sources, order = torch.sort(self.sources, stable=True)
         return self.targets[order], torch.searchsorted(sources, torch.arange(len(self.features) + 1))
 
@@ -152,7 +154,7 @@ def grown_subgraph(batch: GraphBatch, generator: torch.Generator) -> Tensor:
     """
     graph, sizes = batch.graph, batch.sizes
     start = batch.starts[:-1] + _below(sizes, torch.rand(len(batch), generator=generator, dtype=torch.float64))
-    neighbours, offsets = batch.outgoing()
+    neighbours, offsets = batch.outgoing
     degree = offsets[start + 1] - offsets[start]
     tried = torch.rand(len(graph), generator=generator, dtype=torch.float64)
     able = (degree > 0)[graph]
@@ -195,7 +197,7 @@ def _joined(kept: Tensor, sources: Tensor, targets: Tensor, graph: Tensor, graph
     return joined
 
 
-class _SumRows(torch.autograd.Function):
+class SumRows(torch.autograd.Function):
     """Row i of the result is the sum of the rows `indices[offsets[i] : offsets[i + 1]]`; the way back is the same kind of sum.
 
     An embedding bag is several times faster here than gather and `index_add`, and its own backward pass is not.
@@ -213,23 +215,10 @@ class _SumRows(torch.autograd.Function):
         return F.embedding_bag(indices, rows, offsets, mode="sum", include_last_offset=True), None, None, None, None
 
 
-class Neighbours:
-    """The sum over the edges that reach each node, as a function of node rows `(n, D)`; fitted to one batch."""
-
-    def __init__(self, batch: GraphBatch) -> None:
-        self.incoming = batch.incoming()
-        self.outgoing = self.incoming if batch.symmetric else batch.outgoing()
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Row i is the sum of the rows of the sources of all edges to node i."""
-        total: Tensor = _SumRows.apply(rows, *self.incoming, *self.outgoing)
-        return total
-
-
 def sum_pool(rows: Tensor, starts: Tensor, graph: Tensor) -> Tensor:
     """Sum of the node rows `(n, D)` of every graph, `(B, D)`; a graph without nodes gives zeros."""
     everyone, one_each = torch.arange(len(rows)), torch.arange(len(rows) + 1)
-    pooled: Tensor = _SumRows.apply(rows, everyone, starts, graph, one_each)
+    pooled: Tensor = SumRows.apply(rows, everyone, starts, graph, one_each)
     return pooled
 
 
@@ -241,13 +230,13 @@ class GINLayer(nn.Module):
         self.first, self.second = nn.Linear(inputs, width), nn.Linear(width, width)
         self.norm = nn.BatchNorm1d(width)
 
-    def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
-        """Node rows `(n, inputs)` → `(n, width)`."""
+    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+        """Node rows `(n, inputs)` → `(n, width)`; `edges` are those that reach each node, and those that leave it."""
         if x.shape[1] > self.first.out_features:  # the linear map and the sum commute: sum the narrower rows
             x = x @ self.first.weight.T
-            x = x + neighbours(x) + self.first.bias
+            x = x + SumRows.apply(x, *edges) + self.first.bias
         else:
-            x = self.first(x + neighbours(x))
+            x = self.first(x + SumRows.apply(x, *edges))
         out: Tensor = self.norm(self.second(x.relu()).relu())
         return out
 
@@ -262,10 +251,10 @@ class GIN(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """One row per graph."""
-        neighbours, graph = Neighbours(batch), batch.graph
+        edges, graph = (*batch.incoming, *batch.outgoing), batch.graph
         x, pooled = batch.features, []
         for layer in self.layers:
-            x = layer(x, neighbours)
+            x = layer(x, edges)
             pooled.append(sum_pool(x, batch.starts, graph))
         return torch.cat(pooled, 1)
 
@@ -409,41 +398,3 @@ class GraphTraining:
         self.model.eval()
         parts = [self.model.encoder(self.graphs.batch(part)) for part in torch.arange(len(self.graphs)).split(chunk)]
         return torch.cat(parts).numpy()
-
-
-def check_folds(labels: Labels, folds: int, where: str = "the graphs") -> None:
-    """Refuse graphs that stratified folds cannot be made of."""
-    counts = np.bincount(labels)
-    if len(np.unique(labels)) < 2 or counts.min() < folds:
-        raise InputError(
-            f"{where}: {folds} stratified folds need two classes of at least {folds} graphs, not {counts.tolist()}; "
-            "lower --set folds"
-        )
-
-
-def svm_accuracies(
-    features: npt.NDArray[np.float32],
-    labels: Labels,
-    *,
-    seed: int,
-    folds: int = 10,
-    inner_folds: int = 5,
-    scaled: bool = False,
-) -> list[float]:
-    """Test accuracy of every fold of an SVM with an RBF kernel, C by an inner grid search; `seed` shuffles the folds.
-
-    `scaled` standardises features by each training part.
-    """
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import SVC
-
-    check_folds(labels, folds)
-    x = features.astype(np.float64)
-    if not np.isfinite(x).all():
-        raise InputError("the embeddings hold NaN or infinity: the training has diverged; lower learning_rate")
-    model = make_pipeline(*([StandardScaler()] if scaled else []), SVC())
-    search = GridSearchCV(model, {"svc__C": C_GRID}, cv=inner_folds)
-    outer = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    return [float(accuracy) for accuracy in cross_val_score(search, x, labels, cv=outer)]

@@ -72,12 +72,13 @@ class PostNormBlock(nn.Module):
         return self.feed_norm(x + self.dropout(self.feed(x)))
 
 
+@register_encoder("hierarchical", HierarchicalSettings)
 class HierarchicalEncoder(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, width)`, the mean over frames, of the first person."""
 
     hides_frames = True  # `sequence` takes which frames are hidden
 
-    def __init__(self, topology: Topology, settings: HierarchicalSettings) -> None:
+    def __init__(self, settings: HierarchicalSettings, topology: Topology, persons: int) -> None:
         super().__init__()
         self.joints, self.coordinates, self.most_frames = len(topology), topology.dimensions, settings.frames
         self.output_size = self.frame_size = settings.width
@@ -149,12 +150,6 @@ def body_parts(topology: Topology) -> dict[str, list[int]]:
                 f"'{part}' (such as {'elbow' if part.startswith('arm') else 'knee'}_left); choose another encoder"
             )
     return parts
-
-
-@register_encoder("hierarchical", HierarchicalSettings)
-def build_hierarchical(settings: HierarchicalSettings, topology: Topology, persons: int) -> nn.Module:
-    """The encoder of H-Transformer for any topology with arms and legs."""
-    return HierarchicalEncoder(topology, settings)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ They lie between two of the hardest negatives, or between one of them and the qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from halp.extend import (
     Metrics,
     StepContext,
     StreamBatch,
+    StreamBatches,
+    TermOutput,
     limited,
     register_term,
     require_queue,
@@ -107,9 +109,7 @@ class MochiTerm(LateTerm):
         wanted = self.settings.pairs + self.settings.with_query > 0
         return wanted and self.started(self.settings.start_epoch, queue, context)
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         if not self.active(queue, context):
             return self.before(streams, queue, context)
         losses: list[Tensor] = []

@@ -5,7 +5,7 @@ Masked prediction and prompts are not built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,10 +19,10 @@ from halp.extend import (
     ContrastTerm,
     InputError,
     KeyQueue,
-    Metrics,
     Mixes,
     StepContext,
-    StreamBatch,
+    StreamBatches,
+    TermOutput,
     Topology,
     limited,
     register_term,
@@ -177,9 +177,7 @@ class MixTerm(ContrastTerm):
         super().__init__(settings, streams, temperature)
         self.weight = settings.weight
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses, metrics = [], {}
         for stream, batch in streams.items():
             query, key = batch.extra[MIXED], batch.mixed_keys[MIXED]
@@ -231,9 +229,7 @@ class SelfDistillationTerm(nn.Module):
         super().__init__()
         self.settings = settings
 
-    def forward(
-        self, streams: Mapping[str, StreamBatch], queue: KeyQueue, context: StepContext
-    ) -> tuple[Tensor, Metrics]:
+    def forward(self, streams: StreamBatches, queue: KeyQueue, context: StepContext) -> TermOutput:
         losses, metrics = [], {}
         for stream, batch in streams.items():
             pairs = [(batch.query, batch.key), *((batch.extra[view], key) for view, key in batch.mixed_keys.items())]

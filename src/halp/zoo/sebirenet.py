@@ -85,10 +85,11 @@ def _from_the_roots(parents: Sequence[int]) -> list[int]:
     return sorted(range(len(parents)), key=depth)
 
 
+@register_encoder("sebirenet", SeBiReNetSettings)
 class SeBiReNet(nn.Module):
     """Clips `(B, T, P, V, C)` → features `(B, parts · V · units/2)`: codes of the pose, mean over persons and frames."""
 
-    def __init__(self, topology: Topology, settings: SeBiReNetSettings) -> None:
+    def __init__(self, settings: SeBiReNetSettings, topology: Topology, persons: int) -> None:
         super().__init__()
         self.joints, self.coordinates, self.centre = len(topology), topology.dimensions, centre_joint(topology)
         self.parts, self.code_size = settings.parts, settings.units // 2
@@ -136,12 +137,6 @@ class PoseDecoder(nn.Module):
 def around_centre(clips: Tensor, centre: int) -> Tensor:
     """Clips `(B, T, P, V, C)` with every joint, the centre too, relative to the centre of its person."""
     return clips - clips[:, :, :, centre : centre + 1]
-
-
-@register_encoder("sebirenet", SeBiReNetSettings)
-def build_sebirenet(settings: SeBiReNetSettings, topology: Topology, persons: int) -> nn.Module:
-    """The encoder of SeBiReNet for any topology."""
-    return SeBiReNet(topology, settings)
 
 
 def half_square(difference: Tensor) -> Tensor:

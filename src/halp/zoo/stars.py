@@ -34,7 +34,6 @@ from halp.extend import (
     limited,
     refuse_chunks,
     register_method,
-    uncount_calls,
 )
 from halp.sphere import unit
 
@@ -165,12 +164,6 @@ class TuneMethod(Method):
                 "method 'tune' sees whole clips without augmentation, and the settings of [views] other than frames would be "
                 "ignored; leave them out, or describe the view in [views.clip]"
             )
-
-    def encoders(self) -> dict[str, nn.Module]:
-        return dict(self.backbones.items())
-
-    def rewind(self) -> None:
-        uncount_calls(self)
 
     def training_step(self, views: Mapping[str, Tensor], context: StepContext) -> StepOutput:
         clips = views["clip"]

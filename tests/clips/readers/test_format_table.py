@@ -37,7 +37,7 @@ READ = {
     "Human3.6M npz (3D or 2D)": ["h36m"],
     "AMASS npz with stored joints": ["amass"],
     "Array .npy, JSON or JSON Lines": ["arrays", "arrays json lines"],
-    "halp's own .npz": ["interchange"],
+    "Interchange .npz, all clips of a set": ["interchange"],
     "NW-UCLA, UTD-MHAD, MSR-Action3D, UTKinect": ["nw-ucla", "utd-mhad", "msr-action3d", "utkinect"],
 }
 

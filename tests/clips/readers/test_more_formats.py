@@ -238,7 +238,7 @@ def test_c3d_agrees_with_another_reader_and_writer(tmp_path: Path) -> None:
 
 
 def test_human36m_keeps_the_used_joints_and_its_subjects(tmp_path: Path) -> None:
-    from halp.clips.readers.h36m import USED
+    from halp.clips.readers.npz_sets import USED
 
     path = write_h36m(tmp_path)
     prepare("auto", path, tmp_path / "store", normalisation=(), progress=False)
@@ -380,12 +380,14 @@ def test_truth_values_and_lists_are_settings_of_a_reader_too(monkeypatch: pytest
         strict: bool = False
         joints: tuple[str, ...] = ()
         widths: tuple[int, ...] = ()
+        scale: float = 1.0
 
     monkeypatch.setattr(readers, "_READERS", dict(readers._READERS))
     monkeypatch.setattr(readers, "_BUILDERS", dict(readers._BUILDERS))
     readers.register_reader("mine", Settings)(lambda settings: SimpleNamespace(description="mine"))
-    options = {"strict": "true", "joints": "head,neck", "widths": "[1, 2]"}
+    # what a setting of this name may be in our readers does not hold for others
+    options = {"strict": "true", "joints": "head,neck", "widths": "[1, 2]", "scale": "-1"}
     changed = with_options(get_reader("mine"), options)
-    assert changed.settings == Settings(True, ("head", "neck"), (1, 2))
+    assert changed.settings == Settings(True, ("head", "neck"), (1, 2), -1.0)
     with pytest.raises(InputError, match="true or false"):
         with_options(get_reader("mine"), {"strict": "3"})

@@ -14,8 +14,7 @@ from halp.clips import tracking
 from halp.clips.clip import Clip
 from halp.clips.ingest.pipeline import open_source
 from halp.clips.readers import Dropped, get_reader
-from halp.clips.readers.coco17 import Coco17Reader
-from halp.clips.readers.frame_files import OpenPoseReader
+from halp.clips.readers.detections import Coco17Reader, OpenPoseReader
 from halp.clips.readers.mediapipe import MediaPipeReader
 from halp.clips.tracking import Detection, follow
 from halp.errors import InputError
@@ -79,7 +78,7 @@ def test_landmarks_without_depth_are_two_dimensional(tmp_path: Path) -> None:
     assert get_reader("mediapipe").info(tmp_path).topology.name == "mediapipe-33-2d"
     assert frames_of("mediapipe", tmp_path / "a.json").shape == (1, 1, 33, 2)
     write_mediapipe(tmp_path, "b")
-    with pytest.raises(InputError, match="3 coordinates here and 2 elsewhere"):
+    with pytest.raises(InputError, match="3 coordinates per joint, unlike the first file"):
         read_all("mediapipe", tmp_path)
 
 

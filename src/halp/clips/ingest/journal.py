@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -19,12 +18,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from halp._version import __version__
-from halp.clips.clip import Clip
+from halp.clips.clip import Clip, Dropped
 from halp.clips.ingest.pipeline import Outcome, Pipeline
-from halp.clips.readers import Dropped, Item
+from halp.clips.readers import Item
 from halp.clips.readers.archives import expansion_limit
 from halp.errors import InputError
-from halp.files import save_arrays
+from halp.files import atomic_path, save_arrays
 
 _ITEMS = 32  # in a file
 _KEY = 16  # hexadecimal digits
@@ -39,7 +38,7 @@ class Journal:
         self._prefix = f".{store.name}.read-"
         self.folder = store.with_name(self._prefix + _key(plan, items))
         self.done = 0
-        self._files = 0
+        self.files = 0  # what a later attempt can take up
         self._waiting: list[Outcome] = []
         self._count = 0
         self._ours = False  # only who writes the store may touch its journals
@@ -56,13 +55,8 @@ class Journal:
             except (OSError, SafetensorError, InputError, ValueError, KeyError, TypeError):
                 break
             self.done += count
-            self._files += 1
+            self.files += 1
             yield count, outcomes
-
-    @property
-    def kept(self) -> bool:
-        """Whether there is anything that a later attempt can take up."""
-        return self._files > 0
 
     def add(self, count: int, outcomes: Sequence[Outcome]) -> None:
         """Keep what came of the next items."""
@@ -70,16 +64,14 @@ class Journal:
         self._count += count
         if self._count < _ITEMS:
             return
-        path = self._path()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            _save(partial, self._count, self._waiting)
-            os.replace(partial, path)
+            with atomic_path(self._path()) as partial:
+                _save(partial, self._count, self._waiting)
         except (OSError, SafetensorError) as error:
             remedy = "make room or choose another place"
             raise InputError(f"'{self.folder}' cannot be written ({error}); {remedy}") from error
-        self._files += 1
+        self.files += 1
         self._waiting, self._count = [], 0
 
     def remove(self) -> None:
@@ -88,7 +80,7 @@ class Journal:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self) -> Path:
-        return self.folder / f"{self._files:06}{_SUFFIX}"
+        return self.folder / f"{self.files:06}{_SUFFIX}"
 
 
 def _key(plan: Pipeline, items: Sequence[Item]) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import NOBODY, Clip
+from halp.clips.clip import NOBODY, Clip, Dropped
 from halp.clips.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
-from halp.clips.readers import ChoosesDimensions, Dropped, Info, Item, Reader, get_reader, sniff_reader, with_options
+from halp.clips.readers import ChoosesDimensions, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.clips.readers.shared import class_folder, class_folders
 from halp.clips.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown
 from halp.clips.windows import WindowSettings, span_columns
@@ -129,7 +129,7 @@ def is_store(source: str | os.PathLike[str]) -> bool:
 
 def open_source(
     source: Path,
-    format: str = "auto",
+    file_format: str = "auto",
     cutting: WindowSettings | None = None,
     steps: Sequence[str] | None = None,
     target: Topology | None = None,
@@ -144,7 +144,7 @@ def open_source(
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
-    reader = with_options(sniff_reader(source) if format == "auto" else get_reader(format), options or {})
+    reader = with_options(sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {})
     if dimensions is not None and isinstance(reader, ChoosesDimensions) and not options:
         reader = reader.for_dimensions(dimensions)
     info = reader.info(source)

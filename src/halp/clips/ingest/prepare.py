@@ -19,16 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import NOBODY, Clip
+from halp.clips.clip import NOBODY, Clip, Dropped
 from halp.clips.ingest.journal import Journal
 from halp.clips.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
-from halp.clips.readers import Dropped, Item
+from halp.clips.readers import Item
 from halp.clips.source_files import leaving_out
 from halp.clips.splits import SplitRule
 from halp.clips.store import StoreWriter
 from halp.clips.tags import Tagger, make_tagger
 from halp.clips.topology_file import find_topology
 from halp.clips.windows import WindowSettings
+from halp.deprecation import renamed_keywords
 from halp.errors import InputError, Interrupted
 from halp.progress import Bar, console
 from halp.skeleton import Topology
@@ -38,8 +39,9 @@ _CHUNK = 32
 _FEW = 200
 
 
+@renamed_keywords(format="file_format", path="pattern")
 def prepare(
-    format: str,
+    file_format: str,
     source: str | os.PathLike[str],
     store: str | os.PathLike[str],
     *,
@@ -54,7 +56,7 @@ def prepare(
     stride: float | None = None,
     fps: float | None = None,
     labels: str | os.PathLike[str] | None = None,
-    path: str | None = None,
+    pattern: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
@@ -64,7 +66,7 @@ def prepare(
 
     Parameters
     ----------
-    format : str
+    file_format : str
         A reader's name, or `auto`.
     source, store : path
         A file or folder with recordings, and the store to make.
@@ -84,7 +86,7 @@ def prepare(
         Cut recordings into windows of so many seconds; the frame rate, where files tell none.
     labels : path, optional
         A table with a column `name` or `path` and others (`label`, `subject`, `camera`, …).
-    path : str, optional
+    pattern : str, optional
         A pattern such as `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
@@ -107,8 +109,8 @@ def prepare(
     target = None if topology is None else find_topology(topology)
     table = None if labels is None else Path(labels)
     with leaving_out(table):
-        plan, items = open_source(source, format, cutting, normalisation, target, options=options)
-        tagger = make_tagger(source, table, path)
+        plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
+        tagger = make_tagger(source, table, pattern)
     items, info = items[:limit], plan.info
     class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
@@ -189,7 +191,7 @@ def _journal(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Jou
     try:
         yield journal
     except KeyboardInterrupt:
-        if not journal.kept:
+        if not journal.files:
             raise
         raise Interrupted(f"stopped; the same command goes on with what '{journal.folder}' keeps") from None
     except Exception:
@@ -218,7 +220,8 @@ def _outcomes(
     plan: Pipeline, items: Sequence[Item], workers: int | None
 ) -> Generator[tuple[int, list[Outcome]], None, None]:
     """Pairs of how many items were done and what came of them, in the order of the items."""
-    workers = _cores() if workers is None else workers
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
         raise InputError(f"{workers} workers cannot do anything; choose at least 1")
     foreign = type(plan.reader).__module__.startswith("halp_plugin_")  # a file that other processes have not loaded
@@ -250,13 +253,6 @@ def _outcomes(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def keep_memory() -> None:

@@ -24,26 +24,10 @@ from halp.clips.sandbox import is_hdf5, object_names
 from halp.clips.source_files import walk
 from halp.clips.splits import SplitRule
 from halp.clips.text_files import NO_HEADER, header_cells
-from halp.config import checked_value, field_types, parse_value
+from halp.config import check_limits, checked_value, field_types, parse_value
 from halp.errors import InputError, check_choice
 from halp.registry import NoSettings, load_installed_plugins
 from halp.skeleton import Topology
-
-__all__ = [
-    "ChoosesDimensions",
-    "Clip",
-    "Dropped",
-    "Info",
-    "Item",
-    "Option",
-    "Reader",
-    "get_reader",
-    "list_readers",
-    "reader_options",
-    "register_reader",
-    "sniff_reader",
-    "with_options",
-]
 
 
 @dataclass(frozen=True)
@@ -160,14 +144,6 @@ def get_reader(name: str) -> Reader:
 
 
 Option = bool | int | float | str | tuple[Any, ...]
-# Options that several readers have, what they have to be, and in words.
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "persons": (lambda value: 1 <= value <= 20, "a whole number from 1 to 20"),
-    "min_score": (lambda value: value >= 0, "0 or more"),
-    "aspect": (lambda value: value > 0, "width / height of the picture, above 0"),
-    "scale": (lambda value: value > 0, "above 0"),
-    "fps": (lambda value: 0 <= value <= 1000, "frames per second up to 1000, 0 for those of the recording"),
-}
 
 
 def _settings(reader: Reader) -> Any:
@@ -199,6 +175,7 @@ def with_options(reader: Reader, options: Mapping[str, Any]) -> Reader:
         name: _option(reader.name, check_choice(f"option of format '{reader.name}'", name, known), value, hints[name])
         for name, value in options.items()
     }
+    check_limits(type(_settings(reader)), changed, f"format '{reader.name}': option ")
     if reader.name in _BUILDERS:
         return _build(reader.name, dataclasses.replace(_settings(reader), **changed))
     return dataclasses.replace(reader, **changed)  # type: ignore[type-var]
@@ -214,9 +191,8 @@ def _option(format: str, name: str, value: Any, hint: Any) -> Option:
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     option: Option = checked_value(hint, value, title)
-    allowed, words = _RULES.get(name, (lambda value: True, "a finite number"))
-    if isinstance(option, int | float) and (not math.isfinite(option) or not allowed(option)):
-        raise InputError(f"{title} cannot be {value}; it is {words}")
+    if isinstance(option, float) and not math.isfinite(option):
+        raise InputError(f"{title} cannot be {value}; it is a finite number")
     return option
 
 

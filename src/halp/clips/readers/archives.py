@@ -11,7 +11,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.sandbox import load_pickle
-from halp.clips.source_files import BROKEN, MIB, short_reason
+from halp.clips.source_files import BROKEN, MIB, short_reason, unreadable
 from halp.clips.text_files import problem
 from halp.errors import InputError
 
@@ -64,17 +64,14 @@ def member_names(path: Path) -> frozenset[str]:
         return frozenset()
 
 
-def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an `.npz` file; nothing is unpickled, and nothing is read beyond the limit."""
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive; whatever is wrong with it, or with arrays that are taken out of it inside, becomes one sentence."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            if sum(member.file_size for member in members) > (left := expansion_limit(os.path.getsize(path))):
-                fault = f"it would expand beyond {left // MIB} MiB, the most that a file of its size may take"
-                raise problem(path, "", fault, "if you trust it, raise the limit with --max-memory")
-            return {member.filename.removesuffix(".npy"): _read_member(path, archive, member) for member in members}
+            yield archive
     except OSError as error:
-        raise InputError(f"'{path}' cannot be read ({error}); check that it exists and its permissions") from error
+        raise unreadable(path, error) from error
     except InputError:
         raise
     except BROKEN as error:
@@ -83,29 +80,54 @@ def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
         ) from error
 
 
-def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    """One array: its header, its size against what the archive declares, then exactly that many bytes."""
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
-        raise ValueError(f"{member.filename[:60]} is encrypted or compressed in an unusual way")
-    with archive.open(member) as file:
-        shape, fortran, dtype = _header(file)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject:
-            name, human = member.filename.removesuffix(".npy")[:60], member.filename.startswith("positions_")
-            remedy = "prepare it with the format h36m" if human else "save plain arrays of numbers"
-            raise problem(path, f"array '{name}'", "it holds Python objects, which are not read from here", remedy)
-        if dtype.itemsize == 0 and size == 0:
-            return np.empty(shape, dtype)
-        if file.tell() + size != member.file_size:
-            raise ValueError(f"{member.filename[:60]} declares {size} bytes and holds another number")
-        content = bytearray()
-        while len(content) < size and (block := file.read(min(_BLOCK, size - len(content)))):
+def _members(path: Path, archive: zipfile.ZipFile, *wanted: str) -> dict[str, bytearray]:
+    """The arrays of an archive, all or those of these names, as the bytes of `.npy` files; nothing beyond the limit."""
+    members = {file.filename[:-4]: file for file in archive.infolist() if file.filename.endswith(".npy")}
+    members = {name: file for name, file in members.items() if name in wanted or not wanted}
+    if sum(file.file_size for file in members.values()) > (limit := expansion_limit(os.path.getsize(path))):
+        fault = f"it would expand beyond {limit // MIB} MiB, the most that a file of its size may take"
+        raise problem(path, "", fault, "if you trust it, raise the limit with --max-memory")
+    for name, file in members.items():
+        if file.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or file.flag_bits & 1:
+            raise ValueError(f"{name[:60]}.npy is encrypted or compressed in an unusual way")
+    return {name: _content(archive, file) for name, file in members.items()}
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
+    """As many bytes as the archive declares, in blocks: all at once would unpack what lies behind them too."""
+    content = bytearray()
+    with suppress(EOFError), archive.open(member) as file:  # what ends too early does not fit its header
+        while block := file.read(min(_BLOCK, member.file_size - len(content))):
             content += block
-        if len(content) != size or file.read(1):
-            raise ValueError(f"{member.filename[:60]} declares {size} bytes and holds another number")
+    return content
+
+
+def load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an `.npz` file; nothing is unpickled, and nothing is read beyond the limit."""
+    with _opened(path) as archive:
+        return {name: _array(path, name, data) for name, data in _members(path, archive).items()}
+
+
+def load_pickled_member(path: Path, name: str) -> Any:
+    """What one array of an `.npz` file holds that is a Python object, by the loader that knows plain data only."""
+    with _opened(path) as archive:
+        data = _members(path, archive, name)[name]
+    return load_pickle_in_npy(path, bytes(data), f"array '{name}'")
+
+
+def _array(path: Path, name: str, data: bytearray) -> npt.NDArray[Any]:
+    """One array: its header, and exactly as many bytes as that asks for."""
+    file = io.BytesIO(data[: 1 << 17])  # the header is far shorter
+    shape, fortran, dtype = _header(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject:
+        remedy = "prepare it with the format h36m" if name.startswith("positions_") else "save plain arrays of numbers"
+        raise problem(path, f"array '{name[:60]}'", "it holds Python objects, which are not read from here", remedy)
+    if file.tell() + size != len(data) and dtype.itemsize:
+        raise ValueError(f"{name[:60]}.npy declares {size} bytes and holds another number")
     if not size:
         return np.empty(shape, dtype)
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
 
 
 def load_pickle_in_npy(path: Path, data: bytes, where: str = "") -> Any:

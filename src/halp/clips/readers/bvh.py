@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.shared import entries, entry_of
-from halp.clips.source_files import find_files, first_file, head, read_text
-from halp.clips.text_files import Floats, coordinates, number, number_table, problem, shown, unless_empty, whole_number
+from halp.clips.readers import register_reader
+from halp.clips.readers.shared import PoseFileReader, Poses
+from halp.clips.source_files import head, read_text
+from halp.clips.text_files import Floats, coordinates, number, number_table, problem, shown, whole_number
+from halp.config import limited
 from halp.skeleton import Topology, canonical_joints, topology_for
 
 
@@ -109,7 +110,7 @@ _CHANNELS = ("Xposition", "Yposition", "Zposition", "Xrotation", "Yrotation", "Z
 
 
 @dataclass
-class BvhReader:
+class BvhReader(PoseFileReader):
     """Positions in the units of the file times `scale`; end sites are joints, too (`head_end`). One person per file.
 
     `fps` resamples every recording to that many frames per second (0: as recorded). `joints` keeps only those, by their
@@ -119,32 +120,23 @@ class BvhReader:
 
     name: str = "bvh"
     description: str = "BVH motion capture: one file, or a folder of .bvh files"
-    scale: float = 1.0
-    fps: float = 0.0
+    scale: float = limited(1.0, above=0)
+    fps: float = limited(0.0, least=0, most=1000)
     joints: tuple[str, ...] = ()
+    suffixes: ClassVar[tuple[str, ...]] = (".bvh",)
+    steps: ClassVar[tuple[str, ...]] = ("centre",)
 
-    def sniff(self, path: Path) -> bool:
-        file = first_file(path, ".bvh")
-        return file is not None and head(file).lstrip(b"\xef\xbb\xbf \t\r\n").upper().startswith(b"HIERARCHY")
+    def looks_right(self, path: Path) -> bool:
+        return head(path).lstrip(b"\xef\xbb\xbf \t\r\n").upper().startswith(b"HIERARCHY")
 
-    def info(self, path: Path) -> Info:
-        return Info(self._topology(open_bvh(find_files(path, ".bvh")[0])), normalisation=("centre",))
+    def load(self, path: Path) -> Poses:
+        recording = open_bvh(path)
+        topology = self._topology(recording)
+        places, fps = recording.positions([recording.topology.index(joint) for joint in topology.joints], self.fps)
+        return Poses(topology.joints, places[:, None] * self.scale, fps=fps, topology=topology)
 
-    def items(self, path: Path) -> Iterable[Item]:
-        files = find_files(path, ".bvh")
-        return entries(files, path, self._topology(open_bvh(files[0])))
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item)
-        recording = open_bvh(item.path)
-        wanted = entry.topology or self._topology(recording)
-        missing = sorted(set(wanted.joints) - set(recording.topology.joints))
-        if missing:
-            fault = f"it has no joint {', '.join(missing[:5])}, which the first file has"
-            raise problem(item.path, "HIERARCHY", fault, "prepare files of another skeleton on their own")
-        places, fps = recording.positions([recording.topology.index(joint) for joint in wanted.joints], self.fps)
-        frames = coordinates(places * self.scale, item.path, "MOTION")
-        return [unless_empty(Clip(frames[:, None], entry.name, fps=fps))]
+    def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
+        return self._topology(open_bvh(files[0])), 1  # the motion of a long recording takes longer to read
 
     def _topology(self, recording: Recording) -> Topology:
         """The joints that are kept of a recording."""

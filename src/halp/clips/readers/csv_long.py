@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
+from halp.clips.readers.shared import find_layout
 from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.text_files import (
     MOST_CELLS,
     Table,
+    are_whole,
     forget_unsure,
     header_cells,
     places_in_time,
@@ -26,10 +28,12 @@ from halp.clips.text_files import (
     shown,
     unless_empty,
 )
-from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
+from halp.config import limited
+from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
 _NEEDED = ("clip", "frame", "joint", "x", "y")
-_MOST_PERSONS, _MOST_JOINTS, _MOST_CLASSES = 20, 500, 10_000
+_OPTIONAL = ("person", "label", "subject", "camera")
+_MOST = {"joint": 500, "person": 20, "label": 10_000}
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class CsvLongReader:
     description: str = (
         "long CSV: a row per joint with clip, frame, person, joint, x, y[, z][, score][, label, subject, camera]"
     )
-    min_score: float = 0.0
+    min_score: float = limited(0.0, least=0)
 
     def sniff(self, path: Path) -> bool:
         file = first_file(path, ".csv")
@@ -101,7 +105,7 @@ class CsvLongReader:
         self, table: Table, plan: Plan, name: str, rows: list[int], cells: dict[str, npt.NDArray[Any]]
     ) -> Clip | Dropped:
         time, length = places_in_time(cells["number"])
-        names = _cells(table, "person", rows)
+        names = [table.columns["person"][row] for row in rows]
         people = {cell: index for index, cell in enumerate(dict.fromkeys(names))}
         shape = (length, len(people), len(plan.topology))
         if len(people) > plan.persons or np.prod(shape, dtype=float) > MOST_CELLS:
@@ -124,42 +128,34 @@ class CsvLongReader:
         return unless_empty(clip)
 
 
-def _cells(table: Table, column: str, rows: Iterable[int]) -> list[str]:
-    cells = table.columns.get(column)
-    return ["" if cells is None else cells[row] for row in rows]
-
-
 def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
     """The one value a whole clip has in a column."""
-    values = dict.fromkeys(_cells(table, column, rows))
+    values = dict.fromkeys(table.columns[column][row] for row in rows)
     if len(values) > 1:
         fault = f"clip '{name}' has several values: {', '.join(map(shown, list(values)[:3]))}"
         raise problem(table.path, f"column '{column}'", fault, "give all rows of a clip the same")
     return next(iter(values))
 
 
-def _are_numbers(values: Sequence[str]) -> bool:
-    return all(value.isdecimal() and value.isascii() and len(value) < 10 for value in values)
-
-
 def _class_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The labels themselves, or the numbers from 0 to the highest where they are numbers."""
-    return tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if _are_numbers(labels) else tuple(labels)
+    return tuple(map(str, range(max(map(int, labels), default=-1) + 1))) if are_whole(labels) else tuple(labels)
 
 
 def _number(value: str, values: Sequence[str]) -> int:
     if not value:
         return -1
-    return int(value) if _are_numbers(values) else values.index(value)
+    return int(value) if are_whole(values) else values.index(value)
 
 
 def _table(path: Path) -> Table:
+    """The table with empty cells in the columns that it may have and does not."""
     table = read_table(path)
     missing = [column for column in _NEEDED if column not in table.columns]
     if missing:
         fault = f"there is no column {', '.join(missing)}"
         raise problem(path, "line 1", fault, "the header needs clip, frame, person, joint, x, y[, z][, score]")
-    return table
+    return replace(table, columns={**dict.fromkeys(_OPTIONAL, ("",) * len(table)), **table.columns})
 
 
 @remembered(2)
@@ -173,24 +169,23 @@ def _plan(*files: Path) -> Plan:
     for path in files:
         table = _table(path)
         joints.update(dict.fromkeys(table.columns["joint"]))
-        labels.update(table.columns.get("label", ()))
-        subjects.update(table.columns.get("subject", ()))
+        labels.update(table.columns["label"])
+        subjects.update(table.columns["subject"])
         flat = flat and not any(table.columns.get("z", ()))
-        people = table.columns.get("person", ("",) * len(table))
-        for name, person in zip(table.columns["clip"], people):
+        for name, person in zip(table.columns["clip"], table.columns["person"]):
             clips.setdefault((path, name), set()).add(person)
         persons = max(map(len, clips.values()))
-        counts = {"joint": len(joints), "person": persons, "label": len(labels)}
-        for (column, count), most in zip(counts.items(), (_MOST_JOINTS, _MOST_PERSONS, _MOST_CLASSES)):
-            if count > most:
+        counts = {"joint": len(joints), "person": persons, "label": len(labels - {""})}
+        for column, count in counts.items():
+            if count > _MOST[column]:
                 fault = f"{count} different values"
-                raise problem(path, f"column '{column}'", fault, f"no more than {most} make sense")
+                raise problem(path, f"column '{column}'", fault, f"no more than {_MOST[column]} make sense")
         if not all(joint and joint.isprintable() for joint in joints):
             raise problem(path, "column 'joint'", "a joint has no usable name", "name or number every joint")
     refuse_twins((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
     labels.discard("")
     subjects.discard("")
-    if _are_numbers(list(labels)) and max(map(int, labels), default=0) > _MOST_CLASSES:
+    if are_whole(labels) and max(map(int, labels), default=0) > _MOST["label"]:
         raise problem(files[0], "column 'label'", f"class {max(labels, key=int)}", "number the classes from 0")
     topology, order = _topology(list(joints), 2 if flat else 3)
     return Plan(topology, tuple(order), persons, tuple(sorted(labels)), tuple(sorted(subjects)))
@@ -198,17 +193,14 @@ def _plan(*files: Path) -> Plan:
 
 def _topology(joints: list[str], dimensions: int) -> tuple[Topology, list[str]]:
     """The topology and the file's names in its order: a known one by names or by number of joints, or an ad-hoc one."""
-    known = [topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions]
     if {*joints} == {str(number) for number in range(len(joints))}:
+        known = [topology for topology in map(get_topology, list_topologies()) if topology.dimensions == dimensions]
         numbered = [topology for topology in known if len(topology) == len(joints)]
         joints = sorted(joints, key=int)
         names = [f"joint_{number}" for number in joints]
         return (numbered[0] if len(numbered) == 1 else topology_for(names, dimensions)), joints
-    names = canonical_joints(joints)
-    for topology in known:
-        if set(topology.joints) == set(names):
-            return topology, [joints[names.index(joint)] for joint in topology.joints]
-    return topology_for(names, dimensions), joints
+    topology, order = find_layout(joints, dimensions)
+    return topology, [joints[place] for place in order]
 
 
 register_reader(CsvLongReader())

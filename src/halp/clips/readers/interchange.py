@@ -1,34 +1,30 @@
-"""The interchange `.npz`: all clips of a set joined along time, with names, labels and bones; halp reads and writes it."""
+"""The interchange `.npz`: all clips of a set joined along time, with names, labels and bones."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.archives import load_npz, member_names
-from halp.clips.readers.shared import attempt, only_file
+from halp.clips.readers.shared import attempt, find_layout, only_file
 from halp.clips.source_files import first_file
 from halp.clips.splits import Split, SplitRule, rule_from_json
-from halp.clips.store import Store
 from halp.clips.store_check import check_absent, topology_from_json
 from halp.clips.text_files import coordinates, problem, refuse_twins, safe_name
 from halp.errors import InputError
-from halp.files import atomic_path
-from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
+from halp.skeleton import Topology, get_topology, list_topologies
 
 Arrays = dict[str, npt.NDArray[Any]]
 _COLUMNS = ("labels", "subjects", "views")
-_ONE_BY_ONE = "prepare those that halp wrote one by one and merge the stores; for other .npz files use the format auto"
+_ONE_BY_ONE = "prepare them one by one and merge the stores; for other .npz files use the format auto"
 _KNOWN = {"joints", "offsets", "names", "class_names", "joint_names", "bones", "halp", *_COLUMNS}
 
 
@@ -40,7 +36,7 @@ class InterchangeReader:
     """
 
     name: str = "interchange"
-    description: str = "the .npz that halp itself writes: joints, offsets, labels, names, joint_names"
+    description: str = "interchange .npz, all clips of a set: joints, offsets, labels, names, joint_names"
 
     def sniff(self, path: Path) -> bool:
         file = first_file(path, ".npz")
@@ -91,11 +87,11 @@ class InterchangeReader:
             facts: dict[str, Any] = {"absent": absent.get(row, ()), **_clock(arrays, row)}
             return Clip(frames, name, label, subject, camera, numbers, **facts)
 
-        return [attempt(name, partial(clip, row, name)) for row, name in enumerate(names)]
+        return [attempt(name, clip, row, name) for row, name in enumerate(names)]
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
-    """Frame rate, recording and start of a clip, where halp wrote them."""
+    """Frame rate, recording and start of a clip, where they are given."""
     kinds = {"fps": "f", "start": "f", "recording": "U"}
     count = len(arrays["names"])
     fits = all(
@@ -107,62 +103,6 @@ def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
     return {key: arrays[key][row].item() for key in kinds}
 
 
-def write_interchange(
-    source: Store | Iterable[Clip],
-    path: str | os.PathLike[str],
-    *,
-    topology: Topology | None = None,
-    class_names: Sequence[str] = (),
-    splits: Sequence[SplitRule] = (),
-    normalisation: Sequence[str] = (),
-) -> None:
-    """Write a store, or clips of one topology, as one interchange file; it appears when it is whole."""
-    if isinstance(source, Store):
-        topology, class_names, normalisation = source.topology, source.class_names, source.normalisation
-        splits = tuple(source.splits.values())
-        lengths, joints, absent = source.lengths, source.frames, source.absent
-        columns: dict[str, Any] = {key: values for key, values in source.columns.items() if key != "length"}
-    else:
-        clips = list(source)
-        if topology is None or not clips:
-            raise InputError("write_interchange needs at least one clip and, for clips, their topology")
-        persons = max(clip.shape[1] for clip in clips)
-        absent = {number: clip.absent for number, clip in enumerate(clips) if clip.absent}
-        lengths = np.array([clip.shape[0] for clip in clips])
-        joints = np.concatenate(
-            [np.pad(clip.frames, ((0, 0), (0, persons - clip.shape[1]), (0, 0), (0, 0))) for clip in clips]
-        )
-        columns = {key: [getattr(clip, key) for clip in clips] for key in ("name", "label", "subject", "camera")}
-        for key in sorted({key for clip in clips for key in clip.extra}):
-            columns[key] = [clip.extra.get(key, -1) for clip in clips]
-    if joints.shape[2:] != (len(topology), topology.dimensions):
-        raise InputError(
-            f"clips of shape {joints.shape} do not fit topology '{topology.name}' ({len(topology)} joints)"
-        )
-    plural = {"name": "names", "label": "labels", "subject": "subjects", "camera": "views"}
-    note = {
-        "topology": asdict(topology),
-        "splits": {split.name: split.to_json() for split in splits},
-        "normalisation": list(normalisation),
-        "absent": {str(clip): left_out for clip, left_out in absent.items()},
-    }
-    arrays = {plural.get(key, key): np.asarray(values) for key, values in columns.items()}
-    arrays |= {
-        "joints": joints,
-        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        "class_names": np.array(class_names, dtype=np.str_),
-        "joint_names": np.array(topology.joints),
-        "bones": np.array(topology.bones, dtype=np.int64).reshape(-1, 2),
-        "halp": np.array(json.dumps(note)),
-    }
-    target = Path(path)
-    try:
-        with atomic_path(target) as partial, open(partial, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise InputError(f"'{target}' cannot be written ({error}); choose another place") from error
-
-
 def _load(path: Path) -> Arrays:
     """All arrays, checked against each other; labels, subjects, views and names may be left out."""
     arrays = load_npz(path)
@@ -170,7 +110,7 @@ def _load(path: Path) -> Arrays:
     def array(key: str, kinds: str, shape: tuple[int | None, ...], default: Any = None) -> npt.NDArray[Any]:
         values = arrays.get(key, default)
         if values is None:
-            raise problem(path, "", f"it has no array '{key}'", "write it with halp, or see docs for its arrays")
+            raise problem(path, "", f"it has no array '{key}'", "it needs joints, offsets and joint_names")
         fits = values.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, values.shape))
         if not fits or values.dtype.kind not in kinds:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
@@ -209,12 +149,8 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
             return topology_from_json(note["topology"]), list(range(count))
         except InputError as error:
             raise problem(path, "array 'halp'", f"its topology is damaged ({error})", "write the file again") from None
-    names = canonical_joints(names)
-    for known in map(get_topology, list_topologies()):
-        if set(known.joints) == set(names) and known.dimensions == dimensions:
-            return known, [names.index(joint) for joint in known.joints]
-    topology = topology_for(names, dimensions, name=path.stem)
-    if "bones" in arrays:
+    topology, order = find_layout(names, dimensions, name=path.stem)
+    if "bones" in arrays and topology not in map(get_topology, list_topologies()):
         parents = list(range(count))
         for child, parent in arrays["bones"].tolist():
             if not (0 <= child < count and 0 <= parent < count):
@@ -225,11 +161,11 @@ def _topology(arrays: Arrays, path: Path) -> tuple[Topology, list[int]]:
             topology = replace(topology, parents=tuple(parents))
         except InputError as error:
             raise problem(path, "array 'bones'", str(error), "give every joint one parent") from None
-    return topology, list(range(count))
+    return topology, order
 
 
 def _note(arrays: Arrays, path: Path) -> dict[str, Any] | None:
-    """What halp wrote about topology, splits and normalisation; None in files of other programs."""
+    """What array `halp` says about topology, splits and normalisation; None in files without it."""
     if "halp" not in arrays:
         return None
     try:

@@ -1,6 +1,7 @@
-"""Small Kinect-v1 data sets whose file names tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3.
+"""Small Kinect-v1 data sets in metres, one person with 20 joints: NW-UCLA, UTD-MHAD, MSR-Action3D and UTKinect-Action3D.
 
-NW-UCLA has JSON files, UTD-MHAD MATLAB files, MSR-Action3D text files; all hold one person and 20 joints in metres.
+The names of the first three tell who does what: `a01_s02_e03…` is action 1, subject 2, repetition 3; they hold JSON, MATLAB
+matrices and text. UTKinect has `joints_s01_e01.txt` (a line per frame: number, then 20 × 3), cut by `actionLabel.txt`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import numpy as np
 
 from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.readers import Info, Item, register_reader
-from halp.clips.readers.shared import named_files
 from halp.clips.sandbox import load_matrix
-from halp.clips.source_files import first_file, read_json, read_text
+from halp.clips.source_files import find_files, first_file, leads_out, read_json, read_text, walk
 from halp.clips.splits import Split, SplitRule
 from halp.clips.text_files import (
     checked_scores,
@@ -27,8 +27,11 @@ from halp.clips.text_files import (
     json_numbers,
     number_table,
     problem,
+    shown,
     unless_empty,
+    whole_number,
 )
+from halp.config import limited
 from halp.skeleton import KINECT_V1
 
 _ODD = Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10))
@@ -36,6 +39,15 @@ _ODD = Split("xsub", "subject", train=(1, 3, 5, 7, 9), test=(2, 4, 6, 8, 10))
 
 def _numbered(names: str) -> dict[int, str]:
     return dict(enumerate(names.split(","), start=1))
+
+
+def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path]:
+    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name looks like."""
+    suffix = example[example.rindex(".") :]
+    files = [path for path in find_files(root, suffix) if pattern.fullmatch(path.name)]
+    if not files:
+        raise problem(root, "", f"no file is named like '{example}'", "check the path and the format")
+    return files
 
 
 @dataclass
@@ -157,7 +169,7 @@ _MSR_ORDER = [MSR_JOINTS.index(joint) for joint in KINECT_V1.joints]
 class MsrAction3DReader(NamedFileReader):
     """The real-world skeletons of MSR Action3D. `min_score` makes joints of lower tracking confidence missing."""
 
-    min_score: float = -1.0
+    min_score: float = limited(-1.0, least=0)
     title, clip, ending = "MSR-Action3D", "a01_s01_e01", "_skeleton3D.txt"
     classes = _numbered(
         "high arm wave,horizontal arm wave,hammer,hand catch,forward punch,high throw,draw X,draw tick,draw circle,"
@@ -179,3 +191,122 @@ class MsrAction3DReader(NamedFileReader):
 register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
 register_reader(UtdMhadReader("utd-mhad", "UTD-MHAD: a folder of a1_s1_t1_skeleton.mat files"))
 register_reader(MsrAction3DReader("msr-action3d", "MSR-Action3D: a folder of a01_s01_e01_skeleton3D.txt files"))
+
+
+# Names in the label file and the classes they stand for.
+ACTIONS = {
+    name: re.sub("([A-Z])", r" \1", name).lower()
+    for name in "walk sitDown standUp pickUp carry throw push pull waveHands clapHands".split()
+}
+_NAME = re.compile(r"joints_(s(\d{1,3})_e(\d{1,3}))\.txt", re.ASCII | re.IGNORECASE)
+_RECORDING = re.compile(r"s(\d{1,3})[ _]+e(\d{1,3})", re.ASCII | re.IGNORECASE)
+_SEGMENT = re.compile(r"(\w+)\s*:\s*(\S+)\s+(\S+)", re.ASCII)
+
+Segments = tuple[tuple[str, int, int], ...]
+
+
+@dataclass
+class UtKinectReader:
+    """Recordings of UTKinect-Action3D in metres, one person; a corrected `actionLabel_modified.txt` goes first."""
+
+    name: str = "utkinect"
+    description: str = "UTKinect-Action3D: joints_s01_e01.txt files and actionLabel.txt"
+
+    def sniff(self, path: Path) -> bool:
+        file = first_file(path, ".txt") if path.is_file() else first_file(path, "_e01.txt", "_e02.txt")
+        return file is not None and _NAME.fullmatch(file.name) is not None
+
+    def info(self, path: Path) -> Info:
+        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "centre"))
+
+    def items(self, path: Path) -> Iterable[Item]:
+        files = named_files(path, _NAME, "joints_s01_e01.txt")
+        labels = _label_file(path)
+        segments = read_segments(labels)
+        if missing := [file for file in files if _recording(file) not in segments]:
+            fault = f"it has no segments for '{missing[0].name}'"
+            raise problem(labels, "", fault, "use the label file of this data set")
+        return [Item(file, segments[_recording(file)]) for file in files]
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        subject, repetition = _recording(item.path)
+        segments: Segments | None = item.key
+        if segments is None:
+            segments = read_segments(_label_file(item.path)).get((subject, repetition), ())
+        table = number_table(item.path, read_text(item.path), 61, "frame number and 20 joints")
+        numbers, first = np.unique(table[:, 0], return_index=True)
+        repeated = len(table) - len(first)
+        repairs = (f"{repeated} repeated frame numbers in the recording left out",) if repeated else ()
+        values = table[first, 1:].reshape(-1, 1, 20, 3)
+        clips: list[Clip | Dropped] = []
+        for action, start, end in segments:
+            name = f"s{subject:02}_e{repetition:02}_{action}"
+            chosen = (numbers >= start) & (numbers <= end)
+            if start < 0:
+                clips.append(Dropped(name, "the label file gives no frames for it", expected=True))
+            elif not chosen.any():
+                clips.append(Dropped(name, f"the recording has no frame from {start} to {end}"))
+            else:
+                frames = coordinates(values[chosen], item.path, f"segment '{action}'")
+                label = list(ACTIONS).index(action)
+                extra = {"repetition": repetition}
+                clips.append(unless_empty(Clip(frames, name, label, subject, extra=extra, repairs=repairs)))
+        return clips
+
+
+def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
+    """{(subject, repetition): ((action, first frame, last frame), …)}; -1 for a segment without frames (`NaN NaN`)."""
+    recordings: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
+    current: dict[str, tuple[int, int]] | None = None
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        where = f"line {number}"
+        if not line.strip():
+            continue
+        if recording := _RECORDING.fullmatch(line.strip()):
+            key = (int(recording[1]), int(recording[2]))
+            if key in recordings:
+                raise problem(path, where, f"recording '{line.strip()}' comes twice", "remove one of the two")
+            current = recordings[key] = {}
+            continue
+        match = _SEGMENT.fullmatch(line.strip())
+        if match is None or current is None:
+            fault = f"{shown(line.strip())} is not a segment"
+            raise problem(path, where, fault, "expected 's01 e01', then 'walk: 252 390'")
+        action, *ends = match.groups()
+        if action not in ACTIONS:
+            raise problem(path, where, f"unknown class '{action}'", f"known are {', '.join(ACTIONS)}")
+        if action in current:
+            raise problem(path, where, f"'{action}' comes twice in one recording", "remove one of the two")
+        known = [end.lower() for end in ends] != ["nan", "nan"]
+        start, end = (whole_number(end, path, where) if known else -1 for end in ends)
+        if known and not 0 <= start <= end:
+            raise problem(path, where, f"the segment runs from {start} to {end}", "give the first and the last frame")
+        current[action] = start, end
+    if not recordings:
+        raise problem(path, "", "it holds no segments", "use the actionLabel.txt of the data set")
+    return {key: tuple((action, *ends) for action, ends in parts.items()) for key, parts in recordings.items()}
+
+
+def _recording(path: Path) -> tuple[int, int]:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise problem(path, "", "the name tells no subject and repetition", "name it like joints_s01_e01.txt")
+    return int(match[2]), int(match[3])
+
+
+def _label_file(path: Path) -> Path:
+    """The label file below the source or, for the folder `joints` or one of its files, beside it."""
+    folder = path if path.is_dir() else path.parent
+    above = folder.resolve().parent
+    try:
+        beside = [file for file in sorted(above.iterdir()) if file.is_file() and not leads_out(file, above)]
+    except OSError:
+        beside = []
+    files = [file for file in (*walk(folder), *beside) if file.name.lower().startswith("actionlabel")]
+    if not files:
+        fault = "there is no actionLabel.txt in it or beside it"
+        raise problem(path, "", fault, "put the label file of the data set there")
+    return next((file for file in files if "modified" in file.name.lower()), files[0])
+
+
+register_reader(UtKinectReader())

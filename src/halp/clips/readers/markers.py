@@ -7,6 +7,10 @@ rate and unit in the header; y points up.
 
 from __future__ import annotations
 
+import itertools
+import math
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.clips.readers import register_reader
-from halp.clips.readers.pose_files import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
+from halp.clips.readers.shared import MOST_JOINTS, Z_UP, PoseFileReader, Poses, turned
 from halp.clips.source_files import MIB, head, read_bytes, read_text
-from halp.clips.text_files import Floats, as_floats, number, problem, shown, whole_number
+from halp.clips.text_files import as_floats, number, problem, shown, whole_number
 
 #: Metres in a unit.
 UNITS = {"m": 1.0, "meters": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "inches": 0.0254}
@@ -32,54 +36,41 @@ class TrcReader(PoseFileReader):
 
     def load(self, path: Path) -> Poses:
         lines = read_text(path).split("\n")
-        settings = _settings(lines, path)
-        joints = _markers(lines, path)
-        count = whole_number(settings.get("nummarkers", str(len(joints))), path, "line 3, NumMarkers")
-        if count != len(joints):
-            raise problem(path, "line 4", f"{count} markers are declared, {len(joints)} are named")
+        if len(lines) < 6 or not lines[0].lower().startswith("pathfiletype"):
+            raise problem(path, "line 1", "it does not begin with PathFileType", "check that this is a whole TRC file")
+        settings = dict(zip(lines[1].lower().split(), lines[2].split()))
+        first, _, *names = (cell.strip() for cell in f"{lines[3]}\t".split("\t"))
+        joints = [name for name in names if name]
+        if not first.lower().startswith("frame") or not 0 < len(joints) <= MOST_JOINTS:
+            raise problem(path, "line 4", "it does not name frame, time and markers", "check that this is a TRC file")
         unit = settings.get("units", "m").lower()
         if unit not in UNITS:
             raise problem(path, "line 3, Units", f"{shown(unit)} is not a known unit", f"use {', '.join(UNITS)}")
+        _check_count(settings, "NumMarkers", len(joints), path)
+        table = ((at, line.split("\t")) for at, line in enumerate(lines[5:], start=6) if line.strip())
+        rows = [_row(cells, 3 * len(joints), path, at) for at, cells in table]
+        if not rows:
+            raise problem(path, "", "there is no frame below the header")
+        _check_count(settings, "NumFrames", len(rows), path)
         fps = number(settings.get("datarate", "-1"), path, "line 3, DataRate")
-        frames = _rows(lines, len(joints), path) * UNITS[unit]
-        declared = whole_number(settings.get("numframes", str(len(frames))), path, "line 3, NumFrames")
-        if declared != len(frames):
-            raise problem(path, "line 3, NumFrames", f"{declared} frames are declared, {len(frames)} are there")
-        return Poses(joints, frames[:, None], fps=fps)
+        frames = np.array(rows).reshape(-1, 1, len(joints), 3) * UNITS[unit]
+        return Poses(joints, frames, fps=fps)
 
 
-def _settings(lines: list[str], path: Path) -> dict[str, str]:
-    if len(lines) < 6 or not lines[0].lower().startswith("pathfiletype"):
-        raise problem(path, "line 1", "it does not begin with PathFileType", "check that this is a whole TRC file")
-    return dict(zip((word.lower() for word in lines[1].split()), lines[2].split()))
+def _check_count(settings: dict[str, str], name: str, count: int, path: Path) -> None:
+    declared = whole_number(settings.get(name.lower(), str(count)), path, f"line 3, {name}")
+    if declared != count:
+        raise problem(path, f"line 3, {name}", f"{declared} are declared, {count} are there")
 
 
-def _markers(lines: list[str], path: Path) -> list[str]:
-    cells = [cell.strip() for cell in lines[3].split("\t")]
-    joints = [cell for cell in cells[2:] if cell]
-    if not cells[0].lower().startswith("frame") or not 0 < len(joints) <= MOST_JOINTS:
-        raise problem(path, "line 4", "it does not name frame, time and markers", "check that this is a TRC file")
-    return joints
-
-
-def _rows(lines: list[str], joints: int, path: Path) -> Floats:
-    """Positions `(T, V, 3)`."""
-    rows = []
-    for at, line in enumerate(lines[5:], start=6):
-        if not line.strip():
-            continue
-        cells = [cell.strip() for cell in line.split("\t")]
-        cells += [""] * (2 + 3 * joints - len(cells))
-        if any(cells[2 + 3 * joints :]) or not cells[0]:
-            raise problem(path, f"line {at}", f"{len(cells) - 2} numbers instead of {3 * joints}")
-        row = []
-        for cell in cells[2 : 2 + 3 * joints]:
-            empty = not cell or cell.lower() == "nan"
-            row.append(np.nan if empty else number(cell, path, f"line {at}"))
-        rows.append(row)
-    if not rows:
-        raise problem(path, "", "there is no frame below the header")
-    return np.array(rows).reshape(-1, joints, 3)
+def _row(cells: list[str], count: int, path: Path, at: int) -> list[float]:
+    """The numbers of a line after frame and time, NaN where a cell is empty."""
+    cells = [cell.strip() for cell in cells]
+    values = cells[2 : 2 + count]
+    if any(cells[2 + count :]) or not cells[0]:
+        raise problem(path, f"line {at}", f"{len(cells) - 2} numbers instead of {count}")
+    values += [""] * (count - len(values))
+    return [np.nan if cell.lower() in ("", "nan") else number(cell, path, f"line {at}") for cell in values]
 
 
 register_reader(TrcReader("trc", "OpenSim marker trajectories (.trc), also of OpenCap and Pose2Sim"))
@@ -88,10 +79,8 @@ register_reader(TrcReader("trc", "OpenSim marker trajectories (.trc), also of Op
 _BLOCK = 512
 _KEY = 0x50
 _LARGEST = 1024 * MIB
-_INTEL, _DEC, _SGI = 84, 85, 86
+_DEC, _SGI = 85, 86
 _TYPES = {-1: "S1", 1: "i1", 2: "i2", 4: "f4"}
-
-Parameters = dict[tuple[str, str], npt.NDArray[Any]]
 
 
 class C3dReader(PoseFileReader):
@@ -110,84 +99,96 @@ class C3dReader(PoseFileReader):
         place = (data[0] - 1) * _BLOCK
         if place < _BLOCK or place + 4 > len(data):
             raise problem(path, "", "its parameters lie outside of the file")
-        processor = data[place + 3]
-        if processor == _DEC:
+        if data[place + 3] == _DEC:
             raise problem(path, "", "it is written with DEC numbers", "convert it to the Intel format")
-        order = ">" if processor == _SGI else "<"
-        parameters = _parameters(data, place, order, path)
-        return _points(data, order, parameters, path)
+        order = ">" if data[place + 3] == _SGI else "<"
+        return _points(data, order, Parameters(_parameters(data, place, order, path)), path)
 
 
-def _parameters(data: bytes, place: int, order: str, path: Path) -> Parameters:
-    """All parameters by (group, name), in capitals."""
+class Parameters(dict[tuple[str, str], npt.NDArray[Any]]):
+    """Parameters by (group, name), in capitals."""
+
+    def number(self, name: str, default: float) -> float:
+        """The first number of a parameter of the points; the default where it has none."""
+        value = self.get(("POINT", name))
+        if value is None or not value.size or value.dtype.kind not in "if":
+            return default
+        first = float(value.ravel()[0])
+        # Counts are unsigned in the files, whatever the type says.
+        return first + 65536 if name in ("USED", "DATA_START") and first < 0 else first
+
+    def texts(self, name: str) -> list[str]:
+        """The texts of a parameter of the points; none where it is something else."""
+        value = self.get(("POINT", name))
+        if value is None or value.dtype.kind != "S" or not value.ndim:
+            return []
+        return [row.tobytes().decode("latin-1").strip(" \0") for row in np.atleast_2d(value)]
+
+
+def _parameters(data: bytes, place: int, order: str, path: Path) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
+    """All parameters with their group and name."""
     end = min(len(data), place + max(1, data[place + 2]) * _BLOCK)
-    at = place + 4
     groups: dict[int, str] = {}
     values: list[tuple[int, str, npt.NDArray[Any]]] = []
-    while at + 2 <= end:
-        length, number = (int.from_bytes(data[place : place + 1], "little", signed=True) for place in (at, at + 1))
-        length = abs(length)
-        if length == 0 or number == 0:
+    at, step = place + 2, 2
+    while step > 0 and (at := at + step) + 2 <= end:
+        length, group = struct.unpack_from("bb", data, at)
+        if not length or not group:
             break
-        name = data[at + 2 : at + 2 + length].decode("latin-1").strip().upper()
-        link = at + 2 + length
+        link = at + 2 + abs(length)
         if link + 2 > end:
             raise problem(path, f"byte {at}", "a parameter is cut off")
-        step = int.from_bytes(data[link : link + 2], "big" if order == ">" else "little", signed=True)
-        if number < 0:
-            groups[-number] = name
+        name = data[at + 2 : link].decode("latin-1").strip().upper()
+        (step,) = struct.unpack_from(f"{order}h", data, link)
+        if group < 0:
+            groups[-group] = name
         else:
-            values.append((number, name, _value(data, link + 2, end, order, path)))
-        if step <= 0:
-            break
-        at = link + step
-    return {(groups.get(number, ""), name): value for number, name, value in values}
+            values.append((group, name, _value(data, link + 2, end, order, path)))
+        at = link
+    return (((groups.get(group, ""), name), value) for group, name, value in values)
 
 
 def _value(data: bytes, at: int, end: int, order: str, path: Path) -> npt.NDArray[Any]:
     """One parameter: its type, its axes (first one fastest) and its values."""
     if at + 2 > end:
         raise problem(path, f"byte {at}", "a parameter is cut off")
-    kind, axes = int.from_bytes(data[at : at + 1], "little", signed=True), data[at + 1]
-    shape = tuple(data[at + 2 : at + 2 + axes])
+    kind, axes = struct.unpack_from("bB", data, at)
+    start = at + 2 + axes
+    shape = tuple(data[at + 2 : start])
     if kind not in _TYPES or axes > 7 or len(shape) != axes:
         raise problem(path, f"byte {at}", f"a parameter is of unknown type {kind}")
     dtype = np.dtype(order + _TYPES[kind])
-    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
-    start = at + 2 + axes
-    if start + count * dtype.itemsize > end:
+    if start + math.prod(shape) * dtype.itemsize > end:
         raise problem(path, f"byte {at}", "a parameter is longer than the file")
-    values: npt.NDArray[Any] = np.frombuffer(data, dtype, count, start).reshape(shape[::-1])
-    return values
+    return np.frombuffer(data, dtype, math.prod(shape), start).reshape(shape[::-1])
 
 
 def _points(data: bytes, order: str, parameters: Parameters, path: Path) -> Poses:
     """The labelled points of all frames."""
-    words = np.frombuffer(data, np.dtype(order + "u2"), _BLOCK // 2)
-    used = _number(parameters, ("POINT", "USED"), float(words[1]))
-    scale = _number(parameters, ("POINT", "SCALE"), _header_float(data, 12, order))
-    count, analog = int(used), int(words[2])
+    # words of the header: points, analogue samples, first and last frame, scale, where the frames are, and their rate
+    used, analog, first, last, scale, place, rate = struct.unpack_from(f"{order}2x4H2xfH2xf", data)
+    count, scale = int(parameters.number("USED", used)), parameters.number("SCALE", scale)
     if not 0 < count <= 10_000 or not np.isfinite(scale) or scale == 0:
         raise problem(path, "", f"it holds {count} points at scale {scale:g}", "export 3D points")
-    frames = _frame_count(parameters, int(words[3]), int(words[4]))
+    frames = _frame_count(parameters, first, last)
     dtype = np.dtype(order + ("f4" if scale < 0 else "i2"))
-    start = (int(_number(parameters, ("POINT", "DATA_START"), float(words[8]))) - 1) * _BLOCK
+    start = (int(parameters.number("DATA_START", place)) - 1) * _BLOCK
     width = 4 * count + analog
     if start < _BLOCK or frames < 1 or start + frames * width * dtype.itemsize > len(data):
         raise problem(path, "", f"{frames} frames with {width} numbers each are declared, more than the file holds")
     table = np.frombuffer(data, dtype, frames * width, start).reshape(frames, width)[:, : 4 * count]
-    values = as_floats(table.reshape(frames, count, 4))
     labels = _labels(parameters, count)
     kept = [number for number, label in enumerate(labels) if label and not label.startswith("*")][:MOST_JOINTS]
     if not kept:
         kept = list(range(min(count, MOST_JOINTS)))
         labels = [f"point_{number + 1}" for number in range(count)]
-    missing = (values[:, kept, 3] < 0) | ~np.isfinite(values[:, kept, :3]).all(axis=2)
-    factor = UNITS.get(_text(parameters, "UNITS").lower(), 1.0) * (scale if scale > 0 else 1.0)
-    places = np.where(missing[..., None], np.nan, values[:, kept, :3] * factor)
-    places = turned(places, Z_UP) if _text(parameters, "Y_SCREEN").upper() == "+Z" else places
-    rate = _number(parameters, ("POINT", "RATE"), _header_float(data, 20, order))
-    return Poses([labels[number] for number in kept], places[:, None], fps=rate)
+    values = as_floats(table.reshape(frames, count, 4)[:, kept])
+    missing = (values[..., 3] < 0) | ~np.isfinite(values[..., :3]).all(axis=2)
+    unit, up = ("".join(parameters.texts(name)) for name in ("UNITS", "Y_SCREEN"))
+    places = values[..., :3] * UNITS.get(unit.lower(), 1.0) * (scale if scale > 0 else 1.0)
+    places = np.where(missing[..., None], np.nan, places)
+    places = turned(places, Z_UP) if up.upper() == "+Z" else places
+    return Poses([labels[number] for number in kept], places[:, None], fps=parameters.number("RATE", rate))
 
 
 def _frame_count(parameters: Parameters, first: int, last: int) -> int:
@@ -198,44 +199,17 @@ def _frame_count(parameters: Parameters, first: int, last: int) -> int:
         if end >= start:
             return end - start + 1
     counted = last - first + 1
-    longer = _number(parameters, ("POINT", "FRAMES"), float(counted))
-    longer = longer + 65536 if longer < 0 else longer
-    return max(counted, int(longer)) if last == 65535 else counted
+    longer = int(parameters.number("FRAMES", counted))
+    return max(counted, longer + 65536 if longer < 0 else longer) if last == 65535 else counted
 
 
 def _labels(parameters: Parameters, count: int) -> list[str]:
     """Labels of the points; sets of more than 255 continue in LABELS2 and so on. Empty where there is none."""
-    labels: list[str] = []
-    for suffix in ("", *map(str, range(2, 50))):
-        value = parameters.get(("POINT", f"LABELS{suffix}"))
-        if value is None or value.dtype.kind != "S" or value.ndim != 2:
-            break
-        labels += [row.tobytes().decode("latin-1").strip(" \0") for row in value]
-    labels += [""] * (count - len(labels))
-    names: list[str] = []
-    for label in labels[:count]:
-        # A label that comes again is another marker all the same.
-        again = sum(label == other for other in labels[: len(names)]) if label else 0
-        names.append(f"{label}_{again + 1}" if again else label)
-    return names
-
-
-def _number(parameters: Parameters, key: tuple[str, str], default: float) -> float:
-    value = parameters.get(key)
-    if value is None or not value.size or value.dtype.kind not in "if":
-        return default
-    first = float(value.ravel()[0])
-    # Counts are unsigned in the files, whatever the type says.
-    return first + 65536 if key[1] in ("USED", "DATA_START") and first < 0 else first
-
-
-def _text(parameters: Parameters, name: str) -> str:
-    value = parameters.get(("POINT", name))
-    return value.tobytes().decode("latin-1").strip(" \0") if value is not None and value.dtype.kind == "S" else ""
-
-
-def _header_float(data: bytes, at: int, order: str) -> float:
-    return float(np.frombuffer(data, np.dtype(order + "f4"), 1, at)[0])
+    parts = (parameters.texts(f"LABELS{suffix}") for suffix in ("", *range(2, 50)))
+    labels = [*itertools.chain.from_iterable(itertools.takewhile(bool, parts)), *[""] * count][:count]
+    # A label that comes again is another marker all the same.
+    again = [labels[:place].count(label) if label else 0 for place, label in enumerate(labels)]
+    return [f"{label}_{number + 1}" if number else label for label, number in zip(labels, again)]
 
 
 register_reader(C3dReader("c3d", "C3D motion capture (.c3d): labelled 3D points"))

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.freemocap import FREEMOCAP
-from halp.clips.readers.mediapipe_csv import header_for, landmark_columns, read_landmark_table, row_labels
-from halp.clips.readers.shared import DetectionReader, entries, entry_of, labelled_clips, labels_in
-from halp.clips.source_files import JSON_LINES, find_files, first_file, head, read_json
-from halp.clips.text_files import Floats, checked_scores, coordinates, header_cells, json_numbers, problem, shown
-from halp.clips.tracking import Detection
+from halp.clips.readers import register_reader
+from halp.clips.readers.csv_wide import header_for, labels_in, landmark_columns, read_landmark_table
+from halp.clips.readers.plain_arrays import FREEMOCAP
+from halp.clips.readers.shared import PERSONS, PeopleFileReader, Poses
+from halp.clips.source_files import JSON_LINES, first_file, head, read_json
+from halp.clips.text_files import (
+    Floats,
+    checked_scores,
+    coordinates,
+    forget_unsure,
+    header_cells,
+    json_numbers,
+    problem,
+    shown,
+)
+from halp.clips.tracking import Detection, follow
+from halp.config import limited
 from halp.errors import InputError
 from halp.skeleton import canonical_joints, get_topology
 
 MEDIAPIPE_33, MEDIAPIPE_33_2D = get_topology("mediapipe-33"), get_topology("mediapipe-33-2d")
-_SUFFIXES = (".json", ".csv", *JSON_LINES)
 _WORLD = ("pose_world_landmarks", "poseWorldLandmarks", "worldLandmarks", "world_landmarks")
 _IMAGE = ("pose_landmarks", "poseLandmarks", "landmarks", "normalized_landmarks", "landmark")
 _SIGN = re.compile(rb'"\w*landmarks?"\s*:|"visibility"\s*:', re.IGNORECASE)
@@ -32,7 +40,7 @@ _SCORES = ("visibility", "presence", "score", "v")
 
 
 @dataclass
-class MediaPipeReader(DetectionReader):
+class MediaPipeReader(PeopleFileReader):
     """A list of frames, each with `pose_world_landmarks` or `pose_landmarks`, or a CSV with a row per frame or landmark.
 
     3D landmarks are turned by half a circle about the depth axis, so that y points up and the left side has the smaller
@@ -40,50 +48,40 @@ class MediaPipeReader(DetectionReader):
     `header=false` reads tables of numbers alone: x, y, z and visibility of the 33 landmarks in order, a row per frame.
     """
 
-    persons: int = 1
-    aspect: float = 1.0
+    persons: int = limited(1, **PERSONS)
+    aspect: float = limited(1.0, above=0)
     header: bool = True
+    suffixes: ClassVar[tuple[str, ...]] = (".json", ".csv", *JSON_LINES)
 
     def sniff(self, path: Path) -> bool:
-        file = first_file(path, *_SUFFIXES)
-        if file is None or first_file(path, *FREEMOCAP) is not None:
-            return False
-        if file.suffix.lower() == ".csv":
-            return landmark_columns(header_cells(file)) is not None
-        start = head(file, 65536)
+        file = first_file(path, *self.suffixes)
+        return file is not None and first_file(path, *FREEMOCAP) is None and self.looks_right(file)
+
+    def looks_right(self, path: Path) -> bool:
+        if path.suffix.lower() == ".csv":
+            return landmark_columns(header_cells(path)) is not None
+        start = head(path, 65536)
         if b'"keypoints"' in start or b'"skeletons"' in start:
             return False
         return _SIGN.search(start) is not None or sum(name in start.lower() for name in _NAMED) == len(_NAMED)
 
-    def info(self, path: Path) -> Info:
-        files = find_files(path, *_SUFFIXES)
-        for file in files[:1000]:
-            frames = _landmarks(file, self.header)
-            body = next((person for frame in frames for person in frame), None)
-            if body is not None:
-                topology = MEDIAPIPE_33 if body.shape[1] == 4 else MEDIAPIPE_33_2D
-                return self.source_info(topology, _table_classes(files, self.header))
-        raise problem(files[0], "", "no landmarks are in it, nor in the files that follow", "leave this source out")
+    def classes(self, files: Sequence[Path]) -> tuple[str, ...]:
+        tables = [file for file in files if file.suffix.lower() == ".csv"]
+        # a table with a row per landmark names none
+        wide = [file for file in tables if b"landmark" not in head(file, 65536).split(b"\n")[0].lower()]
+        return labels_in(wide, lambda path: header_for(path, self.header))
 
-    def items(self, path: Path) -> Iterable[Item]:
-        files = find_files(path, *_SUFFIXES)
-        info = self.info(path)
-        return entries(files, path, info.topology, info.class_names)
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item)
-        frames = _landmarks(item.path, self.header)
+    def load(self, path: Path) -> Poses:
+        table = path.suffix.lower() == ".csv"
+        frames, runs = read_landmark_table(path, self.header) if table else (_landmarks(path), [])
         sizes = {person.shape[1] for frame in frames for person in frame}
         if not sizes:
-            return [Dropped(entry.name, "there is no body in any of its frames")]
-        dimensions = max(sizes) - 1
-        topology = entry.topology or (MEDIAPIPE_33 if dimensions == 3 else MEDIAPIPE_33_2D)
-        if len(sizes) > 1 or dimensions != topology.dimensions:
-            what = f"landmarks have {dimensions} coordinates here and {topology.dimensions} elsewhere"
-            raise problem(item.path, "", what, "prepare 2D and 3D landmarks on their own")
-        clip = self.clip(self._persons(frames, item.path), entry, topology)
-        labels = row_labels(item.path, self.header) if item.path.suffix.lower() == ".csv" else []
-        return labelled_clips(clip, labels, entry) if labels and isinstance(clip, Clip) else [clip]
+            raise problem(path, "", "there is no body in any of its frames", "leave it out")
+        if len(sizes) > 1:
+            raise problem(path, "", "some landmarks have z and some have none", "write all of them in one way")
+        topology = MEDIAPIPE_33 if sizes == {4} else MEDIAPIPE_33_2D
+        tracked, repairs = follow(self._persons(frames, path), self.persons, 33, topology.dimensions)
+        return Poses(topology.joints, tracked, topology=topology, runs=runs, repairs=repairs)
 
     def _persons(self, frames: Sequence[Sequence[Floats]], path: Path) -> list[list[Detection]]:
         bodies = np.stack([body for frame in frames for body in frame])
@@ -100,15 +98,13 @@ class MediaPipeReader(DetectionReader):
             raise
         signs = [-self.aspect, -1, self.aspect] if joints.shape[-1] == 3 else [self.aspect, 1]
         joints = joints * np.array(signs, dtype=np.float32)
-        people = zip(self.sure_joints(joints, scores), np.clip(scores, 0, 1).mean(axis=-1).tolist())
+        people = zip(forget_unsure(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
         detections = (Detection(body, score) for body, score in people)
         return [[next(detections) for _ in frame] for frame in frames]
 
 
-def _landmarks(path: Path, header: bool = True) -> list[list[Floats]]:
-    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates and score."""
-    if path.suffix.lower() == ".csv":
-        return read_landmark_table(path, header)
+def _landmarks(path: Path) -> list[list[Floats]]:
+    """Bodies of a JSON file frame by frame, each `(33, 3 or 4)`: coordinates and score."""
     frames = read_json(path)
     if isinstance(frames, dict):
         frames = next((frames[key] for key in ("frames", "results", "data") if frames.get(key)), frames)
@@ -122,13 +118,6 @@ def _landmarks(path: Path, header: bool = True) -> list[list[Floats]]:
     world = any(isinstance(frame, dict) and any(frame.get(key) for key in _WORLD) for frame in frames)
     keys = _WORLD if world else _IMAGE
     return [_bodies(frame, keys, path, f"frame {number}") for number, frame in enumerate(frames)]
-
-
-def _table_classes(files: Sequence[Path], header: bool) -> tuple[str, ...]:
-    """Classes that tables with a row per frame name."""
-    tables = [file for file in files if file.suffix.lower() == ".csv"]
-    wide = [file for file in tables if b"landmark" not in head(file, 65536).split(b"\n")[0].lower()]
-    return labels_in(wide, lambda path: header_for(path, header))
 
 
 def _numbered(data: dict[str, Any]) -> list[Any] | None:

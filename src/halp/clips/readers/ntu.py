@@ -16,14 +16,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip, Frames
+from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.normalise import AUTHORS, keep_most_moving
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.archives import load_pickle_in_npy
-from halp.clips.readers.pose_files import PoseFileReader, Poses
+from halp.clips.readers.shared import PERSONS, PoseFileReader, Poses
 from halp.clips.source_files import MIB, first_file, head, read_bytes, walk
 from halp.clips.splits import Split
 from halp.clips.text_files import LARGEST, Floats, problem, shown
+from halp.config import limited
 from halp.skeleton import KINECT_V2
 
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
@@ -80,16 +81,16 @@ def _stem(name: str) -> str:
     return name.removesuffix(_CONVERTED).removesuffix(_SUFFIX)
 
 
-def resource_lines(name: str) -> list[str]:
+@cache
+def resource_lines(name: str) -> tuple[str, ...]:
     """Lines of a text file that is shipped beside the readers, comments left out."""
     text = (resources.files("halp.clips.readers") / "data" / name).read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if line and not line.startswith("#")]
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-@cache
 def class_names() -> tuple[str, ...]:
     """Names of the 120 actions; the first 60 are those of NTU-60."""
-    return tuple(resource_lines("ntu_classes.txt"))
+    return resource_lines("ntu_classes.txt")
 
 
 @cache
@@ -114,7 +115,9 @@ class NtuReader:
 
     def sniff(self, path: Path) -> bool:
         file = first_file(path, _SUFFIX, _CONVERTED)
-        return not self.only and file is not None and parse_name(file.name) is not None and _is_sample(file)
+        if self.only or file is None or parse_name(file.name) is None:
+            return False
+        return file.suffix != _CONVERTED or b"'|O'" in head(file, 128)  # an array of Python objects
 
     def info(self, path: Path) -> Info:
         small = self.only == 60 or (not self.only and all(_sample(item.path).of_60 for item in self.items(path)))
@@ -152,11 +155,6 @@ def _sample(path: Path) -> Sample:
     if sample is None:
         raise problem(path, "", "its name tells no sample", "name it like S001C001P001R001A001.skeleton")
     return sample
-
-
-def _is_sample(path: Path) -> bool:
-    """Whether a file is text or, where it is an array, one of Python objects."""
-    return path.suffix != _CONVERTED or b"'|O'" in head(path, 128)
 
 
 def parse_converted(data: bytes, path: Path) -> Frames:
@@ -268,7 +266,7 @@ _RATE = 30.0
 class SkeletonFileReader(PoseFileReader):
     """One recording per file, 25 joints, 30 frames per second; the names tell nothing, folders may be classes."""
 
-    persons: int = 2
+    persons: int = limited(2, **PERSONS)
     suffixes: ClassVar[tuple[str, ...]] = (".skeleton",)
 
     def looks_right(self, path: Path) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from halp.clips.clip import Clip, Frames
+from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.normalise import AUTHORS
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.readers import Info, Item, register_reader
 from halp.clips.readers.ntu import resource_lines
 from halp.clips.readers.shared import attempt
 from halp.clips.source_files import MIB, head, read_text, walk
@@ -34,10 +33,9 @@ SPLITS = (
 )
 
 
-@cache
 def class_names() -> tuple[str, ...]:
     """Names of the 51 actions of PKU-MMD; phase II has no clip of ten of them."""
-    return tuple(resource_lines("pku_classes.txt"))
+    return resource_lines("pku_classes.txt")
 
 
 @dataclass
@@ -95,7 +93,7 @@ class PkuReader:
 
         lines = enumerate(read_text(item.key).split("\n"), start=1)
         names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
-        outcomes = [attempt(row[0], partial(segment, *row)) for row in names]
+        outcomes = [attempt(row[0], segment, *row) for row in names]
         return outcomes or [Dropped(name, "its label file names no action")]
 
 

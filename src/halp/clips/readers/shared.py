@@ -1,25 +1,28 @@
-"""What readers share: which files make which clip, tables with a class in every row, detections frame by frame."""
+"""What readers share: items and their names, and the base of readers with one recording per file.
+
+A reader of one recording per file says how its files look and how one is loaded; the rest (topology of the whole source, persons,
+scores, missing joints) is the same for all of them.
+"""
 
 from __future__ import annotations
 
-import re
+import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from halp.clips.clip import Clip, Dropped, Frames
 from halp.clips.readers import Info, Item
-from halp.clips.source_files import find_files
-from halp.clips.text_files import Table, forget_unsure, problem, read_table, unless_empty
-from halp.clips.tracking import Detection, follow
+from halp.clips.source_files import find_files, walk
+from halp.clips.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
+from halp.config import limited
 from halp.errors import InputError
-from halp.skeleton import Topology
-
-#: Files of runs, by their folder and how their names begin.
-Runs = dict[tuple[Path, str], list[Path]]
+from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 
 @dataclass(frozen=True)
@@ -78,88 +81,24 @@ def only_file(path: Path, *suffixes: str, remedy: str = "name the one to prepare
     return files[0]
 
 
-def attempt(name: str, make: Callable[[], Clip]) -> Clip | Dropped:
+def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") -> tuple[Topology, list[int]]:
+    """The topology with these joints, in any spelling and order, and where each of its joints stands among them.
+
+    A known one where it has just these joints, otherwise one made for them.
+    """
+    names = canonical_joints(joints)
+    for known in map(get_topology, list_topologies()):
+        if set(known.joints) == set(names) and known.dimensions == dimensions:
+            return known, [names.index(joint) for joint in known.joints]
+    return topology_for(names, dimensions, name=name), list(range(len(names)))
+
+
+def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dropped:
     """One clip of many in a file, or why it is left out."""
     try:
-        return unless_empty(make())
+        return unless_empty(make(*arguments))
     except InputError as error:
         return Dropped(name[:200], str(error))
-
-
-def run_items(groups: Runs, root: Path, topology: Topology, by_folder: bool = False) -> Iterator[Item]:
-    """One item per run of one-frame files, called by its folder and the beginning of its files below `root`.
-
-    A run whose files have no beginning is called once more by its folder, or, with `by_folder`, by the folder alone. A folder per
-    run is the recording itself and not a class; where folders hold several, the recordings lie in them.
-    """
-    several = len({folder for folder, _ in groups}) < len(groups)
-    for (folder, prefix), files in groups.items():
-        place = folder if several else folder.parent
-        name = clip_name(folder / f"{prefix or folder.name}{files[0].suffix}", root)
-        if by_folder and not prefix:
-            name = "clip" if folder == root.parent else folder.relative_to(root.parent).as_posix()
-        yield Item(folder, Entry(name, topology, tuple(file.name for file in files), place=place))
-
-
-def runs(files: Iterable[Path], pattern: re.Pattern[str]) -> Runs:
-    """Files of one folder that differ only in a frame number, in order; `pattern` has the groups `clip` and `frame`."""
-    groups: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-    for path in files:
-        match = pattern.fullmatch(path.name)
-        if match:
-            groups.setdefault((path.parent, match["clip"]), []).append((int(match["frame"]), path))
-    return {key: [path for _, path in sorted(group)] for key, group in sorted(groups.items())}
-
-
-def named_files(root: Path, pattern: re.Pattern[str], example: str) -> list[Path]:
-    """Files whose names follow the pattern of a data set; none at all is an error that shows what a name looks like."""
-    suffix = example[example.rindex(".") :]
-    files = [path for path in find_files(root, suffix) if pattern.fullmatch(path.name)]
-    if not files:
-        raise problem(root, "", f"no file is named like '{example}'", "check the path and the format")
-    return files
-
-
-_COLUMNS = ("class", "label", "action", "activity")
-_MOST_CLASSES = 1000
-# Where classes change more often than this on average, the rows are not in the order of time.
-_SHORTEST = 3
-
-
-def label_column(columns: Iterable[str]) -> str | None:
-    """The column that holds a class, or None."""
-    names = set(columns)
-    return next((column for column in _COLUMNS if column in names), None)
-
-
-def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] = lambda path: ()) -> tuple[str, ...]:
-    """All classes that the tables name, in order; empty where no table has such a column.
-
-    `header` gives the names of the columns of a table that has none.
-    """
-    classes: set[str] = set()
-    for path in files:
-        try:
-            table = read_table(path, header(path))
-        except InputError:
-            continue  # reading it gives the same error, with the name of the clip
-        column = label_column(table.columns)
-        classes |= set(table.columns[column]) - {""} if column else set()
-        if len(classes) > _MOST_CLASSES:
-            raise problem(path, f"column '{column}'", "it holds more than a thousand different values", "rename it")
-    return tuple(sorted(classes))
-
-
-def label_runs(table: Table) -> list[tuple[str, int, int]]:
-    """Class, first row and the row after the last of every run; classes that alternate row by row are an error."""
-    column = label_column(table.columns)
-    cells: Sequence[str] = table.columns[column] if column else [""] * len(table)
-    starts = [row for row in range(len(cells)) if not row or cells[row] != cells[row - 1]]
-    spans = [(cells[start], start, end) for start, end in zip(starts, [*starts[1:], len(cells)])]
-    if len(spans) > 10 and len(cells) < _SHORTEST * len(spans):
-        fault = f"the class changes {len(spans) - 1} times in {len(cells)} rows"
-        raise problem(table.path, f"column '{column}'", fault, "keep the rows of a recording in the order of time")
-    return spans
 
 
 def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: Entry) -> list[Clip | Dropped]:
@@ -179,27 +118,169 @@ def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: En
     return clips
 
 
+MOST_JOINTS, MOST_PERSONS = 500, 50
+#: What the option `persons` may be.
+PERSONS = {"least": 1, "most": 20}
+# So many files are looked at to find out whether a folder is of a format.
+_LOOKED_AT = 20
+# Frames per second that are more than this, or not finite, tell nothing.
+_FASTEST = 10_000
+#: From z up to y up, keeping left and right.
+Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
+#: From a camera's axes (x to its right, y down, z away) to y up with the left side at the smaller x, as in the Kinect sets.
+CAMERA = np.diag([-1.0, -1.0, 1.0])
+
+
 @dataclass
-class DetectionReader:
-    """Base of these readers.
+class Poses:
+    """What one file holds: frames `(T, P, V, C)` with NaN for missing joints, scores `(T, P, V)`, frames per second.
+
+    `runs` are class, first frame and the frame after the last, where a file names the class of every frame.
+    """
+
+    joints: Sequence[str]
+    frames: Floats | Frames
+    scores: Floats | None = None
+    fps: float = -1.0
+    bones: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    topology: Topology | None = None
+    runs: Sequence[tuple[str, int, int]] = ()
+    repairs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fps <= _FASTEST:
+            self.fps = -1.0
+
+    def layout(self, path: Path) -> Topology:
+        """The topology of the file: a known one where the joints are those of one, otherwise one made for it."""
+        if self.topology is not None:
+            return self.topology
+        names = canonical_joints([joint.strip() for joint in self.joints])
+        if not names or len(names) > MOST_JOINTS or not all(name and name.isprintable() for name in names):
+            raise problem(path, "", f"it has {len(names)} joints or one without a usable name", "name all joints")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise problem(path, "", f"joint {shown(twice)} comes twice", "rename one of the two")
+        topology = topology_for(names, self.frames.shape[3])
+        return _with_bones(topology, self.bones) if self.bones else topology
+
+
+def _with_bones(topology: Topology, bones: Sequence[tuple[int, int]]) -> Topology:
+    """The topology with a file's own bones (parent, child), where they form trees."""
+    parents = list(range(len(topology)))
+    for parent, child in bones:
+        if not (0 <= parent < len(parents) and 0 <= child < len(parents)) or parents[child] != child:
+            return topology
+        parents[child] = parent
+    try:
+        return replace(topology, parents=tuple(parents)) if topology.name == "custom" else topology
+    except InputError:
+        return topology
+
+
+@dataclass
+class PoseFileReader(abc.ABC):
+    """Base of readers with one recording per file; all files of a source need the joints of the first one.
 
     At most `persons` are kept, those seen longest; joints with a score below `min_score` are missing.
     """
 
     name: str
     description: str
-    persons: int = 2
-    min_score: float = 0.0
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
-    def source_info(self, topology: Topology, classes: tuple[str, ...] = ()) -> Info:
-        """What holds for the whole source."""
-        return Info(topology, self.persons, classes, normalisation=("drop-empty", "interpolate-gaps", "centre"))
+    @abc.abstractmethod
+    def looks_right(self, path: Path) -> bool:
+        """Whether a file looks like this format, by its first bytes; never raises for a readable path."""
 
-    def sure_joints(self, joints: Frames, scores: npt.NDArray[Any]) -> Frames:
-        """Joints with zeros for those that are not sure enough."""
-        return forget_unsure(joints, scores, self.min_score)[0]
+    @abc.abstractmethod
+    def load(self, path: Path) -> Poses:
+        """The recording of a file."""
 
-    def clip(self, frames: Sequence[Sequence[Detection]], entry: Entry, topology: Topology) -> Clip | Dropped:
-        """The persons of all frames as one clip."""
-        tracked, left_out = follow(frames, self.persons, len(topology), topology.dimensions)
-        return unless_empty(Clip(tracked, entry.name, repairs=left_out))
+    def sniff(self, path: Path) -> bool:
+        try:
+            files = (file for file in islice(walk(path), 1000) if file.name.lower().endswith(self.suffixes))
+            return any(self.looks_right(file) for file in islice(files, _LOOKED_AT))
+        except (InputError, OSError):
+            return False
+
+    def files(self, path: Path) -> list[Path]:
+        """The files of a source, one recording each."""
+        return find_files(path, *self.suffixes)
+
+    def classes(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """All classes that the files themselves name."""
+        return ()
+
+    def info(self, path: Path) -> Info:
+        files = self.files(path)
+        topology, persons = self.first(files)
+        steps = tuple(step for step in self.steps if step != "centre" or topology.centre)
+        return Info(topology, persons, self.classes(files), normalisation=steps)
+
+    def items(self, path: Path) -> Iterable[Item]:
+        files = self.files(path)
+        return entries(files, path, self.first(files)[0], self.classes(files))
+
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        entry = entry_of(item)
+        poses = self.load(item.path)
+        layout = poses.layout(item.path)
+        frames, repairs = self.clean(poses, item.path)
+        topology = entry.topology or layout
+        if layout.joints != topology.joints or layout.dimensions != topology.dimensions:
+            frames = _reordered(frames, layout, topology, item.path)
+        clip = unless_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))
+        return labelled_clips(clip, poses.runs, entry) if poses.runs and isinstance(clip, Clip) else [clip]
+
+    def clean(self, poses: Poses, path: Path) -> tuple[Frames, tuple[str, ...]]:
+        """Frames with zeros for what is missing or unsure, of at most as many persons as the reader keeps."""
+        missing = np.isnan(poses.frames).any(axis=-1, keepdims=True)
+        frames = coordinates(np.where(missing, 0.0, poses.frames), path)
+        repairs = poses.repairs
+        if poses.scores is not None:
+            scores = checked_scores(poses.scores, path)
+            frames, lost = forget_unsure(frames, scores, getattr(self, "min_score", 0.0))
+            repairs += lost
+        persons = getattr(self, "persons", 1)
+        if frames.shape[1] > persons:
+            seen = (frames != 0).any(axis=(2, 3)).sum(axis=0)
+            frames = frames[:, np.argsort(-seen, kind="stable")[:persons]]
+            repairs += (f"the {persons} of {len(seen)} persons seen longest kept",)
+        return frames, repairs
+
+    def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
+        """Topology and persons of the first file that can be read; the error of the first one where none can."""
+        first_error: InputError | None = None
+        for path in files[:1000]:
+            try:
+                poses = self.load(path)
+                several = poses.frames.shape[1] > 1
+                return poses.layout(path), getattr(self, "persons", 1) if several else 1
+            except InputError as error:
+                first_error = first_error or error
+        raise first_error or problem(files[0], "", "it cannot be read", "leave it out")
+
+
+@dataclass
+class PeopleFileReader(PoseFileReader):
+    """Base where a file may hold several persons and scores."""
+
+    persons: int = limited(2, **PERSONS)
+    min_score: float = limited(0.0, least=0)
+
+
+def _reordered(frames: Frames, layout: Topology, target: Topology, path: Path) -> Frames:
+    """Frames with the joints of the first file, whatever their order in this one; a joint that is not there is an error."""
+    missing = [joint for joint in target.joints if joint not in layout.joints]
+    if missing or layout.dimensions != target.dimensions:
+        fault = f"no joint {', '.join(missing[:5])}" if missing else f"{layout.dimensions} coordinates per joint"
+        remedy = "prepare files of another layout on their own"
+        raise problem(path, "", f"it has {fault}, unlike the first file", remedy)
+    return frames[:, :, [layout.index(joint) for joint in target.joints]]
+
+
+def turned(frames: Floats, rotation: npt.NDArray[np.float64], scale: float = 1.0) -> Floats:
+    """Frames `(…, 3)` turned by a rotation and scaled; NaN stays NaN."""
+    return np.asarray(frames @ (rotation.T * scale))

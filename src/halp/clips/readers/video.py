@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.readers import Dropped, Info, Item, register_reader
+from halp.clips.clip import Frames
+from halp.clips.readers import Info, register_reader
 from halp.clips.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
-from halp.clips.readers.shared import DetectionReader, entries, entry_of
-from halp.clips.source_files import find_files, first_file
+from halp.clips.readers.shared import PERSONS, PeopleFileReader, Poses
+from halp.clips.source_files import first_file
+from halp.clips.text_files import forget_unsure, problem
 from halp.clips.tracking import Detection, follow
+from halp.config import limited
 from halp.errors import InputError, check_choice
+from halp.skeleton import Topology
 from halp.video.film import SUFFIXES
 from halp.video.landmarks import FilmLandmarks, film_landmarks
 from halp.video.overlay import Span, write_overlay
@@ -26,48 +30,49 @@ REPRESENTATIONS = ("world", "image")
 
 
 @dataclass
-class VideoReader(DetectionReader):
+class VideoReader(PeopleFileReader):
     """Films of any kind that PyAV reads, one clip per film, with the frames per second of the film.
 
     `landmarks = world` gives places in metres from the hips, y up, as MediaPipe guesses them; `image` pixels of the
     picture. Both come from one look at the film, which is kept in the cache. People are followed in the picture.
     """
 
-    persons: int = 1
-    min_score: float = 0.3
+    persons: int = limited(1, **PERSONS)
+    min_score: float = limited(0.3, least=0)
     landmarks: str = "world"
     pose_model: str = ""
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def for_dimensions(self, dimensions: int) -> VideoReader:
         """The reader of places in space for encoders of 3D poses, of pixels for those of 2D."""
         return replace(self, landmarks="world" if dimensions == 3 else "image")
 
+    def looks_right(self, path: Path) -> bool:
+        return True
+
     def sniff(self, path: Path) -> bool:
         # where poses lie beside films, as many tools leave them, the poses are meant
-        return first_file(path, *SUFFIXES) is not None and first_file(path, *_POSES) is None
+        return super().sniff(path) and first_file(path, *_POSES) is None
+
+    def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
+        check_choice("landmarks", self.landmarks, REPRESENTATIONS)
+        find_pose_model(self.pose_model)
+        return MEDIAPIPE_33 if self.landmarks == "world" else MEDIAPIPE_33_2D, self.persons
 
     def info(self, path: Path) -> Info:
-        check_choice("landmarks", self.landmarks, REPRESENTATIONS)
-        model = find_pose_model(self.pose_model)
-        topology = MEDIAPIPE_33 if self.landmarks == "world" else MEDIAPIPE_33_2D
-        info = self.source_info(topology)
-        return replace(
-            info, slow=True, origin={**info.origin, "landmarks": self.landmarks, **describe_pose_model(model)}
-        )
+        model = describe_pose_model(find_pose_model(self.pose_model))
+        return replace(super().info(path), slow=True, origin={"landmarks": self.landmarks, **model})
 
-    def items(self, path: Path) -> Iterable[Item]:
-        return entries(find_files(path, *SUFFIXES), path, self.info(path).topology)
-
-    def read(self, item: Item) -> Sequence[Clip | Dropped]:
-        entry = entry_of(item)
-        film = film_landmarks(item.path, find_pose_model(self.pose_model), self.persons)
+    def load(self, path: Path) -> Poses:
+        film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
         if not film.people.any():
-            return [Dropped(entry.name, "nobody is seen in any picture of the film")]
+            raise problem(path, "", "nobody is seen in any picture of the film", "leave it out")
         frames, repairs = self._followed(film)
         rows = even_times(film.times, film.fps)
         if len(rows) != len(frames) or (rows != np.arange(len(frames))).any():
             repairs += (f"{len(frames)} pictures at uneven times brought to {film.fps:.2f} per second",)
-        return [Clip(frames[rows], entry.name, repairs=repairs, fps=film.fps)]
+        topology, _ = self.first([path])
+        return Poses(topology.joints, frames[rows], fps=film.fps, topology=topology, repairs=repairs)
 
     def _followed(self, film: FilmLandmarks) -> tuple[Frames, tuple[str, ...]]:
         """Persons `(T, P, 33, C)`: followed in the picture, whatever is read of them."""
@@ -83,7 +88,7 @@ class VideoReader(DetectionReader):
                 place = np.flatnonzero((tracked[time] == image[:, :2]).all(axis=(1, 2)))
                 if len(place):
                     joints = body[:, :3] * turned if world else image[:, :2]
-                    frames[time, place[0]] = self.sure_joints(joints, image[:, 3])
+                    frames[time, place[0]] = forget_unsure(joints, image[:, 3], self.min_score)[0]
         return frames, repairs
 
 

@@ -1,11 +1,3 @@
-"""The protocols, one per file: kNN (also by an autoencoder), linear, ridge, semi-supervised, fine-tuning, ensemble, retrieval."""
+"""The protocols: kNN (also by an autoencoder) and retrieval, linear, ridge, fine-tuning and few labels, ensemble."""
 
-from halp.evaluation.protocols import (  # noqa: F401  (fill the registry)
-    ensemble,
-    finetune,
-    knn,
-    linear,
-    retrieval,
-    ridge,
-    semi,
-)
+from halp.evaluation.protocols import ensemble, finetune, knn, linear, ridge  # noqa: F401  (fill the registry)

@@ -1,4 +1,4 @@
-"""From an encoder and a source to what motifs and deviation are computed from: vectors of windows in their order."""
+"""Windows of recordings: those that lie in events take their labels; their vectors make motifs and deviation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,64 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.features.embed import embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
+from halp.findings.bouts import measures
 from halp.findings.deviation import Windows, resampled_poses
+from halp.findings.events import NOBODY, Events
 from halp.findings.motifs import MotifModel, motif_names
 from halp.use.segments import Answer, merge_windows
+
+LONGEST = 2.0  # seconds of a window, where the user does not say
+
+
+def usual_cutting(events: Events, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+    """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
+    durations = [event.duration for event in events if event.label not in ("", NOBODY)]
+    if not durations:
+        raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
+    width = window or min(LONGEST, float(np.median(durations)))
+    return WindowSettings(width, stride or width / 2, fps)
+
+
+def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
+    """The windows of a source of which more than half lies in one event, with its label, and what does not match.
+
+    Where every labelled event names a subject, subjects keep people apart in cross-validation.
+    """
+    matched, missed, without = events.check(concurrent=True).matched(source.recordings)
+    notes = [f"no recording is called '{name}', its events are left out" for name in missed]
+    notes += [f"recording '{name}' has no events" for name in without]
+    classes = matched.labels
+    if not classes:
+        first = f" (events name '{missed[0]}', recordings '{source.recordings[0]}')" if missed else ""
+        raise InputError(f"no labelled event of {events.origin} belongs to a recording of '{source.name}'{first}")
+    rows = source.rows
+    labels, best = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
+    people = sorted({event.subject for event in matched if event.label in classes})
+    subjects = rows["subject"].copy()
+    place = {name: number for number, name in enumerate(source.recordings)}
+    for event in matched:
+        if event.label not in classes:
+            continue
+        windows = np.flatnonzero(rows["recording"] == place[event.recording])
+        inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(rows["start"][windows], event.start)
+        share = inside / np.maximum(rows["stop"][windows] - rows["start"][windows], 1e-9)
+        chosen = windows[(share > 0.5) & (share > best[windows])]
+        best[chosen] = share[np.searchsorted(windows, chosen)]
+        labels[chosen] = classes.index(event.label)
+        if "" not in people:
+            subjects[chosen] = people.index(event.subject)
+    if not (labels >= 0).any():
+        raise InputError(
+            f"no window of '{source.name}' lies mostly in an event of {events.origin}; give a shorter --window"
+        )
+    return source.labelled(labels, classes, subjects), notes
 
 
 def embedded(
@@ -60,6 +109,19 @@ def motif_answers(
         spans = table.starts[rows], table.stops[rows]
         answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
     return answers, probability
+
+
+def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
+    """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
+    observed = sum(event.duration for event in events if event.label != NOBODY)
+    windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
+    rows = []
+    for name, count in zip(motif_names(len(windows)), windows):
+        bouts = events.where(label=name)
+        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
+        kept = {key: facts[key] for key in ("count", "total", "mean", "median", "share")}
+        rows.append({"motif": name, "windows": count, **kept})
+    return rows
 
 
 def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:

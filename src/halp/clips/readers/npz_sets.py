@@ -1,30 +1,27 @@
-"""Human3.6M as VideoPose3D and its followers share it: `data_3d_h36m.npz` or `data_2d_h36m_*.npz`.
+"""Sets in `.npz` files: Human3.6M as VideoPose3D shares it, and AMASS-style body-model parameters with stored joints.
 
-The files hold a pickled dictionary {subject: {action: positions}}; it is read by the loader that knows plain data only.
+Human3.6M (`data_3d_h36m.npz`, `data_2d_h36m_*.npz`) is a pickled dictionary {subject: {action: positions}}; it is read by the
+loader that knows plain data only. From the `poses`, `trans`, `betas` of AMASS joints follow only by way of the SMPL body model,
+whose licence does not let it be shipped; a file without stored joints is refused with the way to get them.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, Info, Item, register_reader
-from halp.clips.readers.archives import expansion_limit, load_pickle_in_npy, member_names
-from halp.clips.readers.pose_files import Z_UP, turned
-from halp.clips.readers.shared import attempt
-from halp.clips.source_files import BROKEN, find_files, first_file, remembered, short_reason
+from halp.clips.clip import Clip, Dropped
+from halp.clips.readers import Info, Item, register_reader
+from halp.clips.readers.archives import load_npz, load_pickled_member, member_names
+from halp.clips.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
+from halp.clips.source_files import find_files, first_file, remembered
 from halp.clips.splits import Split
 from halp.clips.text_files import as_floats, coordinates, problem, safe_name
-from halp.errors import InputError
 from halp.skeleton import get_topology
 
 _KEYS = ("positions_3d", "positions_2d")
@@ -66,8 +63,7 @@ class H36mReader:
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                make = partial(_clip, view, name, subject, label, camera, key, item.path)
-                outcomes.append(attempt(name, make))
+                outcomes.append(attempt(name, _clip, view, name, subject, label, camera, key, item.path))
         return outcomes
 
 
@@ -116,18 +112,7 @@ def _load(path: Path) -> tuple[Table, str]:
         fault = f"it is not a whole .npz file with {' or '.join(_KEYS)}"
         raise problem(path, "", fault, "check that this is data_3d_h36m.npz, and whole")
     where = f"array '{key}'"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entry = archive.getinfo(f"{key}.npy")
-            if entry.file_size > expansion_limit(os.path.getsize(path)):
-                fault = f"it would expand to {entry.file_size} bytes"
-                raise problem(path, where, fault, "if you trust it, raise the limit with --max-memory")
-            data = archive.read(entry)
-    except InputError:
-        raise
-    except (OSError, *BROKEN) as error:
-        raise problem(path, where, f"it is damaged ({short_reason(error)})", "fetch it again") from None
-    content = load_pickle_in_npy(path, data, where)
+    content = load_pickled_member(path, key)
     sound = isinstance(content, dict) and content and all(isinstance(actions, dict) for actions in content.values())
     if not sound or not any(content.values()):
         raise problem(path, where, "it is not {subject: {action: positions}}", "fetch it again")
@@ -135,3 +120,48 @@ def _load(path: Path) -> tuple[Table, str]:
 
 
 register_reader(H36mReader())
+
+
+SMPL = get_topology("smpl-22")
+_JOINTS = ("joints", "Jtr", "jtr", "joints3d", "joints_3d", "j3d")
+_RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
+
+
+class AmassReader(PoseFileReader):
+    """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".npz",)
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+
+    def looks_right(self, path: Path) -> bool:
+        names = member_names(path)
+        return bool(names & {"poses", "pose_body", "root_orient"}) and bool(names & {"trans", "betas"})
+
+    def files(self, path: Path) -> list[Path]:
+        archives = find_files(path, *self.suffixes)
+        # Every subject's folder of AMASS has its shape in a file without motion.
+        return [file for file in archives if file.stem not in ("shape", "neutral_stagei")] or archives
+
+    def load(self, path: Path) -> Poses:
+        arrays = load_npz(path)
+        name = next((name for name in _JOINTS if name in arrays), None)
+        if name is None:
+            fault = "it stores parameters of a body model (poses, trans, betas) and no joints"
+            remedy = (
+                "compute joints with the SMPL body model (package smplx) and save them as array 'joints' "
+                "(frames, 22 or more, 3) in the same file"
+            )
+            raise problem(path, "", fault, remedy)
+        joints = arrays[name]
+        if joints.ndim != 3 or joints.shape[1] < len(SMPL) or joints.shape[2] != 3 or not len(joints):
+            raise problem(path, f"array '{name}'", f"its shape is {joints.shape}", "expected (frames, 22 or more, 3)")
+        if joints.dtype.kind not in "fiu":
+            raise problem(path, f"array '{name}'", f"it holds {joints.dtype}", "expected numbers")
+        rate = next((arrays[key] for key in _RATES if key in arrays), None)
+        fps = (
+            float(as_floats(rate).item()) if rate is not None and rate.size == 1 and rate.dtype.kind in "fiu" else -1.0
+        )
+        return Poses(SMPL.joints, turned(as_floats(joints[:, : len(SMPL)]), Z_UP)[:, None], fps=fps, topology=SMPL)
+
+
+register_reader(AmassReader("amass", "AMASS .npz files with stored joints (arrays 'joints' or 'Jtr')"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from halp.encoders.invariance import fit_invariance
+from benchmarks.invariance import fit_invariance
 
 
 def views(noise: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:
