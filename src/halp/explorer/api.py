@@ -319,6 +319,7 @@ def describe_groups(session: Session) -> dict[str, Any] | None:
     return {
         "silhouette": round(clusters.silhouette, 3),
         "undoable": session.groups.undoable,
+        "revision": session.groups.revision,
         "groups": [
             {"name": name, "size": int(size), "recordings": int(own), "typical": session.collection.describe(int(row))}
             for name, size, own, row in zip(session.groups.names, clusters.sizes, recordings, clusters.typical)
