@@ -70,7 +70,10 @@ def save(page: Any, name: str) -> None:
     """A screenshot with few colours, which keeps it small."""
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(160, dither=Image.Dither.NONE)
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture = shot.quantize(
+        160, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+    )  # small marks stay as they are
     picture.save(OUT / f"{name}.png", optimize=True)
 
 
@@ -81,7 +84,7 @@ def look(page: Any, row: int) -> None:
 
 
 def movements(browser: Any, address: str, folder: Path) -> None:
-    """The map, search and labels; and the moving picture."""
+    """The map, search, what HaLP sees, and labels; and the moving picture."""
     from PIL import Image
 
     page = visit(browser, address)
@@ -105,6 +108,11 @@ def movements(browser: Any, address: str, folder: Path) -> None:
     frames[0].save(
         OUT / "explore.webp", save_all=True, append_images=frames[1:], duration=110, loop=0, quality=38, method=4
     )
+    page.click("#tab-method")
+    page.click("text=Hallucinate positives")
+    page.wait_for_selector(".walks circle")
+    page.wait_for_timeout(2000)
+    save(page, "explore-method")
     page = visit(browser, address, dark=True)
     store = open_store(folder)
     for label in ("kick", "wave", "sit down", "squat", "bow"):

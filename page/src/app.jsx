@@ -4,11 +4,11 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
-import { colourOf, css, ramp } from "./colours.js";
+import { DIAMOND, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
 import { Categories, IconButton, Stage } from "./stage.jsx";
-import { Compare, Groups, Label, Method, Similar, Watch, nextToLabel } from "./panels.jsx";
+import { Compare, Groups, Label, Method, Similar, Watch, Wide, nextToLabel } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
 import * as s from "./state.js";
@@ -88,8 +88,8 @@ function useMap(points, over) {
       effect(() => {
         if (!s.column.value || !s.facts.value.rows) return;
         s.hidden.value;
-        const [colours, range] = s.pointColours();
-        map.setColours(colours);
+        const [colours, shapes, range] = s.pointColours();
+        map.setColours(colours, shapes);
         map.range = range;
       }),
       effect(() => map.setChosen(s.chosen.value)),
@@ -99,7 +99,7 @@ function useMap(points, over) {
       effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
     ];
-    const recolour = () => map.setColours(s.pointColours()[0]);
+    const recolour = () => map.setColours(...s.pointColours().slice(0, 2));
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", recolour);
     return () => {
@@ -142,13 +142,17 @@ function positiveMarks() {
   const [lines, spots] = [[], []];
   const { near, nearness, keep, typical, typicality } = answer.arrays;
   const [width, wide] = [near.shape[1], typical.shape[1]];
-  for (let i = 0; i < keep.length; i++) {
-    const at = middle([...near.subarray(i * width, (i + 1) * width)], nearness.subarray(i * width, (i + 1) * width));
-    const colour = own(keep[i] ? "--good" : "--bad");
-    lines.push([from, at, colour + "55"]);
-    spots.push([...at, colour, !keep[i]]);
+  const found = Array.from(keep.keys(), (i) => middle([...near.subarray(i * width, (i + 1) * width)], nearness.subarray(i * width, (i + 1) * width)));
+  for (const kept of [1, 0]) { // those that are left out lie on top
+    found.forEach((at, i) => {
+      if (keep[i] !== kept) return;
+      const colour = own(kept ? "--good" : "--bad");
+      lines.push([from, at, colour + "55"]);
+      spots.push([...at, colour, !kept]);
+    });
   }
-  for (let i = 0; i < typical.shape[0]; i++) spots.push([...middle([...typical.subarray(i * wide, (i + 1) * wide)], typicality.subarray(i * wide, (i + 1) * wide)), own(i === answer.closest ? "--accent" : "--ink"), true]);
+  for (let i = 0; i < typical.shape[0]; i++) spots.push([...middle([...typical.subarray(i * wide, (i + 1) * wide)], typicality.subarray(i * wide, (i + 1) * wide)), own(i === answer.closest ? "--accent" : "--soft"), false, DIAMOND]);
+  if (s.positive.value >= 0) spots.push([...found[s.positive.value], own("--ink"), true, 0, 7]);
   return { lines, spots };
 }
 
@@ -162,11 +166,11 @@ function Legend() {
   const { categories, values, title } = s.column.value ?? {};
   if (!values) return null;
   if (!categories) {
-    const [low, high] = map?.range ?? s.pointColours()[1] ?? [0, 1];
+    const [low, high] = map?.range ?? s.pointColours()[2] ?? [0, 1];
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(ramp(share))).join(", ");
     return <details class="legend" open><summary>{title}</summary><div class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} /><div class="between"><span>{low.toFixed(2)}</span><span>{high.toFixed(2)}</span></div></details>;
   }
-  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} hidden={s.hidden} /></details>;
+  return <details class="legend" open={innerWidth > 720}><summary>{title}</summary><Categories categories={categories} values={values} hidden={s.hidden} /></details>;
 }
 
 function HoverCard() {
@@ -209,7 +213,7 @@ function MapPane() {
   };
   const { progress } = s.facts.value;
   return (
-    <section class="map-pane" aria-label="map of all movements" onKeyDown={key}>
+    <section class={s.panel.value === "method" && s.understood.value?.arrays ? "map-pane dim" : "map-pane"} aria-label="map of all movements" onKeyDown={key}>
       <canvas ref={points} class="points" aria-hidden="true" />
       <canvas ref={over} class="over" tabIndex={0} role="application" aria-label={`Map of ${s.facts.value.rows} movements. Arrow keys walk from one to its neighbour, plus and minus zoom.`} />
       <div class="tools" role="toolbar" aria-label="map tools">
@@ -218,7 +222,7 @@ function MapPane() {
         <IconButton icon="fit" label="show everything (double click)" onClick={() => map.fit()} />
       </div>
       <Legend />
-      {progress?.title && !isStatic && <div class="working" role="status">{progress.title} …</div>}
+      {(progress?.title || s.laying.value) && !isStatic && <div class="working" role="status">{progress?.title || "laying out the map"} …</div>}
       <HoverCard />
     </section>
   );
@@ -245,8 +249,8 @@ function TimePane() {
         const answer = s.line.value;
         if (!answer) return;
         const labels = s.facts.value.classes.map((one) => one.name);
-        const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name).filter((name) => !labels.includes(name));
-        line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name)), ...groups]);
+        const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name);
+        line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name))], groups);
       }),
       effect(() => line.current.setTime(s.time.value)),
       effect(() => line.current.setSpan(s.span.value)),
@@ -298,11 +302,12 @@ function onKey(event) {
     n: () => { const next = nextToLabel(); if (next) { s.choose([]); s.look(next.row, true); } },
     "/": () => document.getElementById("find").focus(),
     "?": () => (s.help.value = true),
-    Escape: () => { s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
+    Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
-  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones, clicked or tabbed to
-  if (digit) s.giveLabel(digit.name, tile ? { rows: [Number(tile.dataset.row)], text: tile.querySelector(".mini-name").title } : undefined);
+  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones that was tabbed to
+  if (digit && tile) s.only.value = Number(tile.dataset.row);
+  if (digit) s.giveLabel(digit.name, tile ? { rows: [s.only.value], text: tile.querySelector(".mini-name").title } : undefined);
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;
@@ -324,7 +329,7 @@ function Help() {
 // -- all of it --------------------------------------------------------------------------------------------------------
 function Side() {
   const Panel = PANELS[s.panel.value][1];
-  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "method", "camera"].includes(name));
+  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "camera"].includes(name) && (name !== "method" || s.facts.value.runs.length));
   const move = (event) => {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!way) return;
@@ -355,7 +360,7 @@ function Loading() {
           <>
             <p role="status">{!state ? "connecting" : `${{ embedding: "looking at every movement", prepare: "reading the recordings", reading: "reading the recordings" }[title] ?? title}`} …</p>
             <progress max={total || 1} value={total ? done : undefined} aria-label="progress" />
-            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" ? "a store, as halp prepare makes it, is opened at once" : title === "embedding" ? "this is done once" : "the first time takes a while"}</p>
+            <p class="soft">{total > 0 && `${done.toLocaleString()} of ${total.toLocaleString()}; `}{title === "reading" || title === "embedding" ? "this is done once, as long as the files stay as they are" : "the first time takes a while"}</p>
           </>
         )}
       </div>
@@ -372,6 +377,7 @@ function App() {
       <main class="work"><MapPane /><Side /></main>
       <TimePane />
       <Help />
+      <Wide />
       <div class="notice" role="status" aria-live="polite">{s.notice.value}</div>
       {s.problem.value && <div class="gone" role="alert">{s.problem.value}</div>}
     </>

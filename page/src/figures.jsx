@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useLayoutEffect, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect, signal } from "@preact/signals";
-import { categoryColours } from "./colours.js";
+import { categoryColours, categoryShapes } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { Clock, follow, view } from "./playing.js";
 import { Categories, Controls, Dot, Film, IconButton, Stage } from "./stage.jsx";
@@ -122,7 +122,7 @@ function PlainMap({ data, hidden }) {
     map.current = new ScatterMap(points.current, over.current, { focus, hover: (row) => row >= 0 && focus(row) }, true);
     map.current.setPlaces(Float32Array.from(data.places));
     const paint = () => {
-      map.current.setColours(categoryColours(data.values, hidden.value, 230));
+      map.current.setColours(categoryColours(data.values, hidden.value, 230), categoryShapes(data.values, data.categories));
       map.current.setMarks({ words: data.categories.length > 30 ? [] : categoryNames(data.categories, data.values, data.places, hidden.value) });
     };
     const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -146,7 +146,7 @@ function PlainMap({ data, hidden }) {
         <canvas ref={over} tabIndex={0} role="application" aria-label={`Map of ${data.values.length} movements. Arrow keys walk from one to its neighbour, plus and minus zoom.`} />
       </div>
       <div class="says" role="status">{row < 0 ? "Rest on a point to see its name. Drag to move, Ctrl and wheel to zoom, double-click for everything." : [data.names?.[row], data.categories[data.values[row]]].filter(Boolean).join(": ")}</div>
-      <div class="keys"><Categories categories={data.categories} hidden={hidden} /></div>
+      <div class="keys"><Categories categories={data.categories} values={data.values} hidden={hidden} /></div>
     </>
   );
 }

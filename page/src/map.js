@@ -1,12 +1,16 @@
 // The map: up to a million points on a WebGL canvas, with pan, zoom, lasso and picking; a second canvas carries what is marked.
 // A plain map stands in a page that is read and printed: no WebGL, and the wheel scrolls the page unless Ctrl is held.
+import { SHAPES } from "./colours.js";
+
 const VERTEX = `#version 300 es
-in vec2 place; in vec4 colour; uniform vec2 scale, shift; uniform float size; out vec4 tint;
-void main() { gl_Position = vec4(place * scale + shift, 0.0, 1.0); gl_PointSize = size; tint = colour; }`;
+in vec2 place; in vec4 colour; in float shape; uniform vec2 scale, shift; uniform float size; out vec4 tint; flat out float kind;
+void main() { gl_Position = vec4(place * scale + shift, 0.0, 1.0); gl_PointSize = size; tint = colour; kind = shape; }`;
 const FRAGMENT = `#version 300 es
-precision mediump float; in vec4 tint; out vec4 seen;
-void main() { float far = length(gl_PointCoord - 0.5) * 2.0; float edge = 1.0 - smoothstep(0.72, 1.0, far);
+precision mediump float; precision mediump sampler2DArray; in vec4 tint; flat in float kind; uniform sampler2DArray shapes; uniform float detail; out vec4 seen;
+void main() { float edge = 1.0 - smoothstep(0.72, 1.0, length(gl_PointCoord - 0.5) * 2.0);
+  if (kind > 0.5 && detail >= 0.0) edge = textureLod(shapes, vec3(gl_PointCoord, kind), detail).a;
   seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
+const CELL = 64; // pixels of a shape's picture
 const CELLS = 128;
 const LEGEND = 140; // pixels on the left that the legend takes of a wide map
 export const NEAR = 14; // pixels within which a point is meant
@@ -14,7 +18,7 @@ export const DWELL = 125; // milliseconds before a point under the pointer is sh
 
 export class ScatterMap {
   constructor(canvas, overlay, act, plain = false) {
-    Object.assign(this, { canvas, overlay, act, plain, count: 0, zoom: 1, centre: [0, 0], spread: [1, 1], mode: "pan", marks: {}, lasso: null, chosen: null });
+    Object.assign(this, { canvas, overlay, act, plain, count: 0, zoom: 1, centre: [0, 0], spread: [1, 1], mode: "pan", marks: {}, lasso: null, chosen: null, shapes: null });
     this.gl = plain ? null : canvas.getContext("webgl2", { antialias: false, alpha: true, premultipliedAlpha: true, preserveDrawingBuffer: false });
     if (this.gl) this.setUp();
     else this.pen = canvas.getContext("2d");
@@ -35,15 +39,16 @@ export class ScatterMap {
     }
     gl.linkProgram(program);
     gl.useProgram(program);
-    this.at = Object.fromEntries(["scale", "shift", "size"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    this.at = Object.fromEntries(["scale", "shift", "size", "detail"].map((name) => [name, gl.getUniformLocation(program, name)]));
     this.buffers = {};
-    for (const [name, size, type, normal] of [["place", 2, gl.FLOAT, false], ["colour", 4, gl.UNSIGNED_BYTE, true]]) {
+    for (const [name, size, type, normal] of [["place", 2, gl.FLOAT, false], ["colour", 4, gl.UNSIGNED_BYTE, true], ["shape", 1, gl.UNSIGNED_BYTE, false]]) {
       this.buffers[name] = gl.createBuffer();
       gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
       const slot = gl.getAttribLocation(program, name);
       gl.enableVertexAttribArray(slot);
       gl.vertexAttribPointer(slot, size, type, normal, 0, 0);
     }
+    this.drawShapes();
     this.buffers.chosen = gl.createBuffer();
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
@@ -51,8 +56,23 @@ export class ScatterMap {
     this.canvas.addEventListener("webglcontextrestored", () => {
       this.setUp();
       if (this.places) this.setPlaces(this.places, false);
-      if (this.colours) this.setColours(this.colours);
+      if (this.colours) this.setColours(this.colours, this.shapes);
     });
+  }
+
+  // Pictures of all shapes, one layer each, also small ones.
+  drawShapes() {
+    const gl = this.gl;
+    const sheet = Object.assign(document.createElement("canvas"), { width: CELL, height: CELL * SHAPES.length });
+    const pen = sheet.getContext("2d");
+    SHAPES.forEach((path, place) => {
+      pen.setTransform(CELL / 16, 0, 0, CELL / 16, 0, place * CELL);
+      pen.fill(new Path2D(path));
+    });
+    gl.bindTexture(gl.TEXTURE_2D_ARRAY, gl.createTexture());
+    const { data } = pen.getImageData(0, 0, sheet.width, sheet.height);
+    gl.texImage3D(gl.TEXTURE_2D_ARRAY, 0, gl.RGBA8, CELL, CELL, SHAPES.length, 0, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(data.buffer));
+    gl.generateMipmap(gl.TEXTURE_2D_ARRAY);
   }
 
   upload(name, data) {
@@ -84,9 +104,11 @@ export class ScatterMap {
     if (move) this.fit();
   }
 
-  setColours(colours) {
-    this.colours = colours;
+  // shapes: places in SHAPES, null for discs alone
+  setColours(colours, shapes = null) {
+    Object.assign(this, { colours, shapes });
     this.upload("colour", colours);
+    this.upload("shape", shapes ?? new Uint8Array(this.count));
     this.draw();
   }
 
@@ -99,7 +121,7 @@ export class ScatterMap {
     this.draw();
   }
 
-  // marks: { focus, hover, rows: [[row, colour, sign]], lines: [[[x, y], [x, y], colour]], spots: [[x, y, colour, hollow]], words: [[x, y, text]] }
+  // marks: { focus, hover, rows: [[row, colour, sign]], lines: [[[x, y], [x, y], colour]], spots: [[x, y, colour, hollow, shape, radius]], words: [[x, y, text]] }
   setMarks(marks) {
     this.marks = { ...this.marks, ...marks };
     this.draw();
@@ -143,7 +165,8 @@ export class ScatterMap {
   }
 
   get pointSize() {
-    const crowded = Math.max(2.2, Math.min(9, 150 / Math.sqrt(this.count || 1) + 1.6));
+    const least = this.shapes && this.count <= 20000 ? 7 : 2.2; // a shape has to be made out; of many points when one zooms in
+    const crowded = Math.max(least, Math.min(9, 150 / Math.sqrt(this.count || 1) + 1.6));
     return Math.min(16, crowded * Math.pow(Math.max(1, this.zoom), 0.4)) * (this.dense ?? 1);
   }
 
@@ -167,10 +190,14 @@ export class ScatterMap {
     const scale = [(2 * this.unit) / width, (2 * this.unit) / height];
     gl.uniform2f(this.at.scale, ...scale);
     gl.uniform2f(this.at.shift, this.covered / width - this.centre[0] * scale[0], -this.centre[1] * scale[1]);
-    gl.uniform1f(this.at.size, this.pointSize);
+    const sized = (size) => {
+      gl.uniform1f(this.at.size, size);
+      gl.uniform1f(this.at.detail, size < 4 * (this.dense ?? 1) ? -1 : Math.max(0, Math.log2(CELL / size)));
+    };
+    sized(this.pointSize);
     gl.drawArrays(gl.POINTS, 0, this.count);
     if (this.chosen) {
-      gl.uniform1f(this.at.size, this.pointSize * 1.7);
+      sized(this.pointSize * 1.7);
       gl.drawElements(gl.POINTS, this.chosen.length, gl.UNSIGNED_INT, 0);
     }
   }
@@ -179,15 +206,16 @@ export class ScatterMap {
     const { pen, colours } = this;
     pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
     const size = this.pointSize;
+    const paths = SHAPES.map((path) => new Path2D(path));
     const dot = (row, wide) => {
       const [x, y] = this.toPixels(...this.placeOf(row));
       pen.fillStyle = `rgb(${colours[4 * row]} ${colours[4 * row + 1]} ${colours[4 * row + 2]} / ${colours[4 * row + 3] / 255})`;
-      pen.beginPath();
-      pen.arc(x, y, wide / 2, 0, 7);
-      pen.fill();
+      pen.setTransform(wide / 13, 0, 0, wide / 13, x - wide * 8 / 13, y - wide * 8 / 13);
+      pen.fill(paths[this.shapes?.[row] ?? 0]);
     };
     for (let row = 0; row < this.count; row++) dot(row, size);
     for (const row of this.chosen ?? []) dot(row, size * 1.7);
+    pen.resetTransform();
   }
 
   drawOver() {
@@ -212,16 +240,18 @@ export class ScatterMap {
       pen.lineWidth = dense;
       pen.stroke();
     }
-    for (const [x, y, colour, hollow] of this.marks.spots ?? []) {
+    for (const [x, y, colour, hollow, shape = 0, radius = 4] of this.marks.spots ?? []) {
       const [px, py] = this.toPixels(x, y);
-      pen.beginPath();
-      pen.arc(px, py, 4 * dense, 0, 7);
-      pen.lineWidth = 1.5 * dense;
-      pen.strokeStyle = colour;
+      const scale = (radius * dense) / 6;
+      pen.setTransform(scale, 0, 0, scale, px - 8 * scale, py - 8 * scale);
+      pen.lineWidth = (1.6 * dense) / scale;
+      pen.strokeStyle = hollow ? colour : paper;
       pen.fillStyle = hollow ? paper : colour;
-      pen.fill();
-      pen.stroke();
+      const path = new Path2D(SHAPES[shape]);
+      pen.stroke(path);
+      if (radius === 4) pen.fill(path); // a larger one goes around
     }
+    pen.resetTransform();
     pen.font = `600 ${12 * dense}px system-ui, sans-serif`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";

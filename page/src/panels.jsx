@@ -1,9 +1,9 @@
 // The panels beside the map: watch, similar, label, groups, compare, method.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isStatic, api } from "./api.js";
-import { colourOf } from "./colours.js";
+import { DIAMOND, SHAPES } from "./colours.js";
 import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
-import { Controls, Dot, Film, Icon, IconButton, Stage } from "./stage.jsx";
+import { Controls, Dot, Film, Icon, IconButton, Ring, Stage } from "./stage.jsx";
 import * as s from "./state.js";
 
 const percent = (share) => `${Math.round(share * 100)} %`;
@@ -107,14 +107,18 @@ function Details({ clip }) {
 function Chosen() {
   const rows = s.chosen.value;
   const rest = s.further.value;
+  const next = s.shownGroup.value >= 0 && s.facts.value.group?.groups[s.shownGroup.value + 1];
   return (
     <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
-      {!isStatic && <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one and press a number: it goes to that one alone.</p>}
+      {!isStatic && (s.only.value < 0
+        ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
+        : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
-      <Grid rows={rows} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest)} />} />
+      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
       <div class="acts">
-        {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12))}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
+        {next && <button type="button" class="primary" onClick={() => showGroup(s.shownGroup.value + 1)}>Next: {next.name}</button>}
+        {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12), s.shownGroup.value)}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
         <button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button>
       </div>
     </section>
@@ -215,7 +219,7 @@ function ClassRow({ one, place }) {
     <li>
       <Dot place={place} />
       {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
-      <span class="soft number">{one.rows}</span>
+      <span class="soft number">{rowsText(one.rows)}</span>
       {place < 9 && <kbd>{place + 1}</kbd>}
       <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>
     </li>
@@ -251,6 +255,15 @@ export function nextToLabel() {
 }
 
 // -- groups -----------------------------------------------------------------------------------------------------------
+async function showGroup(number) {
+  const rows = await s.spread(await s.membersOf(number));
+  s.choose(rows.slice(0, 12), `${s.facts.value.group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12), number);
+  await s.paintBy("group");
+  s.panel.value = "watch";
+  document.getElementById("panel").scrollTop = 0;
+  s.look(rows[0], true);
+}
+
 export function Groups() {
   const { group } = s.facts.value;
   const [marked, setMarked] = useState([]);
@@ -261,27 +274,23 @@ export function Groups() {
     setBusy(true);
     await s.changeGroups(given);
     setMarked([]);
-    setTyped({});
+    setTyped({}); // groups have other numbers now
     setBusy(false);
   };
-  const show = async (number) => {
-    const rows = await s.spread(await s.membersOf(number));
-    s.choose(rows.slice(0, 12), `${group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12));
-    await s.paintBy("group");
-    s.panel.value = "watch";
-    document.getElementById("panel").scrollTop = 0;
-    s.look(rows[0], true);
+  const rename = async (number, name) => {
+    await s.changeGroups({ action: "name", groups: [number], name });
+    setTyped(({ [number]: done, ...others }) => (done === name ? others : { ...others, [number]: done })); // somebody types on meanwhile
   };
   // The name is the one that stands in the field, also where it has just been typed.
   const labelAll = async (number) => {
     const name = (typed[number] ?? "").trim() || group.groups[number].name;
-    if (name !== group.groups[number].name) await change({ action: "name", groups: [number], name });
+    if (name !== group.groups[number].name) await rename(number, name);
     const rows = await s.membersOf(number);
     await s.giveLabel(name, { rows, text: rowsText(rows.length) });
   };
   return (
     <>
-      <h2>{group.groups.length} groups <span class="soft">found without labels</span></h2>
+      <h2>{group.groups.length} groups <span class="soft">found without labels</span>{!isStatic && group.undoable && <button type="button" class="link" disabled={busy} onClick={() => change({ action: "undo" })}><Icon name="undo" /> undo</button>}</h2>
       <p class="soft">Movements that the encoder finds alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); change({ action: "count", count: Number(event.currentTarget.elements.count.value) }); }}>
@@ -293,14 +302,14 @@ export function Groups() {
       <ul class="groups" aria-busy={busy}>
         {group.groups.map((one, number) => (
           <li key={number}>
-            <Mini row={one.typical.row} onPick={() => show(number)} />
+            <Mini row={one.typical.row} onPick={() => showGroup(number)} />
             <div class="group-facts">
               {isStatic ? <b><Dot place={number} />{one.name}</b> : (
-                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => change({ action: "name", groups: [number], name: event.currentTarget.value })} /></label>
+                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => rename(number, event.currentTarget.value)} /></label>
               )}
               <span class="soft small">{rowsText(one.size, one.recordings)}</span>
               <div class="acts tight">
-                <button type="button" onClick={() => show(number)}>Show</button>
+                <button type="button" onClick={() => showGroup(number)}>Show</button>
                 {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => change({ action: "split", groups: [number] })}>Split</button>}
                 {!isStatic && <button type="button" onClick={() => labelAll(number)} title={`label all ${one.size} as ${typed[number] ?? one.name}`}>Use as label</button>}
                 {!isStatic && <label class="check"><input type="checkbox" checked={marked.includes(number)} onChange={(event) => setMarked(event.currentTarget.checked ? [...marked, number] : marked.filter((n) => n !== number))} /> mark</label>}
@@ -400,19 +409,17 @@ function Nearest({ row }) {
   return <div class="grid">{hits.map((hit) => <Mini key={hit.row} row={hit.row} note={hit.similarity.toFixed(3)} onPick={s.compareWith} />)}</div>;
 }
 
-// -- runs -------------------------------------------------------------------------------------------------------------
-// Trainings side by side, as `halp report` has them.
-function Runs() {
-  const [parts, setParts] = useState(null);
-  useEffect(() => { s.attempt(() => api.get("runs")).then(setParts); }, []);
-  if (!parts) return <p class="soft" role="status">reading the runs …</p>;
+// -- reports ----------------------------------------------------------------------------------------------------------
+// Parts of a report, as `halp report` has them.
+export function Parts({ parts, large = false }) {
   return parts.map((part, i) => {
     if (part.kind === "section") return <h2 key={i}>{part.heading}</h2>;
     if (part.kind === "paragraph") return <p key={i} class="soft small">{part.text}</p>;
-    if (part.kind === "figure") return <figure key={i} class="chart"><img src={`data:image/svg+xml,${encodeURIComponent(part.markup)}`} alt={part.caption} /><figcaption class="soft small">{part.caption}</figcaption></figure>;
+    if (part.kind === "figure") return <Chart key={i} part={part} large={large} />;
     return (
       <div key={i} class="scroll" tabIndex={0} role="group" aria-label={part.caption || part.label}>
         <table class="runs">
+          {part.caption && <caption>{part.caption}</caption>}
           <thead><tr>{part.columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
           <tbody>{part.rows.map((row, r) => <tr key={r} class={row.best ? "best" : ""}>{row.cells.map((text, c) => <td key={c} class={part.right[c] ? "number" : ""}>{text}</td>)}</tr>)}</tbody>
         </table>
@@ -421,36 +428,101 @@ function Runs() {
   });
 }
 
-export const Method = () => <><Positives />{!isStatic && s.facts.value.runs > 0 && <Runs />}</>;
+function Chart({ part, large }) {
+  const image = <img src={`data:image/svg+xml,${encodeURIComponent(part.markup)}`} alt={part.caption} />;
+  return (
+    <figure class="chart" tabIndex={large ? 0 : undefined}>
+      {large ? image : <button type="button" title="larger" onClick={() => (s.wide.value = { title: "", parts: [part] })}>{image}</button>}
+      <figcaption class="soft small">{part.caption}</figcaption>
+    </figure>
+  );
+}
+
+export function Wide() {
+  const ref = useRef();
+  const shown = s.wide.value;
+  useEffect(() => { if (shown) ref.current.showModal(); else ref.current.close(); }, [shown]);
+  return (
+    <dialog ref={ref} class="wide" onClose={() => (s.wide.value = null)} aria-label={shown?.title || "figure"}>
+      {shown && <><h2>{shown.title}<button type="button" class="link" onClick={() => (s.wide.value = null)}>close</button></h2><div class="parts"><Parts parts={shown.parts} large /></div></>}
+    </dialog>
+  );
+}
+
+// Trainings side by side.
+function Runs() {
+  const { runs } = s.facts.value;
+  const [parts, setParts] = useState(null);
+  useEffect(() => { s.attempt(() => api.get("runs")).then(setParts); }, []);
+  if (!parts) return <p class="soft" role="status">reading the runs …</p>;
+  const title = runs.length > 1 ? `Training: ${runs.length} runs side by side` : "How it was trained";
+  return (
+    <section class="runs-pane" aria-label="training">
+      <h2>{title}</h2>
+      <div class="acts"><button type="button" onClick={() => (s.wide.value = { title, parts })}>Show it wide</button></div>
+      <Parts parts={parts} />
+    </section>
+  );
+}
+
+export function Method() {
+  return (
+    <>
+      <Positives />
+      {s.facts.value.runs.length > 0 ? <Runs /> : <p class="soft small">With <code>--runs RUN RUN</code> trainings stand here side by side: results, loss and similarity curves, settings that differ.</p>}
+    </>
+  );
+}
 
 // -- method -----------------------------------------------------------------------------------------------------------
+// Every geodesic from the movement to another prototype is a line; made-up movements stand on it where the walk ended.
+function Geodesics({ answer }) {
+  const { angle, target, keep, reach } = answer.arrays;
+  const lines = [...new Set(target)].sort((a, b) => reach[a] - reach[b]);
+  const widest = Math.max(...lines.map((one) => reach[one]), reach[answer.closest], 1);
+  const x = (degrees) => 12 + (degrees / widest) * 276;
+  const step = Math.max(5, Math.min(9, 150 / lines.length));
+  const y = (prototype) => 22 + lines.indexOf(prototype) * step;
+  const end = (at, top, own) => <path class={own ? "end own" : "end"} transform={`translate(${x(at) - 3.2} ${top - 3.2}) scale(0.4)`} d={SHAPES[DIAMOND]} />;
+  const bottom = 22 + lines.length * step;
+  return (
+    <svg class="walks" viewBox={`0 0 300 ${bottom + 16}`} role="img" aria-label={`how far each of ${answer.count} made-up movements lies from the real one, on the way to another prototype, in degrees`}>
+      <line class="own" x1={x(0)} x2={x(reach[answer.closest])} y1="10" y2="10" />{end(reach[answer.closest], 10, true)}
+      {lines.map((one) => <g key={one}><line x1={x(0)} x2={x(reach[one])} y1={y(one)} y2={y(one)} />{end(reach[one], y(one), false)}</g>)}
+      {Array.from(angle, (value, i) => <circle key={i} cx={x(value)} cy={y(target[i])} r={i === s.positive.value ? 4.5 : 2.6} class={`${keep[i] ? "good" : "bad"} ${i === s.positive.value ? "picked" : ""}`} onClick={() => (s.positive.value = i)} />)}
+      <text x="12" y={bottom + 10}>0°: the movement</text><text x="288" y={bottom + 10} text-anchor="end">{widest.toFixed(0)}°</text>
+    </svg>
+  );
+}
+
 function Positives() {
   const answer = s.understood.value;
   const clip = s.about.value;
-  if (isStatic) return <Empty title="What HaLP sees">Start halp explore to see this.</Empty>;
+  if (isStatic) return null;
   if (!clip) return <Empty title="What HaLP sees">Choose a movement first.</Empty>;
   if (answer === "wait") return <><h2>What HaLP sees</h2><p class="soft" role="status">walking on the sphere …</p></>;
   if (!answer) return <><h2>What HaLP sees</h2><p class="soft">For {clip.name}.</p><div class="acts"><button type="button" class="primary" onClick={s.understand}>Hallucinate positives</button></div></>;
   const { angle, keep, near, nearness, typical } = answer.arrays;
   const wide = near.shape[1];
-  const rows = [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
-  const widest = Math.max(...angle, 1);
+  const order = Array.from(angle.keys()).sort((a, b) => angle[a] - angle[b]); // the slider goes from near to far
+  const one = s.positive.value;
+  const rows = one >= 0
+    ? Array.from(near.subarray(one * wide, (one + 1) * wide))
+    : [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
   return (
     <>
       <h2>What HaLP sees</h2>
       <p>HaLP makes up {answer.count} harder versions of <b>{clip.name}</b> by walking from it towards other prototypes, and keeps those that still lie nearest to its own prototype.</p>
-      <p><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> are kept{answer.kept < 1 ? <>, <Dot colour="var(--bad)" />the rest is left out.</> : "."}</p>
-      <svg class="walks" viewBox="0 0 300 90" role="img" aria-label="how far each made-up movement lies from the real one, in degrees">
-        <line x1="10" x2="290" y1="70" y2="70" />
-        {Array.from(angle, (value, i) => <circle key={i} cx={10 + (value / widest) * 280} cy={62 - ((i * 37) % 52)} r="3" class={keep[i] ? "good" : "bad"} />)}
-        <text x="10" y="86">0°: the movement itself</text><text x="290" y="86" text-anchor="end">{widest.toFixed(0)}°</text>
-      </svg>
-      <h2>Real movements nearest to the kept ones</h2>
-      <div class="grid">{rows.slice(0, 9).map((row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
+      <Geodesics answer={answer} />
+      <p class="soft small key"><span><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> kept</span><span><Ring colour="var(--bad)" />left out</span><span><Dot place={DIAMOND * 7} colour="var(--soft)" />other prototypes</span><span><Dot place={DIAMOND * 7} colour="var(--accent)" />its own</span></p>
+      <label class="one">one of them <input type="range" min="-1" max={order.length - 1} value={order.indexOf(one)} aria-label="which made-up movement, from near to far" aria-valuetext={one < 0 ? "none" : `${angle[one].toFixed(0)} degrees, ${keep[one] ? "kept" : "left out"}`} onInput={(event) => (s.positive.value = order[Number(event.currentTarget.value)] ?? -1)} /></label>
+      <h2>{one < 0 ? "Real movements nearest to the kept ones" : `Nearest to this one, ${angle[one].toFixed(0)}° away, ${keep[one] ? "kept" : "left out"}`}</h2>
+      <div class="grid">{rows.slice(0, 9).map((row, i) => <Mini key={row} row={row} note={one < 0 ? undefined : nearness[one * wide + i].toFixed(2)} onPick={(one) => s.look(one, true)} />)}</div>
       {!rows.length && <p class="soft">The kept ones stay nearest to the movement itself.</p>}
+      <Parts parts={[answer.chart]} />
       <h2>Its prototype</h2>
       <div class="grid small">{Array.from(typical.subarray(answer.closest * typical.shape[1], (answer.closest + 1) * typical.shape[1]), (row) => <Mini key={row} row={row} onPick={(one) => s.look(one, true)} />)}</div>
-      <p class="soft small">Computed on the vectors of this encoder (mean {(nearness.reduce((a, b) => a + b, 0) / nearness.length).toFixed(2)} cosine to the nearest real movements); training does the same in the space of its projection head. On the map, made-up movements stand between the real ones they are most like.</p>
+      <p class="soft small">{answer.trained ? "Computed as in the training of this encoder: in the space of its projection head, with its prototypes." : "Computed on the vectors of this encoder; a training does the same in the space of its projection head."} On the map, made-up movements and prototypes stand between the real ones they are most like.</p>
     </>
   );
 }

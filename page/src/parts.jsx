@@ -37,13 +37,15 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
   );
 }
 
-export function Grid({ rows, notes, acts }) {
+// at: a row that is always on the page.
+export function Grid({ rows, notes, acts, at = -1, onPick = (row) => s.look(row, true) }) {
   const [first, setFirst] = useState(0);
   useEffect(() => setFirst(0), [rows]);
+  useEffect(() => { if (rows.includes(at)) setFirst(rows.indexOf(at) - (rows.indexOf(at) % 12)); }, [at]);
   const page = rows.slice(first, first + 12);
   return (
     <>
-      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={(one) => s.look(one, true)}>{acts?.(row)}</Mini>)}</div>
+      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick}>{acts?.(row)}</Mini>)}</div>
       {rows.length > 12 && (
         <div class="pager">
           <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>

@@ -1,6 +1,6 @@
 // The player's parts, for the explorer and for single pages: a moving person, what plays it, buttons with icons.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { colourOf } from "./colours.js";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { MARKS, SHAPES, colourOf, shapeOf } from "./colours.js";
 import { SPEEDS, follow, stages, trail, view } from "./playing.js";
 import { paint, readColours } from "./skeleton.js";
 
@@ -20,7 +20,10 @@ export const IconButton = ({ icon, label, pressed, ...rest }) => (
   <button type="button" class="icon-button" title={label} aria-label={label} aria-pressed={pressed} {...rest}><Icon name={icon} /></button>
 );
 
-export const Dot = ({ place, colour }) => <i class="dot" style={{ background: colour ?? colourOf(place) }} />;
+// The mark of a category, or a dot of some colour.
+export const Dot = ({ place = -1, colour }) => <svg class="dot" viewBox="0 0 16 16" aria-hidden="true" data-shape={shapeOf(place)}><path d={SHAPES[shapeOf(place)]} style={{ fill: colour ?? colourOf(place) }} /></svg>;
+
+export const Ring = ({ colour }) => <svg class="dot" viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="5.5" style={{ fill: "none", stroke: colour, strokeWidth: 2.5 }} /></svg>;
 
 let colours = null;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (colours = null));
@@ -134,8 +137,13 @@ export function Film({ address, clock }) {
   return !broken && <video ref={ref} class="film" src={address} muted playsInline preload="auto" aria-label="the film" onError={() => setBroken(true)} />;
 }
 
-// Names of categories with their colours; a press shows one alone, with shift it takes one out. hidden: a signal with the set of those that are faded.
-export function Categories({ categories, hidden }) {
+// Names of categories with their marks, the most frequent first; a press shows one alone, with shift it takes one out. hidden: a signal with the set of those that are faded.
+export function Categories({ categories, values, hidden }) {
+  const order = useMemo(() => {
+    const counts = new Array(categories.length).fill(0);
+    for (const value of values) if (value >= 0) counts[value]++;
+    return [...counts.keys()].filter((place) => place < MARKS).sort((a, b) => counts[b] - counts[a]);
+  }, [categories, values]);
   const toggle = (event, place) => {
     const now = hidden.value;
     if (event.shiftKey || event.altKey) hidden.value = now.has(place) ? new Set([...now].filter((one) => one !== place)) : new Set([...now, place]);
@@ -144,9 +152,9 @@ export function Categories({ categories, hidden }) {
   return (
     <>
       <ul>
-        {categories.slice(0, 60).map((name, place) => <li key={place}><button type="button" aria-pressed={!hidden.value.has(place)} title={`show only ${name}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{name}</button></li>)}
+        {order.map((place) => <li key={place}><button type="button" aria-pressed={!hidden.value.has(place)} title={`show only ${categories[place]}`} onClick={(event) => toggle(event, place)}><Dot place={place} />{categories[place]}</button></li>)}
       </ul>
-      {categories.length > 60 && <span class="soft">and {categories.length - 60} more</span>}
+      {categories.length > MARKS && <p class="soft others"><Dot />{categories.length - MARKS} others: rest on a point to read its name</p>}
       {hidden.value.size > 0 && <button type="button" class="link" onClick={() => (hidden.value = new Set())}>show all</button>}
     </>
   );

@@ -1,7 +1,7 @@
 // What the page knows and does. Every part of the page reads these signals; the server is the one place that keeps anything.
 import { batch, effect, signal } from "@preact/signals";
 import { api, isStatic } from "./api.js";
-import { categoryColours, ramp } from "./colours.js";
+import { categoryColours, categoryShapes, ramp } from "./colours.js";
 import { Clock, follow, stages, trail, view } from "./playing.js";
 import { bodyReach } from "./skeleton.js";
 
@@ -10,6 +10,7 @@ export const problem = signal("");
 export const notice = signal("");
 export const method = signal("pca");
 export const places = signal(null);
+export const laying = signal(false); // whether a map is waited for
 export const colourBy = signal(null);
 export const column = signal(null); // { title, categories, values }
 export const hidden = signal(new Set()); // categories that are faded
@@ -18,7 +19,9 @@ export const about = signal(null); // what is known about it
 export const details = signal([]); // [name, text, place] of its columns
 export const chosen = signal([]); // rows of a lasso, of a group …
 export const chosenTitle = signal("");
+export const only = signal(-1); // the one of them that is labelled now, one after the other; -1: all together
 export const further = signal([]); // rows that wait behind the chosen ones
+export const shownGroup = signal(-1); // the group that they are members of
 export const hover = signal(null); // { row, x, y }
 export const panel = signal("watch");
 export const tool = signal("pan");
@@ -29,6 +32,8 @@ export const found = signal(null);
 export const other = signal(-1); // the row to compare with
 export const compared = signal(null);
 export const understood = signal(null);
+export const positive = signal(-1); // one of the hallucinated positives
+export const wide = signal(null); // { title, parts } of a report that are shown in front of the page
 export const line = signal(null); // the timeline of the recording that is looked at
 export const span = signal(null); // drawn or chosen on the timeline
 export const help = signal(false);
@@ -167,12 +172,14 @@ export async function look(row, stay = false) {
   await Promise.all([readDetails(row), fresh && recording !== clip && showTimeline(clip.recording)]);
 }
 
-// others: what the chosen ones are a part of, to go on with.
-export function choose(rows, title = "", others = []) {
+// others: what the chosen ones are a part of, to go on with; group: the one that they are members of.
+export function choose(rows, title = "", others = [], group = -1) {
   batch(() => {
     chosen.value = rows;
+    only.value = -1;
     chosenTitle.value = title;
     further.value = others;
+    shownGroup.value = group;
     if (rows.length && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
   });
   if (rows.length && !title) say(`${rows.length} chosen`);
@@ -181,6 +188,7 @@ export function choose(rows, title = "", others = []) {
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
 export function target() {
   if (span.value && line.value && !span.value.row) return { spans: [{ recording: line.value.recording, start: span.value.start, stop: span.value.stop }], text: "the span on the timeline" };
+  if (chosen.value.includes(only.value)) return { rows: [only.value], text: about.value?.name ?? "this movement" };
   if (chosen.value.length) return { rows: [...chosen.value], text: `${chosen.value.length} chosen movements` };
   if (focus.value >= 0) return { rows: [focus.value], text: about.value?.name ?? "this movement" };
   return null;
@@ -192,7 +200,18 @@ export async function giveLabel(label, given = target()) {
   const answer = await attempt(() => api.ask("label", { ...what, label }));
   if (!answer) return;
   applyLabels(answer);
-  say(label ? `${text}: ${label}` : `label taken off ${text}`);
+  const oneByOne = label && only.value >= 0 && what.rows?.[0] === only.value;
+  const next = oneByOne ? chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1 : -1;
+  say(label ? `${text}: ${label}${oneByOne && next < 0 ? ", the last of these" : ""}` : `label taken off ${text}`);
+  if (oneByOne) pickOnly(next);
+}
+
+// Label the chosen ones one after the other, this one first; the keyboard goes along.
+export function pickOnly(row) {
+  only.value = row;
+  if (row < 0) return;
+  look(row, true);
+  requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${row}"] .mini-stage`)?.focus());
 }
 
 export async function undo() {
@@ -275,13 +294,14 @@ export async function compareWith(row) {
 
 export async function understand() {
   if (focus.value < 0) return;
+  positive.value = -1;
   understood.value = "wait";
   understood.value = await attempt(() => api.askArrays("understand", { rows: [focus.value] }));
 }
 
 export async function changeGroups(given) {
   const answer = await attempt(() => api.ask("groups", given));
-  if (!answer) return;
+  if (!answer || answer.revision < facts.value.group.revision) return; // a later one was answered before
   facts.value = { ...facts.value, group: answer };
   await refresh({ groups: true });
 }
@@ -320,8 +340,9 @@ export async function paintBy(name) {
 }
 
 export async function layOut(name) {
-  if (!facts.value.maps.includes(name)) say("laying out the map …");
+  laying.value = !facts.value.maps.includes(name);
   const answer = await attempt(() => api.arrays("map", { method: name }));
+  laying.value = false;
   if (!answer) return;
   batch(() => {
     method.value = name;
@@ -329,21 +350,21 @@ export async function layOut(name) {
   });
 }
 
-// Colours of all points; the second value is the range of a column of numbers.
+// Colours of all points, their shapes, and the range of a column of numbers.
 export function pointColours() {
   const { categories, values } = column.value ?? {};
   const count = facts.value.rows;
   const out = new Uint8Array(count * 4);
-  if (!values) return [out.fill(128), null];
+  if (!values) return [out.fill(128), null, null];
   const alpha = count > 200000 ? 150 : count > 20000 ? 190 : 230;
-  if (categories) return [categoryColours(values, hidden.value, alpha), null];
+  if (categories) return [categoryColours(values, hidden.value, alpha), categoryShapes(values, categories), null];
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (let row = 0; row < count; row++) {
     const share = (values[row] - low) / (high - low || 1);
     out.set(Number.isFinite(share) ? [...ramp(share), alpha] : [128, 128, 128, 60], row * 4);
   }
-  return [out, [low, high]];
+  return [out, null, [low, high]];
 }
 
 // -- life --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // The timeline of a recording on a canvas: tiers of segments, curves of probability, nobody, a playhead, spans with edges to drag.
-import { colourOf } from "./colours.js";
+import { SHAPES, colourOf, inkOn, shapeOf } from "./colours.js";
 
 const ROW = 22;
 const CURVES = 46;
@@ -7,6 +7,7 @@ const TOP = 20;
 const LEFT = 58;
 const TITLES = { human: "labels", model: "model", group: "groups" };
 const EDGE = 6;
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [1, 5]]; // of curves whose colour comes again
 
 export class Timeline {
   constructor(canvas, act) {
@@ -20,12 +21,12 @@ export class Timeline {
     this.watch.disconnect();
   }
 
-  // facts: { start, stop, tiers: {name: [{start, stop, label, note}]}, nobody, classes }, arrays: probabilities, starts, stops; labels: all names
-  // in colour order. plain facts are to look at: tiers without names, a press seeks; their faint labels have no colour.
-  show(facts, labels) {
+  // facts: { start, stop, tiers: {name: [{start, stop, label, note}]}, nobody, classes }, arrays: probabilities, starts, stops; labels and
+  // groups: their names in the order of marks, as on the map. plain facts are to look at: tiers without names, a press seeks; their faint labels have no colour.
+  show(facts, labels, groups = []) {
     const other = !this.facts || this.facts.recording !== facts.recording;
     this.facts = facts;
-    this.labels = labels;
+    Object.assign(this, { labels, groups });
     this.tiers = facts.plain ? Object.keys(facts.tiers) : Object.keys(TITLES).filter((name) => name === "human" || facts.tiers[name]?.length);
     [this.left, this.right, this.row] = facts.plain ? [1, 1, 34] : [LEFT, 8, ROW];
     if (other) this.range = [facts.start, Math.max(facts.stop, facts.start + 1e-6)];
@@ -46,8 +47,9 @@ export class Timeline {
     return Math.max(this.facts.start, Math.min(this.facts.stop, time));
   }
 
-  colour(label) {
-    return colourOf(this.labels.indexOf(label));
+  // The place of a name among the marks.
+  place(label, tier) {
+    return (tier === "group" ? this.groups : this.labels).indexOf(label);
   }
 
   setTime(time) {
@@ -96,7 +98,7 @@ export class Timeline {
       pen.beginPath();
       pen.rect(this.left, top, width - this.left - this.right, this.row);
       pen.clip();
-      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, paper, ink, name === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1);
+      for (const part of facts.tiers[name] ?? []) this.bar(pen, part, top, ink, name);
       pen.restore();
     });
     const bottom = TOP + this.tiers.length * this.row;
@@ -141,23 +143,36 @@ export class Timeline {
     }
   }
 
-  bar(pen, part, top, paper, ink, alpha) {
+  bar(pen, part, top, ink, tier) {
+    const alpha = tier === "model" ? 0.35 + 0.65 * (part.score ?? 1) : 1;
+    const place = this.place(part.label, tier);
     const [from, to] = [this.x(part.start), this.x(part.stop)];
     const none = (this.facts.faint ?? ["none of these"]).includes(part.label);
     pen.globalAlpha = none ? 0.25 : alpha;
-    pen.fillStyle = none ? ink : this.colour(part.label);
+    pen.fillStyle = none ? ink : colourOf(place);
     pen.beginPath();
     pen.roundRect(from + 0.5, top + 2, Math.max(1, to - from - 1), this.row - 4, 3);
     pen.fill();
     pen.globalAlpha = 1;
+    const shape = none ? 0 : shapeOf(place);
+    const text = alpha > 0.6 && !none ? inkOn(colourOf(place)) : ink;
+    const begin = Math.max(from, this.left) + 5;
+    if (shape && to - from > 16) {
+      pen.save();
+      pen.translate(begin, top + this.row / 2 - 4.5);
+      pen.scale(9 / 16, 9 / 16);
+      pen.fillStyle = text;
+      pen.fill(new Path2D(SHAPES[shape]));
+      pen.restore();
+    }
     if (to - from > 30) {
       pen.save();
       pen.beginPath();
       pen.rect(from, top, to - from - 3, this.row);
       pen.clip();
-      pen.fillStyle = alpha > 0.6 && !none ? paper : ink;
+      pen.fillStyle = text;
       pen.textAlign = "left";
-      pen.fillText(part.label, Math.max(from, this.left) + 5, top + this.row / 2 + 0.5);
+      pen.fillText(part.label, begin + (shape ? 13 : 0), top + this.row / 2 + 0.5);
       pen.restore();
     }
   }
@@ -173,8 +188,9 @@ export class Timeline {
     pen.rect(this.left, top, this.canvas.clientWidth - this.left - this.right, high);
     pen.clip();
     this.facts.classes.forEach((label, place) => {
-      pen.strokeStyle = this.colour(label);
+      pen.strokeStyle = colourOf(this.place(label));
       pen.lineWidth = 1.5;
+      pen.setLineDash(DASHES[shapeOf(this.place(label)) % DASHES.length]);
       pen.beginPath();
       for (let i = 0; i < starts.length; i++) {
         const [x, y] = [this.x((starts[i] + stops[i]) / 2), top + high - probabilities[i * classes + place] * (high - 2) - 1];

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import forked as subprocess
+import numpy as np
 import pytest
 from use_samples import fresh_encoder
 
@@ -54,6 +55,18 @@ class Explorer:
     def post(self, path: str, data: Any) -> Any:
         return json.loads(self.call(f"/api/{path}", data)[1])
 
+    def arrays(self, path: str, data: Any = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Facts and arrays of a binary answer."""
+        body = self.call(f"/api/{path}", data)[1]
+        length = int.from_bytes(body[:4], "little")
+        facts = json.loads(body[4 : 4 + length])
+        return facts, {
+            name: np.frombuffer(
+                body, "<" + one["type"], int(np.prod(one["shape"])), 4 + length + one["offset"]
+            ).reshape(one["shape"])
+            for name, one in facts["arrays"].items()
+        }
+
     def wait(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 90) -> dict[str, Any]:
         """The state once it is as wanted."""
         until = time.monotonic() + seconds
@@ -84,8 +97,11 @@ def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory
     cache = tmp_path_factory.mktemp("cache")
     running: list[Explorer] = []
 
-    def start(labels: Path, *more: str, source: Path | None = None, **variables: str) -> Explorer:
-        command = [sys.executable, "-m", "halp", "explore", str(source or store.path), "--encoder", str(package)]
+    def start(
+        labels: Path, *more: str, source: Path | None = None, encoder: Path | None = None, **variables: str
+    ) -> Explorer:
+        command = [sys.executable, "-m", "halp", "explore", str(source or store.path)]
+        command += ["--encoder", str(encoder or package)]
         command += ["--labels", str(labels), "--no-browser", *more]
         environment = {**os.environ, "HALP_CACHE": str(cache), "OMP_NUM_THREADS": "1", **variables}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

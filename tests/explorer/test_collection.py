@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,12 @@ from reader_samples import body, write_utdmhad
 
 from halp.cli import main
 from halp.clips.clip import Clip
+from halp.clips.ingest.pipeline import Outcome, Pipeline
+from halp.clips.readers import Item
 from halp.clips.store import Store, StoreWriter
 from halp.explorer.api import Api
-from halp.explorer.collection import kept_array
+from halp.explorer.collection import Collection, kept_array
+from halp.explorer.fewlabel import candidates
 from halp.explorer.session import Session, Settings
 from halp.progress import Bar, watchers
 from halp.use.model_folder import load_model
@@ -68,6 +71,56 @@ def test_hits_of_a_search_share_no_time_with_the_example_or_each_other(session: 
         assert all(recording != other or stop <= low or high <= start for other, low, high in spans[:number])
 
 
+def test_recordings_without_a_label_are_proposed_once_each(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = session.collection
+    values = np.full(len(collection), -1, dtype=np.int16)
+    values[collection.rows_of(2)[:2]] = 0
+    few = candidates(collection, values)  # six recordings are too few to choose from
+    assert len(few) == len(collection) - 2
+    monkeypatch.setattr("halp.explorer.fewlabel.MANY", 5)
+    rows = candidates(collection, values)
+    assert sorted(collection.recording[rows].tolist()) == [0, 1, 3, 4, 5]
+    assert any(candidates(collection, values, seed).tolist() != rows.tolist() for seed in range(1, 5)), "by chance"
+
+
+def test_groups_are_as_they_were_left_at_the_next_start_and_every_act_can_be_undone(session: Session) -> None:
+    session.groups.open(session.collection)
+    api, path = Api(session), session.groups.path
+
+    def seen() -> list[tuple[str, int]]:
+        return [(one["name"], one["size"]) for one in api.state({})["group"]["groups"]]
+
+    before = [seen()]
+    for act in (
+        {"action": "count", "count": 6},
+        {"action": "name", "groups": [2], "name": "walking"},
+        {"action": "split", "groups": [0]},
+        {"action": "merge", "groups": [1, 2]},
+        {"action": "name", "groups": [1], "name": "=both"},
+    ):
+        api.groups(act)
+        before.append(seen())
+    again = Session(session.settings)
+    again.open(session.collection)
+    assert again.groups.names == session.groups.names
+    assert seen() == before[-1]
+    for expected in reversed(before[:-1]):
+        api.groups({"action": "undo"})
+        assert seen() == expected
+    assert not api.groups({"action": "undo"})["undoable"]
+    text = path.read_text()
+    for damaged in (
+        "",
+        "[]",
+        '{"of": 3}',
+        text.replace('"count": ', '"count": "x'),
+        text.replace('"of": "', '"of": "x'),
+    ):
+        path.write_text(damaged)
+        again.groups.open(session.collection)
+        assert len(again.groups.names) == 10
+
+
 def test_table_by_recording_says_what_most_of_each_is(session: Session) -> None:
     api, collection = Api(session), session.collection
     for number, label in enumerate(("calm", "=wild")):
@@ -97,6 +150,50 @@ def test_command_of_the_page_fits_a_model_to_the_labels_that_were_given(
     main(command[1:])
     values, _ = session.label_column()
     assert sum(load_model(session.labels.path.with_name("model")).labelled.values()) == (values >= 0).sum()
+
+
+def test_second_start_reads_no_recording_until_one_is_shown_and_a_changed_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for number in range(8):
+        write_utdmhad(folder, f"a1_s{number + 1}_t1", body(12 + number, seed=number))
+    read: list[str] = []
+    work = Pipeline.work
+
+    def watched(self: Pipeline, items: Sequence[Item]) -> list[Outcome]:
+        read.extend(item.path.name for item in items)
+        return work(self, items)
+
+    monkeypatch.setattr(Pipeline, "work", watched)
+
+    def start() -> tuple[Collection, int]:
+        read.clear()
+        session = Session(Settings(folder, labels=tmp_path / "labels.csv"))
+        session.load()
+        before = len(read)
+        session.collection.packed(3)
+        return session.collection, before
+
+    first, number = start()
+    assert number == 8
+    second, number = start()
+    assert number == 0, "vectors, rows and maps are kept"
+    assert len(read) <= 2, "one frame to learn what can be shown, and the recording that is shown"
+    assert second.packed(3)[0].tolist() == first.packed(3)[0].tolist()
+    assert second.table.rows.tolist() == first.table.rows.tolist()
+    assert second.up_axis == first.up_axis
+    write_utdmhad(folder, "a1_s4_t1", body(30, seed=40))
+    third, number = start()
+    assert number == 8
+    assert third.packed(3)[0].shape[0] == 30
+    assert not np.allclose(third.table.vectors[3], first.table.vectors[3])
+    write_utdmhad(folder, "a1_s8_t2", body(20, seed=41))
+    assert (len(start()[0]), start()[1]) == (9, 0)
+    (folder / "a1_s8_t2_skeleton.mat").unlink()
+    assert (len(start()[0]), start()[1]) == (8, 0)
 
 
 def test_recordings_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

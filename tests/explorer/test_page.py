@@ -205,6 +205,22 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         page.keyboard.press("1")
         explorer.wait(lambda state: state["classes"][0]["rows"] == 12)
         until(page, "() => document.querySelectorAll('.chosen .mini-name .dot').length === 1")
+        marked = page.locator(".chosen .mini.is-focus")
+        third = page.locator(".chosen .mini").nth(3).get_attribute("data-row")
+        until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row === row", third)
+        page.fill(".chosen input[name=label]", "new class")  # the first label of a class, to one of them alone
+        page.keyboard.press("Enter")
+        state = explorer.wait(lambda state: len(state["classes"]) == 2)
+        assert state["classes"][1] == {"name": "new class", "rows": 1}
+        assert page.locator(".chosen .mini").count() == 12
+        until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row !== row", third)
+        page.keyboard.press("2")
+        explorer.wait(lambda state: state["classes"][1]["rows"] == 2)
+        assert marked.count() == 1
+        page.click("text=/to all 12 together/")
+        page.wait_for_selector("text=A label goes to all 12 of these")
+        page.click("text=Next: group 2")
+        page.wait_for_selector(".chosen h2:has-text('group 2:')")
 
 
 def test_a_class_of_one_recording_does_not_hide_the_accuracy_of_the_others(
@@ -276,24 +292,28 @@ def test_an_address_without_its_token_says_so(browser: Any, explorer: Explorer) 
     page.close()
 
 
-def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
+def serious(page: Any, rules: str = "{}") -> list[tuple[str, list[str]]]:
+    """What axe-core finds that stands in somebody's way."""
     script = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
     if not script.is_file():
         pytest.skip("axe-core is not installed; `npm ci` in page/ brings it")
+    page.evaluate(script.read_text(encoding="utf-8"))
+    found = page.evaluate(f"async () => (await axe.run({rules})).violations")
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_nothing_serious_stands_in_the_way_of_a_screen_reader(browser: Any, explorer: Explorer) -> None:
     rules = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}  # colours are all that the schemes differ in
     for scheme, chosen in rules.items():
         with visit(browser, explorer, color_scheme=scheme) as page:
             look_at(page, 3)
-            page.evaluate(script.read_text(encoding="utf-8"))
             for name in PANELS:
                 page.click(f"#tab-{name}")
-                found = page.evaluate(f"async () => (await axe.run({chosen})).violations")
-                serious = [
-                    (one["id"], [node["html"] for node in one["nodes"]])
-                    for one in found
-                    if one["impact"] in ("serious", "critical")
-                ]
-                assert serious == [], (scheme, name)
+                assert serious(page, chosen) == [], (scheme, name)
 
 
 def test_a_static_folder_opens_from_disk(browser: Any, store: Store, package: Path, tmp_path: Path) -> None:

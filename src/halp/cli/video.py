@@ -38,7 +38,7 @@ def explore(
     Args:
         labels: the table that labels are written to (default: beside the source, SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
-        runs: run folders whose metrics, results and settings are shown side by side under Method.
+        runs: run folders whose metrics, results and settings are shown side by side under Method (default: that of the encoder).
         browser: open the page in the browser.
         port: to listen on (default: any that is free).
     """

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.analysis.prototypes import KeySpace, similarity_curves
 from halp.errors import InputError
 from halp.explorer.collection import Collection, Floats
 from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
 from halp.reports.player import describe_body, pack_joints, upward
+from halp.reports.run_report import prototype_chart
 from halp.sampling import generator
 from halp.sphere import kmeans
 from halp.use.classifier import Prediction, fit_classifier
@@ -25,6 +27,7 @@ from halp.use.segments import merge_windows
 
 QUANTILES = (0.99, 0.95, 0.9, 0.75, 0.5)
 SAMPLED = 4_000  # rows that quantiles and suggestions are computed with
+SAMPLED_KEYS = 1_000  # rows that hallucinated positives are compared with
 PROTOTYPES, POSITIVES, HARDNESS = 20, 100, 0.8
 NONE = "none of these"
 
@@ -177,35 +180,44 @@ def compare(collection: Collection, first: int, second: int) -> tuple[dict[str, 
     return facts, arrays
 
 
-def understand(collection: Collection, row: int, *, seed: int = 0) -> tuple[dict[str, Any], Arrays]:
-    """HaLP on the sphere of the encoder's vectors: prototypes, hallucinated positives of a row, and which the filter keeps.
+def understand(
+    collection: Collection, row: int, space: KeySpace | None = None, *, seed: int = 0
+) -> tuple[dict[str, Any], Arrays]:
+    """HaLP on the sphere: prototypes, hallucinated positives of a row, which the filter keeps, and where each stands.
 
+    The sphere is that of the keys of the encoder's own training, where its `space` is known, else that of the encoder's vectors.
     Positives and prototypes have no place on a map of their own: each is given with the real rows nearest to it.
     """
     import torch
 
-    rows = sample(collection, most=1_000)
+    rows = sample(collection, most=SAMPLED_KEYS)
     rows = rows if row in rows else np.append(rows, row)
-    points = torch.from_numpy(directions(np.asarray(collection.table.vectors[rows])))
-    count = min(PROTOTYPES, max(2, len(rows) // 4))
-    prototypes = kmeans(points, count, generator=generator(seed, "prototypes", count))
+    if space is None:
+        points = torch.from_numpy(directions(np.asarray(collection.table.vectors[rows])))
+        count = min(PROTOTYPES, max(2, len(rows) // 4))
+        prototypes = kmeans(points, count, generator=generator(seed, "prototypes", count))
+        settings: dict[str, Any] = {"count": POSITIVES, "hardness": HARDNESS}
+    else:
+        points, prototypes, settings = torch.from_numpy(collection.keys(space, rows)), space.centres, space.settings
     key = points[int(np.flatnonzero(rows == row)[0])][None]
-    plan = plan_positives(
-        key, prototypes, count=POSITIVES, hardness=HARDNESS, generator=generator(seed, "positives", row)
-    )
-    positives = plan.positives()[0].to(points)
-    near = (positives @ points.T).topk(min(4, len(rows)), dim=1)
+    plan = plan_positives(key, prototypes, query=key, generator=generator(seed, "positives", row), **settings)
+    near = (plan.positives()[0].to(points) @ points.T).topk(min(4, len(rows)), dim=1)
     typical = (prototypes @ points.T).topk(min(4, len(rows)), dim=1)
+    cosine = (key @ prototypes.T)[0].clamp(-1, 1)
+    chart, caption = prototype_chart(similarity_curves(key, plan, prototypes))
     return {
         "row": row,
-        "closest": int((key @ prototypes.T).argmax()),
+        "closest": int(cosine.argmax()),
         "kept": round(float(plan.kept[0].float().mean()), 4),
-        "hardness": HARDNESS,
-        "count": POSITIVES,
+        "hardness": settings["hardness"],
+        "count": settings["count"],
+        "trained": space is not None,
+        "chart": {"kind": "figure", "markup": chart, "caption": caption},
     }, {
         "angle": torch.rad2deg(plan.theta[0]).float().numpy(),
         "target": plan.target[0].to(torch.int32).numpy(),
         "keep": plan.kept[0].to(torch.uint8).numpy(),
+        "reach": torch.rad2deg(torch.acos(cosine)).float().numpy(),
         "near": rows[near.indices.numpy()].astype(np.int32),
         "nearness": near.values.float().numpy(),
         "typical": rows[typical.indices.numpy()].astype(np.int32),

@@ -110,7 +110,7 @@ class Api:
         session, recording = self.session, self._recording(given)
         model, name = session.model, session.collection.recordings[recording]
         prediction, classes = (None, ()) if model is None else (model.prediction, model.classifier.classes)
-        facts, arrays = timeline(session.collection, recording, prediction, classes, session.group_names)
+        facts, arrays = timeline(session.collection, recording, prediction, classes, session.groups.names)
         facts["tiers"]["human"] = [
             {"start": event.start, "stop": event.stop, "label": event.label, "score": None}
             for event in session.labels.events
@@ -127,13 +127,14 @@ class Api:
     def understand(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import understand
 
-        return pack(*understand(self.session.collection, *self._rows(given, "rows", 1, least=1)))
+        rows = self._rows(given, "rows", 1, least=1)
+        return pack(*understand(self.session.collection, rows[0], self.session.key_space))
 
     def runs(self, given: dict[str, Any]) -> Any:
-        """The runs that `--runs` named, side by side: sections, tables, and figures as SVG."""
-        from halp.reports.run_report import compare_runs, open_runs
+        """Runs side by side: sections, tables, and figures as SVG."""
+        from halp.reports.run_report import compare_runs
 
-        return compare_runs(open_runs(self.session.settings.runs)).parts
+        return compare_runs(self.session.runs).parts
 
     def camera(self, given: dict[str, Any]) -> Any:
         """A picture of a camera: who is in it, and what it is like."""
@@ -178,13 +179,12 @@ class Api:
         return {"changed": count, **label_state(self.session)}
 
     def groups(self, given: dict[str, Any]) -> Any:
-        action = _text(given, "action")
-        if action == "count":
-            self.session.group(_whole(given, "count", 61) or None)
-        else:
-            groups = [_checked(one, len(self.session.group_names), "group") for one in _list(given, "groups", 60)]
-            self.session.change_groups(action, groups, _text(given, "name") if "name" in given else "")
-        return describe_groups(self.session)
+        session, action = self.session, _text(given, "action")
+        groups = [_checked(one, len(session.groups.names), "group") for one in _list(given, "groups", 60)]
+        count = _whole(given, "count", 61) or None if action == "count" else None
+        session.groups.act(action, groups, name=_text(given, "name") if "name" in given else "", count=count)
+        session.touch()
+        return describe_groups(session)
 
     def model(self, given: dict[str, Any]) -> Any:
         return describe_model(self.session)
@@ -260,7 +260,7 @@ def describe_state(session: Session) -> dict[str, Any]:
         "columns": columns,
         "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
         "label_file": session.labels.path.name,
-        "runs": len(given.runs),
+        "runs": list(session.runs),
         "static": False,
         **label_state(session),
         "group": describe_groups(session),
@@ -318,9 +318,11 @@ def describe_groups(session: Session) -> dict[str, Any] | None:
     recordings = np.bincount(np.unique(clusters.group * count + session.collection.recording) // count)
     return {
         "silhouette": round(clusters.silhouette, 3),
+        "undoable": session.groups.undoable,
+        "revision": session.groups.revision,
         "groups": [
             {"name": name, "size": int(size), "recordings": int(own), "typical": session.collection.describe(int(row))}
-            for name, size, own, row in zip(session.group_names, clusters.sizes, recordings, clusters.typical)
+            for name, size, own, row in zip(session.groups.names, clusters.sizes, recordings, clusters.typical)
         ],
     }
 
@@ -352,7 +354,7 @@ def result_table(session: Session) -> str:
     for row in range(len(collection)):
         name, start, stop = collection.span(row)
         label = names[values[row]] if values[row] >= 0 else ""
-        group = session.group_names[clusters.group[row]] if clusters is not None else ""
+        group = session.groups.names[clusters.group[row]] if clusters is not None else ""
         cells: list[Any] = [
             spreadsheet_cell(name),
             round(start, 3),

@@ -13,17 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.analysis.embedding import embedding_map, principal_places
+from halp.analysis.prototypes import KeySpace
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import normalise
 from halp.clips.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.errors import InputError
 from halp.features.content import RecordingFiles
-from halp.features.embed import embed_table
+from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
 from halp.files import atomic_path, is_sealed, seal
-from halp.reports.player import Box, Up, bounding_box, pack_joints, upward, within_one
+from halp.reports.player import Box, Up, bounding_box, frequent_first, pack_joints, upward, within_one
 from halp.use.cluster import Clusters, group_vectors
 from halp.use.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
@@ -66,6 +67,7 @@ class Collection:
 
     def __init__(self, encoder: PretrainedEncoder, source: Source, table: FeatureTable | None = None) -> None:
         self.encoder = encoder
+        keep_rows(source)
         whole = source.cutting.window is None and bool((source.fps > 0).all())
         too_long = whole and squeeze_warning(source.rows["length"], encoder.frames) is not None
         self.source = source = source.cut(WINDOW, STRIDE) if too_long else source
@@ -76,6 +78,7 @@ class Collection:
         self.maps: dict[str, npt.NDArray[np.float32]] = {}
         self.groups: Clusters | None = None
         self._shown: OrderedDict[int, Shown] = OrderedDict()
+        self._keys: dict[int, npt.NDArray[np.float32]] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -143,7 +146,11 @@ class Collection:
     def up_axis(self) -> Up:
         """The axis that points up in what is shown, and its sign."""
         rows = np.unique(np.linspace(0, len(self) - 1, 12).astype(int)).tolist()
-        return upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)
+        axis, sign = self._kept(
+            "up",
+            lambda: np.array(upward([self._as_shown(self.source.clip(row)) for row in rows], self.source.topology)),
+        ).tolist()
+        return int(axis), float(sign)
 
     def _as_shown(self, clip: Clip) -> Frames:
         if self.source.applied or not self._steps:
@@ -219,6 +226,14 @@ class Collection:
         least = SHORTEST if self.timed else 8
         return [(start, stop) for start, stop in self.table.absent(recording) if stop - start >= least]
 
+    def keys(self, space: KeySpace, rows: Numbers) -> npt.NDArray[np.float32]:
+        """Rows on the sphere of the keys of a training; each is computed once."""
+        missing = [row for row in rows.tolist() if row not in self._keys]
+        if missing:
+            frames = [clip.frames for clip in ready_clips(space.encoder, self.source, missing)]
+            self._keys.update(zip(missing, embed_frames(space.encoder, frames)))
+        return np.stack([self._keys[row] for row in rows.tolist()])
+
     # -- columns, maps, groups -----------------------------------------------------------------------------------------
 
     @cached_property
@@ -227,7 +242,7 @@ class Collection:
         made: dict[str, Column] = {}
         if (self.table.labels >= 0).any():
             known = list(self.table.class_names) or [str(number) for number in range(int(self.table.labels.max()) + 1)]
-            made["class"] = Column("class", self.table.labels.astype(np.int16), known)
+            made["class"] = _ranked("class", self.table.labels, known)
         store, own = self.source.store, ("name", "length", "label", "subject", "recording", "start", "end", "fps")
         further = {} if store is None else {name: v for name, v in store.columns.items() if name not in own}
         items = self.source.rows["item"]
@@ -239,7 +254,7 @@ class Collection:
             if column is not None:
                 made[name] = column
         if 1 < len(self.recordings) < min(len(self), MOST_CATEGORIES):
-            made["recording"] = Column("recording", self.recording.astype(np.int16), self.recordings)
+            made["recording"] = _ranked("recording", self.recording, self.recordings)
         return made
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -311,7 +326,13 @@ def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
         return None if values.dtype.kind == "U" else Column(name, values.astype(np.float32))
     unknown = categories[0] in (-1, "")
     named = [str(one) for one in (categories[1:] if unknown else categories)]
-    return Column(name, (codes - int(unknown)).astype(np.int16), named)
+    return _ranked(name, codes - int(unknown), named)
+
+
+def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
+    """A column of categories, of which the most frequent can be told apart on the map."""
+    categories, values = frequent_first(categories, values)
+    return Column(name, values.astype(np.int16), categories)
 
 
 def kept_array(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.encoders.pretrained import RawCoordinates
-from halp.explorer.answers import sample
+from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
 from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
@@ -19,6 +19,7 @@ from halp.use.assessment import cross_validate
 from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
 from halp.use.classify import group_clips, without_doubtful_rejection
 
+MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
 
 
@@ -34,8 +35,7 @@ def fit_labels(
     classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
     classifier = without_doubtful_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
-    open_rows = sample(collection, revision)
-    open_rows = open_rows[values[open_rows] < 0]
+    open_rows = candidates(collection, values, revision)
     suggestions: list[dict[str, Any]] = []
     if len(open_rows):
         for one in suggest(classifier, np.asarray(collection.table.vectors[open_rows]), SUGGESTED):
@@ -43,6 +43,20 @@ def fit_labels(
             suggestions.append({**collection.describe(row), "uncertainty": round(one.uncertainty, 3)})
     counts = {name: int((labels == number).sum()) for number, name in enumerate(classes)}
     return FewLabelModel(revision, classifier, prediction, suggestions, counts, time.monotonic() - began)
+
+
+def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int = 0) -> npt.NDArray[np.int64]:
+    """Rows that may be labelled next: one by chance of every recording without a label, where there are many of these.
+
+    Windows of a recording that has a label teach little more, and long recordings have more windows than short ones.
+    """
+    of_labelled = np.isin(collection.recording, collection.recording[values >= 0])
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~of_labelled))
+    rows = rows[np.unique(collection.recording[rows], return_index=True)[1]]
+    if len(rows) < MANY:
+        rows = sample(collection, seed)
+        return rows[values[rows] < 0]
+    return rows[:SAMPLED]
 
 
 def assess_labels(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def explore(
     window: float | None = None,
     stride: float | None = None,
     fps: float | None = None,
+    runs: Sequence[str | os.PathLike[str]] = (),
     height: int = 720,
 ) -> AnyWidget:
     """The explorer over a collection of movements, to be shown in a cell of a notebook.
@@ -44,6 +46,8 @@ def explore(
         The table that labels are written to; beside the source, `SOURCE.labels.csv`, unless given.
     file_format, window, stride, fps
         How recordings are read and cut, as in `halp explore`.
+    runs
+        Run folders that are shown side by side under Method; that of the encoder, unless given.
     height
         Pixels of the cell.
 
@@ -57,7 +61,8 @@ def explore(
         import traitlets
     except ImportError as error:
         raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
-    settings = Settings(Path(source), encoder, Path(labels) if labels else None, file_format, window, stride, fps)
+    table = Path(labels) if labels else None
+    settings = Settings(Path(source), encoder, table, file_format, window, stride, fps, tuple(map(Path, runs)))
     if not settings.source.exists():
         raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
     _end(settings.label_file)

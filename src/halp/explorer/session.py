@@ -15,17 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.errors import InputError
+from halp.explorer.groups import GroupBook
 from halp.explorer.labels import LabelBook
 from halp.findings.events import Event
+from halp.packages import find_package
 from halp.progress import Bar, console, watchers
 
 if TYPE_CHECKING:
+    from halp.analysis.prototypes import KeySpace
     from halp.explorer.camera import Camera
     from halp.explorer.collection import Collection, Column
+    from halp.training.run import Run
     from halp.use.classifier import Classifier, Prediction
 
 SUGGESTED = 12
-GROUPS = 10  # to begin with: more than needed are soon merged
 PAUSE = 0.15  # seconds that the model waits for further labels
 
 
@@ -82,15 +85,35 @@ class Session:
         self.failure: InputError | None = None
         self.revision = 0
         self.model: FewLabelModel | None = None
-        self.group_names: list[str] = []
-        self.group_revision = 0
         self.labels = LabelBook(settings.label_file)
+        self.groups = GroupBook(settings.label_file.with_name(f"{settings.label_file.name}.groups"))
         self._collection: Collection | None = None
         self._changed = threading.Condition()
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        self._group_lock = threading.Lock()
         self._label_rows: tuple[int, npt.NDArray[np.int16], list[str]] | None = None
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The runs that were named, else the one that the encoder is of; by the names of their folders."""
+        from halp.reports.run_report import open_runs
+
+        paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
+        return open_runs(paths) if paths else {}
+
+    @cached_property
+    def _own_run(self) -> Path | None:
+        """The run folder that was given as the encoder."""
+        path = Path(self.settings.encoder)
+        return path if find_package(path) is None and (path / "run.json").is_file() else None
+
+    @cached_property
+    def key_space(self) -> KeySpace | None:
+        """Where the encoder's own training hallucinated positives; None where that is not known."""
+        from halp.analysis.prototypes import key_space
+        from halp.training.run import open_run
+
+        return None if self._own_run is None else key_space(open_run(self._own_run))
 
     @cached_property
     def camera(self) -> Camera:
@@ -172,7 +195,7 @@ class Session:
         self._ready("pca", "laying out the map")
         self.collection.lay_out("tsne")
         self._ready("tsne", "finding groups")
-        self.group(min(GROUPS, len(self.collection)))
+        self.groups.open(self.collection)
         self._ready("groups")
 
     def _live(self) -> None:
@@ -228,53 +251,6 @@ class Session:
             if self.labels.revision == revision:  # nobody has labelled meanwhile
                 self.model = assess_labels(self.collection, values, names, self.model)
 
-    # -- groups --------------------------------------------------------------------------------------------------------
-
-    def group(self, count: int | None) -> None:
-        """Group anew; without a number the one whose groups are furthest apart is taken."""
-        with self._group_lock:
-            clusters = self.collection.group(count)
-            self.group_names = [f"group {number + 1}" for number in range(len(clusters.typical))]
-            self.group_revision += 1
-        self.touch()
-
-    def change_groups(self, action: str, groups: Sequence[int], name: str = "") -> None:
-        """Merge groups, split one in two, or give one a name."""
-        from dataclasses import replace
-
-        from halp.explorer.labels import check_label
-        from halp.use.cluster import group_vectors
-
-        collection, clusters = self.collection, self.collection.groups
-        if clusters is None or not groups or not all(0 <= number < len(self.group_names) for number in groups):
-            raise InputError("there is no such group; choose one from the list")
-        with self._group_lock:
-            if action == "name":
-                self.group_names[groups[0]] = check_label(name)
-            elif action == "split":
-                rows = np.flatnonzero(clusters.group == groups[0])
-                if len(rows) < 2:
-                    raise InputError("a group of one clip cannot be split")
-                vectors = collection.table.vectors if len(rows) <= 1_000 else collection.reduced
-                halves = group_vectors(np.asarray(vectors[rows]), 2)
-                group = clusters.group.copy()
-                group[rows[halves.group == 1]] = len(self.group_names)
-                typical = np.append(clusters.typical, rows[halves.typical[1]])
-                typical[groups[0]] = rows[halves.typical[0]]
-                collection.groups = replace(clusters, group=group, typical=typical)
-                self.group_names.append(f"{self.group_names[groups[0]]} b")
-            elif action == "merge" and len(set(groups)) > 1:
-                first, *rest = sorted(set(groups))
-                keep = [number for number in range(len(self.group_names)) if number not in rest]
-                places = {old: new for new, old in enumerate(keep)} | dict.fromkeys(rest, keep.index(first))
-                group = np.array([places[number] for number in range(len(self.group_names))])[clusters.group]
-                collection.groups = replace(clusters, group=group, typical=clusters.typical[keep])
-                self.group_names = [self.group_names[number] for number in keep]
-            else:
-                raise InputError("groups can be named, split, or merged with another one")
-            self.group_revision += 1
-        self.touch()
-
     # -- what the page asks for ----------------------------------------------------------------------------------------
 
     def pulse(self) -> dict[str, Any]:
@@ -283,7 +259,7 @@ class Session:
             "revision": self.revision,
             "progress": asdict(self.progress),
             "labels": self.labels.revision,
-            "groups": self.group_revision,
+            "groups": self.groups.revision,
             "model": None if self.model is None else [self.model.revision, self.model.assessment is not None],
         }
 
@@ -296,7 +272,7 @@ class Session:
             values, names = self.label_column()
             return Column(name, values, names)
         if name == "group" and collection.groups is not None:
-            return Column(name, collection.groups.group.astype(np.int16), self.group_names)
+            return Column(name, collection.groups.group.astype(np.int16), self.groups.names)
         if name in ("prediction", "confidence") and self.model is not None:
             found = self.model.prediction
             if name == "confidence":

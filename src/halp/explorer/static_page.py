@@ -63,6 +63,8 @@ def _write_parts(session: Session, folder: Path) -> None:
             if _there(session, name)
         },
     }
+    if session.runs:
+        parts["runs"] = api.runs({})
     for name, content in parts.items():
         _write(folder, name, content)
     with Bar("writing", len(collection)) as bar:

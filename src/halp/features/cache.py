@@ -62,6 +62,13 @@ def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def rows_key(content: str) -> str:
+    """Hash of what the rows of a source depend on, whoever embeds them."""
+    return hashlib.sha256(json.dumps({"halp": __version__, "format": _FORMAT, "rows": content}).encode()).hexdigest()[
+        :32
+    ]
+
+
 def _plain_facts(name: str, module: nn.Module) -> list[Any]:
     """Type and plain settings of a module: the same weights mean something else in another direction, stride or dilation."""
     plain = {

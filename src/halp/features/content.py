@@ -198,6 +198,7 @@ class RecordingFiles:
         self.topology, self.applied, self.class_names = info.topology, tuple(info.applied), tuple(info.class_names)
         self.items, self._bytes = len(self.files), 0
         self._last: tuple[int, list[Clip]] = (-1, [])
+        self._digest = ""
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
         count = 0
@@ -236,6 +237,8 @@ class RecordingFiles:
         return clips
 
     def digest(self) -> str:
+        if self._digest:  # of all the ways to cut the same files
+            return self._digest
         how = [self.pipeline.reader.name, self.options, self.topology.name, self.topology.dimensions]
         digest = hashlib.sha256(json.dumps(how, default=str).encode())
         with leaving_out(self.table):
@@ -243,7 +246,8 @@ class RecordingFiles:
         for file in files:
             place = file.relative_to(self.path).as_posix() if file != self.path else file.name
             digest.update(f"{place}\0{sha256(file)}".encode())
-        return digest.hexdigest()
+        self._digest = digest.hexdigest()
+        return self._digest
 
 
 @dataclass

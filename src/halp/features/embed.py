@@ -17,8 +17,8 @@ from halp.augment import ClipPool, centre_crops
 from halp.clips.clip import Clip, Frames
 from halp.clips.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.cache import Entry, FeatureCache, feature_key
-from halp.features.content import Recorded
+from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
+from halp.features.content import Recorded, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import Preparation, prepare_source
 from halp.features.source import AnySource, Source
@@ -89,26 +89,40 @@ def embed_table(
     def blocks() -> Iterator[Vectors]:
         return embed_blocks(encoder, source, batch_size=batch_size, device=device, progress=progress)
 
-    def rest() -> tuple[dict[str, Any], dict[str, Any]]:
-        known = source.recorded
-        if known is None:
-            raise RuntimeError("rows are complete once all recordings were read")
-        return {"rows": known.rows}, {"recordings": known.recordings, "clips": known.clips, "absent": known.absent}
-
     note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
     if note:
         warnings.warn(note, stacklevel=2)
     key = "" if kept.folder is None else feature_key(encoder, source.hash)
-    return _table(kept.get(key, encoder.output_size, blocks, rest), source)
+    entry = kept.get(key, encoder.output_size, blocks, lambda: _facts(source))
+    spans = _restore(source, entry).absent
+    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, entry.folder)
 
 
-def _table(entry: Entry, source: Source) -> FeatureTable:
+def keep_rows(source: Source) -> None:
+    """Take the rows of recordings from the cache in place of reading every file; where they are not there, read and keep them."""
+    if source.recorded is None and isinstance(source.content, RecordingFiles):
+        kept = FeatureCache(cache_home())
+        key = "" if kept.folder is None else rows_key(source.hash)
+        _restore(
+            source, kept.get(key, 0, lambda: [np.zeros((len(source), 0), dtype=np.float32)], lambda: _facts(source))
+        )
+
+
+def _facts(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What reading a source found, as the cache keeps it."""
+    known = source.recorded
+    if known is None:
+        raise RuntimeError("rows are complete once all recordings were read")
+    return {"rows": known.rows}, {"recordings": known.recordings, "clips": known.clips, "absent": known.absent}
+
+
+def _restore(source: Source, entry: Entry) -> Recorded:
+    """What reading a source found, from the cache unless it has been read."""
     if source.recorded is None:
         clips = [(str(name), str(file)) for name, file in entry.facts["clips"]]
         recordings, absent = [str(name) for name in entry.facts["recordings"]], entry.facts["absent"]
         source.recorded = Recorded(entry.arrays["rows"], recordings, clips, [tuple(run) for run in absent])
-    spans = source.recorded.absent
-    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, entry.folder)
+    return source.recorded
 
 
 def embed(

@@ -214,14 +214,31 @@ def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[st
     if len(groups) != len(where) or (names is not None and len(names) != len(where)):
         raise InputError(f"a map of {len(where)} points needs a group and a name for each of them")
     shown = np.flatnonzero(np.isfinite(where).all(axis=1)).tolist()
-    categories, values = np.unique(np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True)
+    known, places_of = np.unique(np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True)
+    categories, values = frequent_first(known.tolist(), places_of)
     data = {
         "places": [round(value, 4) for value in within_one(where[shown]).ravel().tolist()],
-        "categories": categories.tolist(),
+        "categories": categories,
         "values": values.tolist(),
         "names": None if names is None else [str(names[row]) for row in shown],
     }
     return _moving_figure("map", data)
+
+
+MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours in nine shapes
+
+
+def frequent_first(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
+    """Categories and the place of each row's (−1: none); where there are more than marks, the most frequent have one.
+
+    >>> frequent_first(["a", "b"], np.array([1, 0, 1]))
+    (['a', 'b'], array([1, 0, 1]))
+    """
+    if len(categories) <= MARKS:
+        return categories, values
+    order = np.argsort(-np.bincount(values[values >= 0], minlength=len(categories)), kind="stable")
+    places = np.append(np.argsort(order), -1).astype(values.dtype)  # the last one is that of −1
+    return [categories[place] for place in order], places[values]
 
 
 def within_one(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

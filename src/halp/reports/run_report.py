@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from halp.analysis.embedding import embed_split
-from halp.analysis.prototypes import prototype_similarities
+from halp.analysis.prototypes import Series, prototype_similarities
 from halp.analysis.similarities import kept_curve, kept_share, smooth_curve
 from halp.clips.store import Store
 from halp.errors import InputError
@@ -169,23 +169,28 @@ def add_prototypes(report: Report, run: Run, store: Store) -> bool:
     series = prototype_similarities(run, store)
     if not series:
         return False
-    report.figure(
-        line_chart(
-            series,
-            title="Similarity to every prototype",
-            x_label="prototype, closest to the key first",
-            y_label="cosine",
-            styles={
-                "key": "#2563eb",
-                "kept positive 1": "#16a34a",
-                "kept positive 2": "#65a30d",
-                "dropped positive": "#dc2626",
-            },
-        ),
-        "A positive is kept while the key's closest prototype is also the closest of the positive "
-        "(the supplement's figure 6).",
-    )
+    report.figure(*prototype_chart(series))
     return True
+
+
+def prototype_chart(series: Series) -> tuple[str, str]:
+    """The figure of similarities to every prototype, and what it shows."""
+    chart = line_chart(
+        series,
+        title="Similarity to every prototype",
+        x_label="prototype, closest to the key first",
+        y_label="cosine",
+        styles={
+            "key": "#2563eb",
+            "kept positive 1": "#16a34a",
+            "kept positive 2": "#65a30d",
+            "dropped positive": "#dc2626",
+        },
+    )
+    return chart, (
+        "A positive is kept while the key's closest prototype is also the closest of the positive "
+        "(the supplement's figure 6)."
+    )
 
 
 def add_embedding(report: Report, run: Run, store: Store, result: Result | None, *, split: str) -> None:
