@@ -200,7 +200,7 @@ def test_commands_fit_predict_and_suggest(
         ("fit", "nowhere", "nowhere", other, "--path", "{label}/*"): "--pattern now",
         ("fit", "nowhere", "nowhere", other, "--rejection-rate", "-1"): "rejection rate of -1",
         ("predict", path, str(labelled.path), "--reject", "2"): "rejection rate of 2",
-        ("predict", path, str(labelled.path), "--window", "0"): "window is 0",
+        ("predict", path, str(labelled.path), "--window", "0"): "window = 0",
         ("predict", str(package), str(labelled.path)): "is an encoder",
     }.items():
         with pytest.raises(SystemExit) as stopped:

@@ -54,7 +54,7 @@ def embed_table(
     cache : bool
         Find the table in the user's cache folder (`HALP_CACHE`), and keep it there.
     compact : bool
-        The few numbers that search and groups use, where the encoder has a projection to them (shipped ones: 256 of 4,176 and 5,184).
+        The few numbers that search and groups use, where the encoder has a projection to them (256 for shipped ones).
     batch_size : int
         Clips encoded together.
     device : str
