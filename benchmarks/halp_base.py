@@ -84,7 +84,7 @@ Top-1 in per cent on sets that it never saw, frozen, ridge probe (`docs/results.
 {metrics}
 
 Most of that is the architecture: **the same encoder without training** is level with it once all labels are used. With one
-and five labels per class training adds 3 to 14 points on each of five sets (`docs/appendix/training-pays.md`).
+label per class training adds 1 to 5 points on each of five sets (`docs/appendix/training-pays.md`).
 
 ## Limits
 
