@@ -17,7 +17,6 @@ from itertools import combinations
 from typing import Any, cast
 
 import torch
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
 from halp.cores import run_in_threads
@@ -168,6 +167,8 @@ class Invariance(nn.Module):
     @torch.no_grad()
     def fit(self, views: Tensor, floor: float = 0.1, seed: int = 0) -> None:
         """Fit to features `(views, clips, F)` of several views of each clip; `floor` is a share of the mean variance."""
+        from sklearn.utils.extmath import randomized_svd  # who only reads a shipped encoder does not wait for it
+
         count, clips, features = views.shape
         gaps = (views - views.mean(0)).flatten(0, 1)
         number = self.left.numel()
