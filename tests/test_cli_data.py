@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
         (["--option", "persons=-1"], ("persons", "from 1 to 20")),
         (["--option", "persons=1.5"], ("whole number",)),
         (["--option", "aspect=0"], ("aspect", "above 0")),
-        (["--option", "aspect=nan"], ("aspect", "above 0")),
+        (["--option", "aspect=nan"], ("aspect", "finite number")),
         (["--option", "min_score=x"], ("min_score", "'x'", "a number")),
         (["--option", "persons"], ("name=value",)),
         (["--limit", "-1"], ("limit of -1",)),

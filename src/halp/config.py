@@ -43,7 +43,9 @@ class Limits:
     def _words(self) -> str:
         low, high = max(self.least, self.above), min(self.most, self.below)
         if high < math.inf:
-            return f"has to lie in {'(' if self.above == low else '['}{low:g}, {high:g}{')' if self.below == high else ']'}"
+            start = f"above {low:,g}" if self.above == low else f"from {low:,g}"
+            end = "and below" if self.below == high else "and at most" if self.above == low else "to"
+            return f"has to be {start} {end} {high:,g}"
         if self.above == low:
             return f"has to be above {low:g}"
         return f"has to be at least {low:g}" if low else "cannot be negative"
@@ -58,7 +60,7 @@ def limited(default: Any, **limits: Any) -> Any:
     >>> Mask(2.0)
     Traceback (most recent call last):
     ...
-    halp.errors.InputError: share = 2.0 has to lie in (0, 1]
+    halp.errors.InputError: share = 2.0 has to be above 0 and at most 1
     """
     return dataclasses.field(default=default, metadata={"limits": Limits(**limits)})
 

@@ -236,7 +236,7 @@ def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence()
         ({"augmentations": [{"amplitude": 1}]}, "has no name"),
         ({"augmentations": "shear"}, "has to be a list"),
         ({"augmentations": ["mirror", "crop-resize"]}, "has to stand first"),
-        ({"augmentations": [{"name": "shear", "probability": 2}]}, "has to lie in (0, 1]"),
+        ({"augmentations": [{"name": "shear", "probability": 2}]}, "has to be above 0 and at most 1"),
         ({"augmentations": [{"name": "shear", "probability": "often"}]}, "has to be a number"),
         ({"augmentations": ["shear"], "crop_min": 0.5}, "crop_min would be ignored"),
         ({"key": {"augmentation": ["shear"]}}, "did you mean 'views.key.augmentations'"),

@@ -97,7 +97,11 @@ torch.distributed.barrier()
 
 def start(folder: Path, program: str, ranks: tuple[tuple[int, int], ...]) -> list[subprocess.Popen[str]]:
     (folder / "program.py").write_text(program)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }  # benchmarks.compose
     return [
         subprocess.Popen(
             [sys.executable, str(folder / "program.py"), str(folder), str(rank), str(world)],

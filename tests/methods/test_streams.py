@@ -304,7 +304,7 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
     ("name", "override", "words"),
     [
         ("small-cmd", 'streams=["joint"]', "'cmd' distils between streams"),
-        ("small-cmd", "cmd.share=1.5", "share = 1.5 has to lie in (0, 1]"),
+        ("small-cmd", "cmd.share=1.5", "share = 1.5 has to be above 0 and at most 1"),
         ("small-cmd", "cmd.share=0", "share = 0.0"),
         ("small-cmd", "contrast.queue=0", "'cmd' needs 2 keys"),
         ("small-cmd", "cmd.teacher_temperature=0", "teacher_temperature = 0.0"),
@@ -319,7 +319,7 @@ def test_a_term_of_ones_own_is_a_name_in_a_recipe() -> None:
         ("small-crossclr-b", 'terms=["infonce", "crossclr"]', "leave 'infonce' out"),
         ("small-mochi", "mochi.hardest=513", "'mochi' needs 513 keys (mochi.hardest = 513) and contrast.queue = 512"),
         ("small-mochi", "mochi.hardest=0", "hardest = 0 has to be at least 1"),
-        ("small-mochi", "mochi.query_share=1", "query_share = 1.0 has to lie in (0, 1)"),
+        ("small-mochi", "mochi.query_share=1", "query_share = 1.0 has to be above 0 and below 1"),
         ("small-mochi", 'terms=["infonce", "mochi"]', "leave 'infonce' out"),
         ("ntu60-crossclr-b", 'terms=["crossclr", "mochi"]', "'mochi' takes the place of InfoNCE; leave 'crossclr' out"),
         ("small-ascal", "contrast.head=mpl", "unknown contrast.head 'mpl': did you mean 'mlp'"),

@@ -167,7 +167,11 @@ def compare_one_and_two_processes(tmp_path: Path, program: str, *more: str) -> d
     """Run a program on one process and on two, compare all tensors that it saves, and return those of one process."""
     script = tmp_path / "steps.py"
     script.write_text(program)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }  # benchmarks.compose
     jobs = [
         subprocess.Popen([sys.executable, str(script), str(tmp_path), str(rank), str(world), *more], env=environment)
         for rank, world in ((0, 1), (0, 2), (1, 2))

@@ -80,8 +80,8 @@ def test_published_settings_of_gl_transformer() -> None:
         ("displacement.centre_weight=-1", "cannot be negative"),
         ("displacement.centre_intervals=last", "unknown displacement.centre_intervals 'last'"),
         ("encoder.heads=3", "multiple of heads = 3"),
-        ("encoder.path_dropout=1", "has to lie in [0, 1)"),
-        ("optimiser.decay=0", "decay = 0.0 has to lie in (0, 1]"),
+        ("encoder.path_dropout=1", "has to be from 0 and below 1"),
+        ("optimiser.decay=0", "decay = 0.0 has to be above 0 and at most 1"),
     ],
 )
 def test_wrong_settings_get_one_sentence(override: str, words: str) -> None:

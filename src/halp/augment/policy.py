@@ -35,7 +35,7 @@ class Step:
         if self.settings is None:
             object.__setattr__(self, "settings", AUGMENTATIONS[self.name].settings())
         if not 0 < self.probability <= 1:
-            raise InputError(f"{self.name}: probability = {self.probability} has to lie in (0, 1]")
+            raise InputError(f"{self.name}: probability = {self.probability} has to be above 0 and at most 1")
 
     @property
     def samples(self) -> bool:
