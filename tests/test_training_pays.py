@@ -24,7 +24,8 @@ def test_features_are_standardised_by_the_training_clips_alone() -> None:
     changed = x.copy()
     changed[40:] += 100
     assert np.array_equal(standardised(changed, train)[:40], unit[:40])
-    assert np.allclose(np.linalg.norm(unit, axis=1), 1) and not unit[:, 3].any()
+    assert np.allclose(np.linalg.norm(unit, axis=1), 1)
+    assert not unit[:, 3].any()
 
 
 @pytest.mark.parametrize("shots", [1, 5])
