@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # real processes
 
 # arguments: folder, rank, number of processes; every setting takes six steps of training with half the batch on each
 TRAIN = """
+import atexit
 import sys
 from pathlib import Path
 import torch
@@ -31,6 +32,7 @@ torch.set_num_threads(1)
 folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if world > 1:
     torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+    atexit.register(torch.distributed.destroy_process_group)
 fits, kmeans, found = [], halp.hallucinate.kmeans, {}
 def counted(*given, **more):
     fits.append(1)
@@ -82,10 +84,12 @@ save_file(found, folder / f"{world}-{rank}.safetensors")
 
 # clusters keys that are not numbers; what becomes of it is the only output
 FAIL = """
+import atexit
 import sys, torch
 from halp.methods import HalpSettings
 folder, rank = sys.argv[1:3]
 torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=int(rank), world_size=2)
+atexit.register(torch.distributed.destroy_process_group)
 term = HalpSettings(prototypes=3, recent=16).term(0.07)
 try:
     term.fit(torch.full((16, 8), torch.nan), torch.Generator())

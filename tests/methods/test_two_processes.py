@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow  # real processes
 
 # arguments: folder, rank, number of processes; every method takes four steps with half the batch on each process
 PROGRAM = """
+import atexit
 import sys
 from pathlib import Path
 import pytest
@@ -41,6 +42,7 @@ torch.set_num_threads(1)
 folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if world > 1:
     torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+    atexit.register(torch.distributed.destroy_process_group)
 three, found = ("joint", "motion", "bone"), {}
 gru, stgcn = EncoderSettings(hidden=4, layers=1), EncoderSettings("stgcn", output=8, stages=1)
 
@@ -115,6 +117,7 @@ save_file(found, folder / f"{world}-{rank}.safetensors")
 
 # the same for predictive methods, which have neither queue nor momentum twin, each by its recipe in small
 PREDICTIVE = """
+import atexit
 import json, sys
 from pathlib import Path
 import pytest
@@ -131,6 +134,7 @@ torch.set_num_threads(1)
 folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if world > 1:
     torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+    atexit.register(torch.distributed.destroy_process_group)
 found = {}
 for name, settings in json.loads(sys.argv[4]).items():
     method = build_method(load_recipe(name, settings), KINECT_V1, 2)

@@ -43,10 +43,12 @@ def test_one_process_needs_no_communication() -> None:
 
 
 PROBE = """
+import atexit
 import torch, sys
 from torch import nn
 from halp.distributed import GlobalBatchNorm, gather, rank_rows, world_size
 torch.distributed.init_process_group("gloo")
+atexit.register(torch.distributed.destroy_process_group)
 g = torch.Generator().manual_seed(0)
 x, weight = torch.randn(7, 4, generator=g, dtype=torch.double).float(), torch.randn(7, 4, generator=g)
 def run(norm, rows, total):
