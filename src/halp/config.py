@@ -43,9 +43,9 @@ class Limits:
     def _words(self) -> str:
         low, high = max(self.least, self.above), min(self.most, self.below)
         if high < math.inf:
-            start = f"above {low:,g}" if self.above == low else f"from {low:,g}"
+            start = f"above {low:,.10g}" if self.above == low else f"from {low:,.10g}"
             end = "and below" if self.below == high else "and at most" if self.above == low else "to"
-            return f"has to be {start} {end} {high:,g}"
+            return f"has to be {start} {end} {high:,.10g}"
         if self.above == low:
             return f"has to be above {low:g}"
         return f"has to be at least {low:g}" if low else "cannot be negative"
