@@ -147,9 +147,10 @@ class KernelShares(nn.Module):
 class Invariance(nn.Module):
     """Features `(B, F)` less most of what the views of one clip differ in: `x − V (1 − s) Vᵀ x`.
 
-    V `(F, r)` are the directions that views move most. Of each so much is left that views move it about as much as the other
-    directions, less the larger the floor: the closed form of `(S + floor)^(−1/2) x` for the covariance S between views, where all but r of its
-    eigenvalues are taken for equal. Nothing is dropped, and r · F numbers are kept in place of F².
+    V `(F, r)` are the directions that views move most. Of each so much is left that views move it about as much as the
+    other directions, less the larger the floor: the closed form of `(S + floor)^(−1/2) x` for the covariance S between
+    views, where all but r of its eigenvalues are taken for equal. Nothing is dropped, and r · F numbers are kept in
+    place of F².
     """
 
     directions: Tensor
