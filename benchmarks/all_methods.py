@@ -32,12 +32,12 @@ from rich.console import Console
 
 from benchmarks.baselines import RESULTS
 from benchmarks.real_data import prepared_store
-from halp.analysis.paired_difference import paired_difference
-from halp.clips.store import Store
-from halp.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice
+from halp.core.files import read_json, write_json
+from halp.data.store import Store
+from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.results import mean_and_std, versions
-from halp.files import read_json, write_json
 from halp.reproduce.scales import shortened, timed
 from halp.training import Run, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints

@@ -28,10 +28,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from halp.clips.clip import Clip, Frames
-from halp.clips.normalise import normalise, rotation_between
-from halp.clips.readers import get_reader
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.clip import Clip, Frames
+from halp.data.normalise import normalise, rotation_between
+from halp.data.readers import get_reader
 from halp.skeleton import KINECT_V1
 
 RESULTS = Path(__file__).parent / "results"

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.bench_encoder import training_step
 from benchmarks.compose import compose_moco
 from benchmarks.harness import Row, interleaved, milliseconds, taking_turns
-from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.core.dropout import begin_step, dropouts, replace_dropout
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.stgcn import TAPS, Block, STGCNEncoder
 from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch

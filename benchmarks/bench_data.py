@@ -15,17 +15,17 @@ import numpy as np
 
 from benchmarks.data_references import coordinates, normalise_by_loops, read_by_lines
 from benchmarks.harness import Row, interleaved, milliseconds
-from halp.clips.ingest.prepare import keep_memory
-from halp.clips.normalise import AUTHORS, keep_most_moving, normalise
-from halp.clips.readers.ntu import parse_skeleton
-from halp.clips.store import Store, open_store
-from halp.clips.store_check import content_hash
+from halp.data.ingest.prepare import keep_memory
+from halp.data.normalise import AUTHORS, keep_most_moving, normalise
+from halp.data.readers.ntu import parse_skeleton
+from halp.data.store import Store, open_store
+from halp.data.store_check import content_hash
 from halp.skeleton import KINECT_V2
 
 FRAMES, CLIPS = 90, 20_000
 _PREPARE = """
 import json, resource, sys, time
-from halp.clips.ingest.prepare import prepare
+from halp.data.ingest.prepare import prepare
 if __name__ == "__main__":
     began = time.monotonic()
     prepare("ntu", sys.argv[1], sys.argv[2], progress=False)

@@ -25,10 +25,10 @@ from benchmarks.harness import RESULTS, Row, interleaved, memory_peak, milliseco
 from benchmarks.references import contrast_with_queue, repeated_loss, textbook_kmeans
 from halp.augment import ClipPool, ViewSettings, random_views
 from halp.cli import WAITING
+from halp.core.sampling import generator
 from halp.encoders import EncoderSettings
 from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.methods import ContrastSettings, HalpSettings, StepContext
-from halp.sampling import generator
 from halp.skeleton import get_topology
 from halp.sphere import unit
 from halp.training.devices import reuse_memory

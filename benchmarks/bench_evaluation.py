@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.harness import Row
-from halp.clips.synthetic import make_synthetic_store
+from halp.data.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import evaluate

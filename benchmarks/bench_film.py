@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Row
-from halp.clips.readers.video import VideoReader
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.readers.video import VideoReader
 from halp.video.landmarks import FilmLandmarks
 from halp.video.live import watch
 from halp.video.pose_model import describe_pose_model, find_pose_model

@@ -12,7 +12,7 @@ import torch
 import halp
 from benchmarks.harness import Row, interleaved
 from benchmarks.minirocket import MiniRocket
-from halp.packages import list_shipped
+from halp.core.packages import list_shipped
 
 CLIPS = 64
 GOAL = 1000.0  # clips per second

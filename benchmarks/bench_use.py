@@ -15,15 +15,15 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.harness import Row, interleaved
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.features.embed import embed_blocks
 from halp.features.source import open_source
-from halp.use.classify import fit
-from halp.use.index import build_index, recall_of, search_exactly
-from halp.use.stream import LiveRecognition
+from halp.tasks.classify import fit
+from halp.tasks.index import build_index, recall_of, search_exactly
+from halp.tasks.live import LiveRecognition
 
 CLIPS = 512
 WIDTH = 192  # numbers per vector: as the recipe `small` gives

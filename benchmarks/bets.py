@@ -30,7 +30,7 @@ from benchmarks.reweighting import encode_views, labelled_windows, plain_base, p
 from benchmarks.transfer import Task, open_tasks, validated
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.augment.policy import build_policy
-from halp.clips.store import Store, open_store
+from halp.data.store import Store, open_store
 from halp.encoders import build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import embed

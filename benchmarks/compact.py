@@ -27,12 +27,12 @@ import halp
 from benchmarks.baselines import save_results
 from benchmarks.transfer import Task, open_tasks
 from halp.augment import ClipPool
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, compacted, write_package
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge
 from halp.features.embed import embed, encode_crops
-from halp.use.index import INDEX, build_index, recall_of, search_exactly
+from halp.tasks.index import INDEX, build_index, recall_of, search_exactly
 
 Vectors = npt.NDArray[np.float32]
 OUTPUTS = 256

@@ -28,17 +28,17 @@ from rich.console import Console
 
 from benchmarks.baselines import DATA, RESULTS
 from benchmarks.transfer import SETS, parts_of
-from halp.clips.clip import Clip, Frames
-from halp.clips.ingest.prepare import prepare
-from halp.clips.normalise import normalise
-from halp.clips.readers import Item
-from halp.clips.readers.bvh import BvhReader
-from halp.clips.source_files import find_files
-from halp.clips.splits import Split
-from halp.clips.store import StoreWriter, open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.progress import Bar
+from halp.data.clip import Clip, Frames
+from halp.data.ingest.prepare import prepare
+from halp.data.normalise import normalise
+from halp.data.readers import Item
+from halp.data.readers.bvh import BvhReader
+from halp.data.source_files import find_files
+from halp.data.splits import Split
+from halp.data.store import StoreWriter, open_store
 from halp.evaluation.results import versions
-from halp.progress import Bar
 from halp.skeleton import get_topology, map_joints, topology_for
 
 UNIT = 0.0564  # metres: the length unit of the database

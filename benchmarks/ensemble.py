@@ -23,9 +23,9 @@ from benchmarks.halp_base import FITTED
 from benchmarks.reweighting import plain_base
 from benchmarks.transfer import Array, Task, open_tasks
 from halp.augment import ClipPool, centre_views
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
-from halp.errors import InputError
 from halp.evaluation import embed
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge
 from halp.evaluation.results import versions

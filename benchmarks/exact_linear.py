@@ -14,14 +14,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.baselines import DATA
-from halp.clips.ingest.prepare import prepare
-from halp.clips.store import Store, open_store
+from halp.core.sampling import generator
+from halp.data.ingest.prepare import prepare
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.features.embed import embed
-from halp.sampling import generator
 
 SETS = {"utd-mhad": "xsub", "nw-ucla": "xview"}
 PENALTIES = (1.0, 0.01)

@@ -1,4 +1,4 @@
-"""Recordings of exercises with a known number of repetitions, by the people of `halp.clips.synthetic`."""
+"""Recordings of exercises with a known number of repetitions, by the people of `halp.data.synthetic`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.synthetic import film, make_subject, restlessness, sense
-from halp.clips.synthetic_body import ACTIONS, FPS, act, get_action, place_joints
-from halp.errors import check_choice
+from halp.core.errors import check_choice
+from halp.data.clip import Clip
+from halp.data.synthetic import film, make_subject, restlessness, sense
+from halp.data.synthetic_body import ACTIONS, FPS, act, get_action, place_joints
 
 # actions of one person that begin and end at rest and do one thing in between
 EXERCISES = (

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.explore_pictures import FLAGS
-from halp.clips.clip import Clip
-from halp.clips.store import StoreWriter
+from halp.data.clip import Clip
+from halp.data.store import StoreWriter
 from halp.skeleton import get_topology
 
 RESULT = Path(__file__).parent / "results" / "explore.json"

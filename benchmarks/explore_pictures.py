@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.store import StoreWriter, open_store
-from halp.clips.synthetic import synthetic_clips
-from halp.clips.synthetic_body import ACTIONS
+from halp.data.clip import Clip
+from halp.data.store import StoreWriter, open_store
+from halp.data.synthetic import synthetic_clips
+from halp.data.synthetic_body import ACTIONS
 from halp.skeleton import get_topology
 
 OUT = Path(__file__).parents[1] / "docs" / "images"

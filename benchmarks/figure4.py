@@ -20,11 +20,11 @@ from rich.table import Table
 
 from benchmarks.harness import RESULTS
 from benchmarks.query_gap import query_gap, share_of_epochs_with_keys_nearer
-from halp.analysis.similarities import similarities_by_epoch
 from halp.augment import ClipPool, ViewMaker
-from halp.clips.store import Store, open_store
+from halp.core.sampling import generator
+from halp.data.store import Store, open_store
+from halp.evaluation.analysis.similarities import similarities_by_epoch
 from halp.methods import MocoMethod
-from halp.sampling import generator
 from halp.sphere import kmeans
 from halp.training import Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints

@@ -30,13 +30,13 @@ from benchmarks.baselines import RESULTS
 from benchmarks.corpus import NORMALISATION
 from benchmarks.reweighting import policies
 from halp.augment import ClipPool, ViewMaker, centre_views
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.packages import CARD, find_encoder, is_package
+from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture, load_package
-from halp.errors import InputError
 from halp.features.loading import load_encoder
-from halp.packages import CARD, find_encoder, is_package
+from halp.tasks.export import export
 from halp.training.recipe import load_recipe
-from halp.use.export import export
 
 PERSONS = 2
 STEP = 2  # the GRU was trained on 32 frames; the kernels read 64

@@ -32,11 +32,11 @@ from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
 from benchmarks.prototype_quality import prototype_quality
 from benchmarks.transfer import FOLDS, Task, open_tasks
 from halp.augment import ClipPool, centre_views
-from halp.clips.clip import Clip
-from halp.clips.store import Store, StoreWriter, open_store
+from halp.core.errors import InputError
+from halp.data.clip import Clip
+from halp.data.store import Store, StoreWriter, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds

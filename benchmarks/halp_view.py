@@ -30,14 +30,14 @@ from torch import Tensor
 
 from benchmarks.baselines import RESULTS
 from benchmarks.view import FLAT, STEPS, camera_windows
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.packages import find_package
+from halp.data.store import Store, open_store
 from halp.encoders.lifted import own_frame
 from halp.encoders.pretrained import CARD, PretrainedEncoder, build_architecture, load_package
-from halp.errors import InputError
 from halp.features.loading import load_encoder
-from halp.packages import find_package
+from halp.tasks.export import export
 from halp.training.recipe import load_recipe
-from halp.use.export import export
 
 PERSONS = 2
 FRAMES = 64

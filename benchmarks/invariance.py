@@ -28,7 +28,7 @@ from torch import Tensor
 from benchmarks.baselines import save_results
 from benchmarks.transfer import FEW_PENALTY, open_tasks
 from halp.augment import ClipPool, ViewMaker
-from halp.clips.store import Store, open_store
+from halp.data.store import Store, open_store
 from halp.evaluation import embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds

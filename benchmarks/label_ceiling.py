@@ -24,12 +24,12 @@ from torch.nn import functional as F
 from benchmarks.baselines import save_results
 from benchmarks.bets import GRU
 from benchmarks.training_pays import MEASURES, OURS, PLAIN, Array, encode, encoders, measure, open_stores, open_tasks
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.results import versions
-from halp.initialisation import initialise
 from halp.skeleton import get_topology
 
 BODY = get_topology("body-16")

@@ -26,11 +26,11 @@ from benchmarks.baselines import save_results
 from benchmarks.invariance import knn
 from benchmarks.reweighting import Array, decide, labelled_windows, plain_base, replace_persons
 from benchmarks.transfer import open_tasks, validated
-from halp.analysis.paired_difference import paired_difference
 from halp.augment import ClipPool, centre_views
-from halp.clips.store import Store, open_store
+from halp.data.store import Store, open_store
 from halp.encoders.kernel_fusion import KernelShares
 from halp.evaluation import embed
+from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.results import versions
 
 FRAMES, LENGTH, WORDS, WINDOWS, PATCHES, ROUNDS, SEEDS = 64, 9, 100, 4000, 60_000, 15, 5

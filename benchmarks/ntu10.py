@@ -30,10 +30,12 @@ from torch.nn import functional as F
 
 from benchmarks.baselines import save_results
 from benchmarks.prototype_quality import prototype_quality
-from halp.analysis.paired_difference import paired_difference
 from halp.augment import ClipPool, ViewMaker, centre_views
-from halp.clips.store import Store, open_store
+from halp.core.registry import NoSettings
+from halp.core.sampling import generator
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings
+from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
@@ -43,8 +45,6 @@ from halp.methods.halp import HalpSettings
 from halp.methods.moco import ContrastSettings, MocoMethod
 from halp.methods.momentum import MomentumPair
 from halp.methods.queue import KeyQueue
-from halp.registry import NoSettings
-from halp.sampling import generator
 from halp.training.recipe import load_recipe
 
 Array = npt.NDArray[Any]

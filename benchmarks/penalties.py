@@ -18,9 +18,9 @@ from rich.table import Table
 
 from benchmarks.baselines import RESULTS
 from benchmarks.real_data import SETS, prepared_store
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, evaluate
 from halp.training.recipe import load_recipe
 from halp.training.run import build_method

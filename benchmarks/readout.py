@@ -27,10 +27,10 @@ from sklearn.svm import LinearSVC
 
 from benchmarks.baselines import RESULTS
 from benchmarks.real_data import SETS, prepared_store
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed, evaluate
 from halp.evaluation.results import mean_and_std, versions
 

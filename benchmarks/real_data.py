@@ -25,13 +25,13 @@ import torch
 from rich.console import Console
 
 from benchmarks.baselines import DATA, RESULTS
-from halp.analysis.paired_difference import Difference, paired_difference
-from halp.clips.ingest.prepare import prepare
-from halp.clips.merge import merge
-from halp.clips.splits import Split
-from halp.clips.store import Store, add_split, open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.ingest.prepare import prepare
+from halp.data.merge import merge
+from halp.data.splits import Split
+from halp.data.store import Store, add_split, open_store
 from halp.evaluation import RawCoordinates
+from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.evaluation.evaluate_run import evaluate_cached, settings_for
 from halp.evaluation.protocol import EncoderGroup
 from halp.evaluation.results import mean_and_std, versions

@@ -26,8 +26,8 @@ from benchmarks.transfer import Array, Task, open_tasks
 from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
-from halp.use.classifier import REJECTION_RATE, fit_classifier
-from halp.use.classify import group_clips, without_doubtful_rejection
+from halp.tasks.classifier import REJECTION_RATE, fit_classifier
+from halp.tasks.classify import group_clips, without_doubtful_rejection
 
 SHOTS = (3, 5, 10, None)
 

@@ -21,12 +21,12 @@ from rich.table import Table
 
 from benchmarks.baselines import DATA, RESULTS
 from benchmarks.exercises import EXERCISES, synthetic_exercise
-from halp.clips.clip import present
+from halp.data.clip import present
 from halp.evaluation.results import versions
-from halp.findings.groups import TESTS, compare_groups
-from halp.findings.repetitions import find_repetitions
-from halp.findings.sources import Floats, Poses
 from halp.skeleton import KINECT_V2, topology_for
+from halp.tasks.group_tests import TESTS, compare_groups
+from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.repetitions import find_repetitions
 
 # within a trial these go one way only, or repeat an unknown number of times
 NOT_ONCE = (

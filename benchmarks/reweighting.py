@@ -33,13 +33,13 @@ from benchmarks.transfer import open_tasks
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.augment.base import AugmentationBase, Drawn, ViewShape, register_augmentation, uniform
 from halp.augment.policy import ViewSettings, build_policy
-from halp.clips.store import Store, open_store
+from halp.core.initialisation import initialise
+from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import embed
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
-from halp.initialisation import initialise
 from halp.skeleton import Topology
 from halp.training.recipe import load_recipe
 

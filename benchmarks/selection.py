@@ -26,10 +26,10 @@ from benchmarks.baselines import save_results
 from benchmarks.halp_gain import Array, Parts, probe
 from benchmarks.real_data import POOLED, SETS, pooled_store, prepared_store
 from halp.augment import ClipPool, centre_views
-from halp.clips.splits import Split
-from halp.clips.store import Store, add_split, open_store
+from halp.core.errors import InputError
+from halp.data.splits import Split
+from halp.data.store import Store, add_split, open_store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import embed
 from halp.evaluation.results import mean_and_std, versions
 from halp.training import open_run, pretrain

@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 from halp.training import load_recipe, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 

@@ -38,10 +38,10 @@ from benchmarks.baselines import DATA, save_results
 from benchmarks.halp_base import FLOOR, fit_views
 from benchmarks.reweighting import plain_base, untrained
 from benchmarks.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
-from halp.clips.ingest.prepare import prepare
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.data.ingest.prepare import prepare
+from halp.data.store import Store, open_store
 from halp.encoders.kernel_fusion import Invariance
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds

@@ -29,18 +29,18 @@ from rich.console import Console
 from benchmarks.baselines import DATA, save_results
 from benchmarks.minirocket import MiniRocket
 from halp.augment import ClipPool, centre_views
-from halp.clips.ingest.prepare import prepare
-from halp.clips.splits import Split
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
+from halp.core.packages import find_package
+from halp.data.ingest.prepare import prepare
+from halp.data.splits import Split
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder, load_package
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import knn_predict
 from halp.evaluation.protocols.ridge import Fold, choose_ridge_penalty, fit_ridge, group_folds
 from halp.evaluation.results import mean_and_std, versions
-from halp.initialisation import initialise
-from halp.packages import find_package
 
 Array = npt.NDArray[Any]
 STEPS = ("drop-empty", "centre", "rotate-mean")

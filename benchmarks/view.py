@@ -31,19 +31,19 @@ from rich.console import Console
 from benchmarks.baselines import DATA, save_results
 from benchmarks.transfer import SETS, bootstrap_interval, parts_of
 from halp.augment import ClipPool, ViewMaker, ViewSettings, build_policy
-from halp.clips.ingest.prepare import prepare
-from halp.clips.normalise import normalise
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
+from halp.core.packages import find_package
+from halp.data.ingest.prepare import prepare
+from halp.data.normalise import normalise
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.fusion import Projection
 from halp.encoders.pretrained import PretrainedEncoder, load_package
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, embed
 from halp.evaluation.protocols.knn import neighbours
 from halp.evaluation.protocols.ridge import fit_ridge, group_folds
 from halp.evaluation.results import versions
-from halp.initialisation import initialise
-from halp.packages import find_package
 from halp.skeleton import get_topology
 
 Array = npt.NDArray[Any]

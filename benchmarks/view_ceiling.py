@@ -20,7 +20,7 @@ from rich.console import Console
 from benchmarks.baselines import save_results
 from benchmarks.training_pays import FLOORS, within_classes
 from benchmarks.view import ANGLES, MEASURES, measure, open_tasks, summary
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder

@@ -48,12 +48,12 @@ from benchmarks.view import (
     remembered,
     summary,
 )
-from halp.analysis.paired_difference import paired_difference
-from halp.clips.normalise import normalise
-from halp.clips.store import Store, open_store
+from halp.data.normalise import normalise
+from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import embed
+from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.results import versions
 from halp.training import open_run, pretrain
 from halp.training.recipe import load_recipe, recipe_from_dict

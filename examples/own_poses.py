@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 
 import halp
-from halp.clips.arrays import store_from_arrays
-from halp.clips.synthetic import synthetic_clips
+from halp.data.arrays import store_from_arrays
+from halp.data.synthetic import synthetic_clips
 from halp.evaluation.protocols.knn import neighbours
 
 folder = Path(tempfile.mkdtemp())

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.splits import Split, SplitRule
-from halp.clips.store import Store, StoreWriter, open_store
-from halp.clips.store_check import content_hash, header_hash
+from halp.data.clip import Clip
+from halp.data.splits import Split, SplitRule
+from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store_check import content_hash, header_hash
 from halp.skeleton import KINECT_V1, Topology
 
 NAME = "S001C002P003R002A013"

@@ -18,8 +18,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 
 ROOT = Path(__file__).parents[1]
 

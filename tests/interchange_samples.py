@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from halp.clips.clip import Clip
-from halp.clips.splits import SplitRule
-from halp.clips.store import Store
+from halp.data.clip import Clip
+from halp.data.splits import SplitRule
+from halp.data.store import Store
 from halp.skeleton import Topology
 
 

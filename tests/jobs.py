@@ -12,7 +12,7 @@ import forked as subprocess
 import torch
 from safetensors.torch import load_file
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.training.checkpoint import list_checkpoints
 from halp.training.run import read_lines
 

@@ -15,9 +15,9 @@ import scipy.io
 from clip_samples import skeleton_text
 from interchange_samples import write_interchange
 
-from halp.clips.clip import Clip
-from halp.clips.readers import Dropped, get_reader, with_options
-from halp.clips.readers.kinect_sets import MSR_JOINTS, UTD_JOINTS
+from halp.data.clip import Clip
+from halp.data.readers import Dropped, get_reader, with_options
+from halp.data.readers.kinect_sets import MSR_JOINTS, UTD_JOINTS
 from halp.skeleton import KINECT_V1, get_topology
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from halp.cli.app import print_json
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
-from halp.demo import _clear
+from halp.cli.demo import _clear
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 
 pytestmark = pytest.mark.slow  # real processes
 
@@ -123,9 +123,9 @@ def test_missing_and_damaged_stores_are_refused(store: Store, tmp_path: Path) ->
 
 
 def test_wrong_topology_is_refused(trained: Path, tmp_path: Path) -> None:
-    from halp.clips.clip import Clip
-    from halp.clips.splits import Split
-    from halp.clips.store import StoreWriter
+    from halp.data.clip import Clip
+    from halp.data.splits import Split
+    from halp.data.store import StoreWriter
     from halp.skeleton import get_topology
 
     topology = get_topology("coco-17")

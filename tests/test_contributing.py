@@ -10,12 +10,12 @@ import pytest
 
 import halp
 from halp.augment.base import AUGMENTATIONS
-from halp.clips.ingest.prepare import prepare
-from halp.clips.store import Store
+from halp.core.registry import load_plugin
+from halp.data.ingest.prepare import prepare
+from halp.data.store import Store
 from halp.encoders import ENCODERS
 from halp.evaluation.protocol import PROTOCOLS
 from halp.methods import METHODS, TERMS
-from halp.registry import load_plugin
 from halp.training import load_recipe, pretrain
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")

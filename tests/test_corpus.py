@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import corpus
 from benchmarks.minirocket import KERNELS, MiniRocket, _responses
-from halp.clips.store import open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import open_store
 
 JOINTS = [
     ("Hips", ""), ("LeftUpLeg", "Hips"), ("LeftLeg", "LeftUpLeg"), ("LeftFoot", "LeftLeg"), ("RightUpLeg", "Hips"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from halp.cli import main
-from halp.clips.synthetic import make_synthetic_store
-from halp.demo import MARKER, _clear
-from halp.errors import InputError
+from halp.cli.demo import MARKER, _clear
+from halp.core.errors import InputError
+from halp.data.synthetic import make_synthetic_store
 
 pytestmark = pytest.mark.slow  # real processes
 
@@ -61,7 +61,7 @@ def test_marked_folders_are_replaced_unless_something_else_stands_there(tmp_path
 
 
 def test_list_of_recipes_says_what_the_recipes_say() -> None:
-    from halp.recipe_list import summarise_recipes
+    from halp.core.recipe_list import summarise_recipes
     from halp.training import load_recipe
 
     for name, summary in summarise_recipes().items():

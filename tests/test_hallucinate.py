@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.hallucinate import (
     ANCHORS,
     AVERAGES,

@@ -11,8 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import real_data
-from halp.clips.readers import get_reader
-from halp.clips.splits import Split
+from halp.data.readers import get_reader
+from halp.data.splits import Split
 from halp.reproduce.scales import SCALES
 
 SETS = {

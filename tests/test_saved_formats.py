@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import halp
-from halp.clips import store as stores
+from halp.data import spans
+from halp.data import store as stores
 from halp.encoders import pretrained
 from halp.evaluation import results
-from halp.findings import events, motifs
-from halp.findings.formats import read_events
+from halp.tasks import model_folder, motifs
+from halp.tasks.events.formats import read_events
 from halp.training import checkpoint
-from halp.use import model_folder
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PAGE = (Path(__file__).parents[1] / "docs" / "stability.md").read_text(encoding="utf-8")
@@ -78,4 +78,4 @@ def test_page_names_the_version_that_is_written(kind: str, version: int) -> None
 
 
 def test_page_names_the_columns_of_events() -> None:
-    assert all(f"`{column}`" in PAGE for column in events.COLUMNS)
+    assert all(f"`{column}`" in PAGE for column in spans.COLUMNS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.selection import CANDIDATES, RATES, TUNED, markdown, part_of, recipe_of
-from halp.clips.store import Store, open_store
+from halp.data.store import Store, open_store
 from halp.training.recipe import load_recipe
 
 

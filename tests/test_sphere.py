@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from halp import sphere
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.sphere import angle, exp_map, hardest_step, inertia, karcher_mean, kmeans, log_map, slerp, unit
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 

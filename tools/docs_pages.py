@@ -81,7 +81,7 @@ def _attribute_docs(options: type) -> dict[str, str]:
 
 def formats() -> str:
     """What is read, whether `auto` knows it, with which options; and what is refused with advice."""
-    from halp.clips.readers import _ADVICE, get_reader, list_readers, reader_options
+    from halp.data.readers import _ADVICE, get_reader, list_readers, reader_options
 
     lines = [
         "# Formats",
@@ -103,12 +103,11 @@ def formats() -> str:
 
 
 ROOMS = {
-    "halp.clips": "Data",
+    "halp.data": "Data",
     "halp.skeleton": "Data",
     "halp.features": "Encoders and vectors",
     "halp.encoders": "Encoders and vectors",
-    "halp.use": "Use",
-    "halp.findings": "Findings",
+    "halp.tasks": "Use",
     "halp.explorer": "Use",
     "halp.training": "Training and evaluation",
     "halp.evaluation": "Training and evaluation",
@@ -123,7 +122,7 @@ def python() -> str:
 
     rooms: dict[str, list[str]] = {title: [] for title in dict.fromkeys(ROOMS.values())}
     for name in sorted(halp.__all__):
-        home = getattr(getattr(halp, name), "__module__", "halp.errors")
+        home = getattr(getattr(halp, name), "__module__", "halp.core.errors")
         title = next((title for room, title in ROOMS.items() if home.startswith(room)), "More")
         if name != "__version__":
             rooms.setdefault(title, []).append(f"halp.{name}")
@@ -137,7 +136,7 @@ def python() -> str:
 
 def recipes() -> str:
     """Recipes that come with halp."""
-    from halp.recipe_list import summarise_recipes
+    from halp.core.recipe_list import summarise_recipes
 
     lines = ["# Recipes", "", "`halp recipes NAME` prints one with every default spelled out.", ""]
     lines += ["| recipe | what it is | epochs | terms |", "| --- | --- | ---: | --- |"]

@@ -35,8 +35,8 @@ MODULES = {
     "halp.losses.mined_positives": ("tests/methods/test_stream_losses.py",),
     "halp.losses.reconstruction": ("tests/losses/test_reconstruction.py",),
     "halp.training.checkpoint": ("tests/training/test_checkpoint.py",),
-    "halp.clips.store": ("tests/clips/test_store.py", "tests/attacks/test_stores.py"),
-    "halp.files": ("tests/test_files.py",),
+    "halp.data.store": ("tests/data/test_store.py", "tests/attacks/test_stores.py"),
+    "halp.core.files": ("tests/core/test_files.py",),
 }
 # module → (part of the line, part of the change, why nothing can notice it)
 ROUNDING = "only the last bits of rounding could tell"
@@ -91,7 +91,7 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
         ("count == similarity.shape[1]", "", "all rows by themselves, or all rows found"),
         ("sorted=False", "", "the order of the rows does not matter"),
     ],
-    "halp.files": [
+    "halp.core.files": [
         ("if TYPE_CHECKING:", "", "imports for the type checker alone"),
         ("sys.version_info >= (3, 11)", "", "both branches read the same TOML; which one is the version's choice"),
         ("file.read(1 << 20)", "1 → 3", "the size of the blocks that are read"),
@@ -100,7 +100,7 @@ EXPLAINED: dict[str, list[tuple[str, str, str]]] = {
         ("mask = os.umask(0)", "0 → 1", "the mask is read and put back at once"),
     ],
     "halp.training.checkpoint": [("ignore_errors=True", "True → False", REMOVAL)],
-    "halp.clips.store": [
+    "halp.data.store": [
         ("unknown(values[0] if values else -1)", "1", "a column without values is one that this clip has"),
         ("indent=1", "1 → 3", "the layout of a JSON file"),
         ("a lock is not made beside what is not a store", "pass", "the lock is given back before the same refusal"),

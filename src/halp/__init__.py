@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from halp._version import __version__
 
 if TYPE_CHECKING:
-    from halp.clips.clip import Clip
-    from halp.clips.ingest.prepare import prepare
-    from halp.clips.inspect import inspect
-    from halp.clips.merge import merge
-    from halp.clips.store import Store, StoreWriter, open_store
+    from halp.core.errors import InputError
+    from halp.data.clip import Clip
+    from halp.data.ingest.prepare import prepare
+    from halp.data.inspect import inspect
+    from halp.data.merge import merge
+    from halp.data.store import Store, StoreWriter, open_store
     from halp.encoders import build_encoder, list_encoders
     from halp.encoders.pretrained import PretrainedEncoder
-    from halp.errors import InputError
     from halp.evaluation import Result, evaluate, list_protocols
     from halp.explorer.notebook import explore
     from halp.features.embed import embed, embed_table, prepare_for
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from halp.features.table import FeatureTable
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.skeleton import get_topology
+    from halp.tasks.classify import fit as classify_fit
+    from halp.tasks.classify import predict as classify_predict
+    from halp.tasks.cluster import cluster
+    from halp.tasks.compare import compare
+    from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
+    from halp.tasks.export import export
+    from halp.tasks.finetune import finetune
+    from halp.tasks.live import LiveRecognition
+    from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.search import search
+    from halp.tasks.segment import segment
     from halp.training import list_recipes, load_recipe, open_run, pretrain
-    from halp.use.classify import fit as classify_fit
-    from halp.use.classify import predict as classify_predict
-    from halp.use.cluster import cluster
-    from halp.use.compare import compare
-    from halp.use.estimators import FewLabelClassifier, SkeletonEncoder
-    from halp.use.export import export
-    from halp.use.finetune import finetune
-    from halp.use.model_folder import Model, load_model, save_model
-    from halp.use.search import search
-    from halp.use.segment import segment
-    from halp.use.stream import LiveRecognition
 
 _HOMES = {
-    "halp.clips.store": ("Store", "StoreWriter", "open_store"),
+    "halp.data.store": ("Store", "StoreWriter", "open_store"),
     "halp.encoders": ("build_encoder", "list_encoders"),
-    "halp.errors": ("InputError",),
-    "halp.clips.clip": ("Clip",),
-    "halp.clips.ingest.prepare": ("prepare",),
-    "halp.clips.inspect": ("inspect",),
-    "halp.clips.merge": ("merge",),
+    "halp.core.errors": ("InputError",),
+    "halp.data.clip": ("Clip",),
+    "halp.data.ingest.prepare": ("prepare",),
+    "halp.data.inspect": ("inspect",),
+    "halp.data.merge": ("merge",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -58,19 +58,19 @@ _HOMES = {
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("list_recipes", "load_recipe", "open_run", "pretrain"),
-    "halp.use.cluster": ("cluster",),
-    "halp.use.compare": ("compare",),
-    "halp.use.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
-    "halp.use.export": ("export",),
-    "halp.use.finetune": ("finetune",),
-    "halp.use.model_folder": ("Model", "load_model", "save_model"),
-    "halp.use.search": ("search",),
-    "halp.use.segment": ("segment",),
-    "halp.use.stream": ("LiveRecognition",),
+    "halp.tasks.cluster": ("cluster",),
+    "halp.tasks.compare": ("compare",),
+    "halp.tasks.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
+    "halp.tasks.export": ("export",),
+    "halp.tasks.finetune": ("finetune",),
+    "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
+    "halp.tasks.search": ("search",),
+    "halp.tasks.segment": ("segment",),
+    "halp.tasks.live": ("LiveRecognition",),
 }
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
 # the words of the command line: halp classify fit, halp classify predict
-_HOME |= {f"classify_{name}": ("halp.use.classify", name) for name in ("fit", "predict")}
+_HOME |= {f"classify_{name}": ("halp.tasks.classify", name) for name in ("fit", "predict")}
 
 __all__ = [
     "Clip",

@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
 from halp.augment.base import AugmentationBase, at_frames
 from halp.augment.paper import rotation_matrices
-from halp.config import CheckedSettings, limited
-from halp.distributed import gather, sum_over_processes
+from halp.core.config import CheckedSettings, limited
+from halp.core.distributed import gather, sum_over_processes
+from halp.core.errors import InputError, check_choice
+from halp.core.initialisation import initialise
+from halp.core.registry import load_plugin
+from halp.core.sampling import generator
 from halp.encoders import EncoderSettings, build_encoder, centre_joint, check_joints, register_encoder
 from halp.encoders.gru import joints_by_frame
 from halp.encoders.recurrence import GRUStack
 from halp.encoders.transformer import attend, persons_present
-from halp.errors import InputError, check_choice
-from halp.initialisation import initialise
 from halp.methods import BuildContext, Method, StepContext, StepOutput, StreamBatch, register_method, register_term
 from halp.methods.base import Metrics, uncount_calls
 from halp.methods.core_terms import ContrastTerm, LateTerm
@@ -35,23 +37,21 @@ from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch, che
 from halp.methods.queue import KeyQueue
 from halp.methods.term import MapVariants, Mixes, StreamBatches, TermOutput, Views, require_queue, require_streams
 from halp.methods.two_views import TwoViewMethod, TwoViewSettings
-from halp.registry import load_plugin
-from halp.sampling import generator
 from halp.skeleton import Topology, get_topology, register_topology
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 if TYPE_CHECKING:
-    from halp.clips.clip import Clip
-    from halp.clips.readers import Info, Item, register_reader
+    from halp.data.clip import Clip
+    from halp.data.readers import Info, Item, register_reader
     from halp.evaluation import register_protocol
 
 # what only readers and protocols need is loaded when asked for
 _LATER = {
-    "Clip": "halp.clips.clip",
-    "Info": "halp.clips.readers",
-    "Item": "halp.clips.readers",
+    "Clip": "halp.data.clip",
+    "Info": "halp.data.readers",
+    "Item": "halp.data.readers",
     "register_protocol": "halp.evaluation",
-    "register_reader": "halp.clips.readers",
+    "register_reader": "halp.data.readers",
 }
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.deprecation import renamed_keywords
-from halp.errors import InputError, check_choice
+from halp.core.deprecation import renamed_keywords
+from halp.core.errors import InputError, check_choice
 from halp.sphere import kmeans, precise
 
 STEPS = ("paper", "authors", "hardest", "ranked")

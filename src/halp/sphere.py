@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 
 def _tiny(x: Tensor) -> float:

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 from attacks import test_archives, test_checkpoints, test_pickles
-from clips import test_unpickle
+from data import test_unpickle
 
-from halp.clips.readers.archives import load_npz
-from halp.clips.sandbox import load_pickle
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.readers.archives import load_npz
+from halp.data.sandbox import load_pickle
 from halp.training import convert
 
 MIB = 2**20

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from reader_samples import body, write_npz, write_nwucla
 
-from halp.clips.ingest.prepare import prepare
-from halp.clips.readers.archives import load_npz, load_pickled_member, memory_limit
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.ingest.prepare import prepare
+from halp.data.readers.archives import load_npz, load_pickled_member, memory_limit
 from halp.skeleton import KINECT_V1
 
 MIB = 2**20

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from halp.cli import main
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.training import load_recipe, pretrain
 from halp.training.checkpoint import newest_checkpoint
 

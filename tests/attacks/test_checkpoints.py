@@ -17,9 +17,9 @@ import pytest
 import torch
 from jobs import final_files
 
-from halp.clips.store import Store
-from halp.errors import InputError
-from halp.locks import InUse
+from halp.core.errors import InputError
+from halp.core.locks import InUse
+from halp.data.store import Store
 from halp.training import load_recipe, pretrain
 from halp.training.checkpoint import MANIFEST, PARTS, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.convert import convert

@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from halp.clips import sandbox
-from halp.clips.ingest.prepare import prepare
-from halp.clips.sandbox import load_pickle
-from halp.clips.store import open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data import sandbox
+from halp.data.ingest.prepare import prepare
+from halp.data.sandbox import load_pickle
+from halp.data.store import open_store
 
 MIB = 2**20
 CASES = int(os.environ.get("HALP_FUZZ_CASES", "30"))

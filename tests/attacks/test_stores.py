@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from clip_samples import make_store, reseal
 
-from halp.clips import store_check
-from halp.clips.inspect import inspect
-from halp.clips.splits import FewLabels, Fold, Split, Within
-from halp.clips.store import add_split, open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data import store_check
+from halp.data.inspect import inspect
+from halp.data.splits import FewLabels, Fold, Split, Within
+from halp.data.store import add_split, open_store
 from halp.reports.store_page import store_page
 
 ODD: tuple[Any, ...] = (

@@ -11,9 +11,9 @@ import torch
 from halp.augment import ViewShape
 from halp.augment.base import AUGMENTATIONS
 from halp.augment.cameras import camera_rotation
-from halp.clips.normalise import normalise
-from halp.errors import InputError
-from halp.sampling import generator
+from halp.core.errors import InputError
+from halp.core.sampling import generator
+from halp.data.normalise import normalise
 from halp.skeleton import get_topology
 
 BODY, FLAT = get_topology("body-16"), get_topology("body-16-2d")

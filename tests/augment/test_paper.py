@@ -19,11 +19,11 @@ from halp.augment import (
     random_views,
     transform,
 )
-from halp.clips.store import Store
-from halp.errors import InputError
-from halp.sampling import generator
+from halp.core.errors import InputError
+from halp.core.sampling import generator
+from halp.data.store import Store
 from halp.skeleton import KINECT_V2
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 
 def pool_of(clips: list[np.ndarray]) -> ClipPool:

@@ -9,8 +9,8 @@ import torch
 from halp.augment import ClipPool, ViewMaker, ViewSettings, ViewShape, build_policy, build_views
 from halp.augment.base import AUGMENTATIONS
 from halp.augment.policy import random_views
-from halp.errors import InputError
-from halp.sampling import generator
+from halp.core.errors import InputError
+from halp.core.sampling import generator
 from halp.skeleton import KINECT_V1, KINECT_V2
 
 SHAPE = ViewShape(5, 12, 2, 25, 3)

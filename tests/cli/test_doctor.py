@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from halp import doctor
-from halp.cli import main
+from halp.cli import doctor, main
 
 
 def test_missing_extra_is_named_with_the_line_that_installs_it(

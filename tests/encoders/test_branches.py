@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.branches import NAMES, Branch, BranchesEncoder, name_rows, sinusoids
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.encoders.transformer import TransformerBlock
-from halp.errors import InputError
 from halp.features.loading import load_encoder
 from halp.skeleton import KINECT_V1, KINECT_V2, Topology, get_topology, list_topologies, parents_by_name
+from halp.tasks.export import export
 from halp.training import load_recipe, pretrain
-from halp.use.export import export
 
 SIZES = {"width": 8, "heads": 2, "feed": 12, "layers": 2}
 TINY = ("encoder.width=8", "encoder.feed=8", "encoder.frames=12")

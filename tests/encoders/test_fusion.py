@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.fusion import FusionEncoder
-from halp.errors import InputError
 from halp.skeleton import get_topology
 
 BODY = get_topology("body-16")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
 from halp.encoders.gru import GRUEncoder, GRUSettings
-from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2
 
 

@@ -9,10 +9,10 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
 
 import halp
+from halp.core.packages import list_shipped
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.packages import list_shipped
 from halp.skeleton import get_topology
-from halp.use.estimators import SkeletonEncoder
+from halp.tasks.estimators import SkeletonEncoder
 
 BODY = get_topology("body-16")
 LAYOUTS = ("coco-17", "openpose-18", "openpose-25", "mediapipe-33-2d", "h36m-17-2d", "halpe-26")

@@ -11,12 +11,12 @@ from encoders import test_fusion as fusion
 from encoders.test_fusion import BODY, clips
 from torch import Tensor
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.kernel_fusion import DILATIONS, PLACES, Invariance, KernelFusionEncoder, KernelShares
 from halp.encoders.pretrained import PretrainedEncoder, load_package
 from halp.encoders.recurrence import run_grus
-from halp.errors import InputError
-from halp.use.export import export
+from halp.tasks.export import export
 
 
 def made() -> KernelFusionEncoder:

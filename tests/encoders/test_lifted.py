@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from halp.clips.normalise import normalise
+from halp.core.errors import InputError
+from halp.data.normalise import normalise
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.lifted import LiftedEncoder, own_frame
-from halp.errors import InputError
 from halp.methods import METHODS, BuildContext, StepContext
 from halp.methods.lift import mirrored, resized
 from halp.skeleton import KINECT_V1, get_topology

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import halp
-from halp.clips.normalise import normalise
+from halp.core.errors import InputError
+from halp.core.packages import list_shipped
+from halp.data.normalise import normalise
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.errors import InputError
-from halp.packages import list_shipped
 from halp.skeleton import Topology, canonical_joints, get_topology, map_joints, topology_for
-from halp.use.cluster import cluster
-from halp.use.export import export
-from halp.use.search import search
+from halp.tasks.cluster import cluster
+from halp.tasks.export import export
+from halp.tasks.search import search
 
 LIMBS = ("shoulder", "elbow", "hip", "knee")
 FIFTEEN = ["head", "neck", "torso", *(f"{s}_{j}" for s in ("left", "right") for j in (*LIMBS, "hand", "foot"))]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, build_encoder, list_encoders
 from halp.encoders.stgcn import Block, STGCNEncoder, STGCNSettings, spatial_graph
-from halp.errors import InputError
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology, list_topologies
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import evaluate
 from halp.evaluation.protocols.knn import Autoencoder, AutoencoderKnnSettings, fit_autoencoder
 

@@ -13,12 +13,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 import halp
-from halp.clips.normalise import normalise
-from halp.clips.store import Store
-from halp.clips.synthetic import synthetic_clips
+from halp.core.errors import InputError
+from halp.core.sampling import generator
+from halp.data.normalise import normalise
+from halp.data.store import Store
+from halp.data.synthetic import synthetic_clips
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates, Result
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.evaluation.protocols.knn import knn_predict, neighbours
@@ -26,7 +27,6 @@ from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_
 from halp.evaluation.results import score
 from halp.features.cache import fingerprint
 from halp.features.embed import embed
-from halp.sampling import generator
 from halp.training import load_recipe, pretrain
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import halp
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.evaluation import RawCoordinates, Result
 from halp.evaluation.evaluate_encoder import count_overlap, pretraining_clips
 from halp.evaluation.evaluate_run import evaluate_run, saved_results

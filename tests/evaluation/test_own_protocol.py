@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import halp
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.evaluation import Predictions, ProtocolContext, RawCoordinates, protocol, register_protocol
 from halp.evaluation.evaluate_run import evaluate_run, settings_for
 from halp.reports.tables import accuracy_table, result_title

@@ -14,12 +14,13 @@ from sklearn.metrics import average_precision_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import halp
-from halp.clips.clip import Clip
-from halp.clips.splits import FewLabels
-from halp.clips.store import Store, StoreWriter, open_store
+from halp.core.errors import InputError
+from halp.core.sampling import generator
+from halp.data.clip import Clip
+from halp.data.splits import FewLabels
+from halp.data.store import Store, StoreWriter, open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation import Result
 from halp.evaluation.evaluate_run import evaluate_cached, result_path
 from halp.evaluation.protocol import ProtocolContext, list_protocols, protocol_settings, register_protocol
@@ -30,7 +31,6 @@ from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_
 from halp.evaluation.results import schema_violation
 from halp.features.cache import FeatureCache, feature_key, fingerprint
 from halp.features.embed import embed
-from halp.sampling import generator
 from halp.skeleton import Topology, get_topology
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.run_folder import RunFolder

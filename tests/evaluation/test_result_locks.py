@@ -10,13 +10,13 @@ import forked as subprocess
 import numpy as np
 import pytest
 
-from halp.clips.store import Store
+from halp.core.locks import InUse
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import evaluate_cached, evaluate_protocols, saved_results
 from halp.features.cache import FeatureCache
 from halp.features.embed import embed
-from halp.locks import InUse
 from halp.training import load_recipe
 from halp.training.run import create_run
 from halp.training.run_folder import RunFolder
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # real processes
 OWNER = """
 import sys, time
 from pathlib import Path
-from halp.clips.store import open_store
+from halp.data.store import open_store
 from halp.evaluation import RawCoordinates
 from halp.features.cache import FeatureCache
 from halp.features.embed import embed

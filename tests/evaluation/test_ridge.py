@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from halp.clips.splits import Split
-from halp.clips.store import Store, add_split, open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.splits import Split
+from halp.data.store import Store, add_split, open_store
 from halp.evaluation import RawCoordinates, evaluate
 from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, group_folds
 

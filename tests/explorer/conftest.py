@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from use_samples import fresh_encoder
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.encoders.pretrained import write_package
 
 

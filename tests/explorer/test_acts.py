@@ -15,9 +15,9 @@ from explorer.conftest import Explorer
 from explorer.test_page import WHERE, look_at, until, visit
 
 from halp.cli import main
-from halp.clips.clip import Clip
-from halp.clips.store import Store, StoreWriter
-from halp.findings.formats import read_events
+from halp.data.clip import Clip
+from halp.data.store import Store, StoreWriter
+from halp.tasks.events.formats import read_events
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_what_is_no_picture_is_refused(explorer: Explorer, given: dict[str, Any]
 
 
 def test_missing_package_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from halp.errors import InputError
+    from halp.core.errors import InputError
     from halp.explorer.camera import Camera, picture_of
 
     (tmp_path / "own.task").write_bytes(b"weights")

@@ -13,16 +13,16 @@ import pytest
 from reader_samples import body, write_utdmhad
 
 from halp.cli import main
-from halp.clips.clip import Clip
-from halp.clips.ingest.pipeline import Outcome, Pipeline
-from halp.clips.readers import Item
-from halp.clips.store import Store, StoreWriter
+from halp.core.progress import Bar, watchers
+from halp.data.clip import Clip
+from halp.data.ingest.pipeline import Outcome, Pipeline
+from halp.data.readers import Item
+from halp.data.store import Store, StoreWriter
 from halp.explorer.api import Api
 from halp.explorer.collection import Collection, kept_array
 from halp.explorer.fewlabel import candidates
 from halp.explorer.session import Session, Settings
-from halp.progress import Bar, watchers
-from halp.use.model_folder import load_model
+from halp.tasks.model_folder import load_model
 
 
 @pytest.mark.parametrize("damage", ["noise", "shorter", "no array", "no hash"])

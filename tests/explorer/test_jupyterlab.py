@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from halp.clips.store import Store
+from halp.data.store import Store
 
 
 @pytest.fixture

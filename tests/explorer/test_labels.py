@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.spans import COLUMNS
 from halp.explorer.labels import LabelBook
-from halp.findings.events import COLUMNS
 
 SPAN = ("walk_01", 0.0, 2.5, "3")
 

@@ -13,8 +13,8 @@ import pytest
 from explorer.conftest import Explorer
 from explorer.test_page import WHERE, visit
 
-from halp.clips.clip import Clip
-from halp.clips.store import Store, StoreWriter
+from halp.data.clip import Clip
+from halp.data.store import Store, StoreWriter
 from halp.reports.player import MARKS, frequent_first
 
 COLOURS = (Path(__file__).parents[2] / "page" / "src" / "colours.js").read_text(encoding="utf-8")

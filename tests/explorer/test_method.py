@@ -15,8 +15,8 @@ import torch
 from explorer.conftest import Explorer
 from explorer.test_page import WHERE, look_at, serious, visit
 
-from halp.analysis.prototypes import key_space
-from halp.clips.store import Store
+from halp.data.store import Store
+from halp.evaluation.analysis.prototypes import key_space
 from halp.explorer.answers import understand
 from halp.explorer.api import Api
 from halp.explorer.session import Session, Settings

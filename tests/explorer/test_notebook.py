@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import halp
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
 
 # What a notebook gives to a widget: a cell, and a model whose messages travel to the kernel and back.
 HOST = """async ([script, traits]) => {

@@ -14,8 +14,8 @@ import forked as subprocess
 import pytest
 from explorer.conftest import Explorer
 
-from halp.clips.clip import Clip
-from halp.clips.store import Store, StoreWriter
+from halp.data.clip import Clip
+from halp.data.store import Store, StoreWriter
 
 ROOT = Path(__file__).parents[2]
 PANELS = ("watch", "similar", "label", "groups", "compare", "method", "camera")

@@ -14,7 +14,7 @@ import forked as subprocess
 import pytest
 from explorer.conftest import Explorer
 
-from halp.clips.store import Store
+from halp.data.store import Store
 
 
 def send_raw(explorer: Explorer, head: str) -> bytes:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from halp import files
-from halp.clips.clip import Clip
-from halp.clips.splits import Split
-from halp.clips.store import StoreWriter, add_split, open_store
+from halp.core import files
+from halp.data.clip import Clip
+from halp.data.splits import Split
+from halp.data.store import StoreWriter, add_split, open_store
 from halp.reports.page import Report
 from halp.skeleton import KINECT_V1
 

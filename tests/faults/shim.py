@@ -22,7 +22,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from halp import files
+from halp.core import files
 
 #: What the k-th call does instead of its work.
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EINTR": errno.EINTR}

@@ -12,23 +12,23 @@ import numpy as np
 import torch
 from faults.scenarios import ABSENT, Scenario, file_state, nothing, write_store
 
-from halp.clips.store import open_store
+from halp.core.errors import InputError
+from halp.data.store import open_store
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder, load_package
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_run import evaluate_cached, evaluate_protocols, saved_results
 from halp.features.cache import FeatureCache, fingerprint, open_entry
 from halp.reproduce.summary import TableSummary
 from halp.skeleton import KINECT_V1, KINECT_V2
+from halp.tasks.classifier import Classifier
+from halp.tasks.export import export
+from halp.tasks.heads import Candidate, Head
+from halp.tasks.model_folder import Model, load_model, save_model
 from halp.training import convert, load_recipe
 from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from halp.training.run import Run, build_method, open_run, start_folder
 from halp.training.run_folder import RunFolder
-from halp.use.classifier import Classifier
-from halp.use.export import export
-from halp.use.heads import Candidate, Head
-from halp.use.model_folder import Model, load_model, save_model
 
 SETTINGS = ("encoder.hidden=4", "encoder.layers=1", "contrast.queue=8", "contrast.dimension=4", "views.frames=4")
 

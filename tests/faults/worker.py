@@ -19,8 +19,8 @@ import safetensors.torch
 from faults.scenarios import ABSENT, Scenario, all_scenarios
 from faults.shim import CRASHED, KINDS, importers, install
 
-from halp.errors import InputError
-from halp.progress import console
+from halp.core.errors import InputError
+from halp.core.progress import console
 
 FAILED, STUMBLED = 10, 11
 real_write = os.write

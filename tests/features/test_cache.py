@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import halp.features.cache as feature_cache
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import ProtocolContext
 from halp.features.cache import FeatureCache, feature_key
@@ -25,9 +25,12 @@ class Convolutional(nn.Module):
 
     def __init__(self, width: int, **options: object) -> None:
         super().__init__()
-        torch.manual_seed(0)
         self.output_size = 4
         self.layer = nn.Conv2d(1, 4, (3, width), **options)  # type: ignore[arg-type]
+        # drawn from a generator of its own: another thread of this process may draw from the global one
+        generator = torch.Generator().manual_seed(0)
+        for parameter in self.layer.parameters():
+            nn.init.uniform_(parameter, -0.1, 0.1, generator=generator)
 
     def forward(self, clips: Tensor) -> Tensor:
         return self.layer(clips.flatten(2)[:, None]).mean((2, 3))

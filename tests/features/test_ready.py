@@ -11,12 +11,12 @@ import torch
 
 import halp
 from halp.cli import main
-from halp.clips.store import Store
+from halp.core.packages import shipped_facts
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.features.embed import ready_clips
 from halp.features.source import open_source
-from halp.packages import shipped_facts
 from halp.skeleton import get_topology, map_joints
 
 BODY = get_topology("body-16")

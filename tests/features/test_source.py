@@ -13,15 +13,15 @@ from use_samples import fresh_encoder
 
 import halp
 from halp.cli import main
-from halp.clips.ingest.pipeline import Pipeline
-from halp.clips.store import Store
+from halp.core.files import cache_home
+from halp.core.progress import Bar
+from halp.data.ingest.pipeline import Pipeline
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.loading import as_encoder
 from halp.features.source import open_source
-from halp.files import cache_home
-from halp.progress import Bar
 from halp.skeleton import Topology
-from halp.use.export import export
+from halp.tasks.export import export
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from fuzz.blind import BlindFuzz
 from fuzz.guided import GuidedFuzz, available
 from fuzz.samples import samples
 
-from halp.clips.readers import list_readers
+from halp.data.readers import list_readers
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from clip_samples import NAME, annotation, write_pku, write_pyskl, write_skeleton, write_trio
 from reader_samples import OPTIONS, SAMPLES
 
-from halp.clips.readers import Reader, get_reader, with_options
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.readers import Reader, get_reader, with_options
 
 TESTS = Path(__file__).parents[1]
 REGRESSIONS = TESTS / "regressions"

@@ -17,18 +17,18 @@ from typing import Any
 
 def caches() -> list[Any]:
     """Caches of the readers, which know files by their path: every file here has the same."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("halp.clips.readers")]
+    modules = [module for name, module in sys.modules.items() if name.startswith("halp.data.readers")]
     return [value for module in modules for value in vars(module).values() if hasattr(value, "cache_clear")]
 
 
 def main() -> None:
     import atheris  # an extra, and what is imported below it reports its coverage
 
-    with atheris.instrument_imports(include=["halp.clips", "halp.files"]):
+    with atheris.instrument_imports(include=["halp.data", "halp.core.files"]):
         from fuzz.samples import MEMORY, WRITERS, files_of, read, sample
 
-        from halp.clips.readers import list_readers
-        from halp.errors import InputError
+        from halp.core.errors import InputError
+        from halp.data.readers import list_readers
 
         list_readers()
     name, number, counts, place = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]

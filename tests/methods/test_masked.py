@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings
 from halp.encoders.transformer import TransformerEncoder, TransformerSettings, persons_present
-from halp.errors import InputError
 from halp.methods import BuildContext, StepContext
 from halp.methods.masked import MaskedMethod, MaskedSettings, mask_scores, motion_of_patches, standardise
 from halp.skeleton import KINECT_V1

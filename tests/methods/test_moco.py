@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.compose import compose_moco
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.hallucinate import halp_loss
 from halp.losses.infonce import info_nce, info_nce_in_batch
 from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext, StreamBatch
 from halp.skeleton import KINECT_V1
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 
 def model(**changes: object) -> MocoMethod:

@@ -11,7 +11,7 @@ import torch
 from predictive_recipes import COMMON, RECIPES
 
 from halp.cli import main
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.features.loading import load_encoder
 from halp.methods import StepContext
 from halp.skeleton import get_topology

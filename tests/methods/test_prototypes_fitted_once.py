@@ -22,7 +22,7 @@ import torch
 from benchmarks.compose import compose_moco
 import halp.hallucinate
 from safetensors.torch import save_file
-from halp.distributed import rank_rows, synchronise_batch_norm
+from halp.core.distributed import rank_rows, synchronise_batch_norm
 from halp.encoders import EncoderSettings
 from halp.methods import MocoMethod, ContrastSettings, HalpSettings
 from halp.methods import StepContext

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import halp
 from benchmarks.compose import compose_moco
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.methods import (
     TERMS,
     CmdSettings,

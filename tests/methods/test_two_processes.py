@@ -24,7 +24,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from benchmarks.compose import compose_moco
-from halp.distributed import rank_rows, synchronise_batch_norm
+from halp.core.distributed import rank_rows, synchronise_batch_norm
 import halp.methods as registry
 from halp.encoders import EncoderSettings
 from halp.zoo.aimclr import AimClrSettings
@@ -123,8 +123,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from halp.distributed import rank_rows, synchronise_batch_norm
-from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.core.distributed import rank_rows, synchronise_batch_norm
+from halp.core.dropout import begin_step, dropouts, replace_dropout
 from halp.methods import StepContext
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.hallucinate import halp_loss
 from halp.methods import METHODS, BuildContext, HalpSettings, StepContext, TwoViewMethod
 from halp.methods.two_views import projection_head
 from halp.skeleton import KINECT_V1
+from halp.skeleton.streams import derive
 from halp.sphere import kmeans, unit
-from halp.streams import derive
 from halp.training import load_recipe, pretrain
 from halp.zoo.barlow import BarlowSettings, barlow_twins
 from halp.zoo.vicreg import VicregSettings, vicreg

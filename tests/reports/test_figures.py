@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.reports.axes import AxisScale
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.player import clip_map

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, clip_map, player

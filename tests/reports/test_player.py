@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.reports.player import PlayerClip, player
 from halp.skeleton import KINECT_V1, KINECT_V2, Topology
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halp.clips.clip import Clip
-from halp.clips.store import Store, StoreWriter, open_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.clip import Clip
+from halp.data.store import Store, StoreWriter, open_store
 from halp.evaluation.evaluate_run import evaluate_run
 from halp.explorer.api import Api
 from halp.explorer.session import Session, Settings

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from clip_samples import make_store
 
-from halp.clips.clip import Clip
-from halp.clips.inspect import inspect
-from halp.clips.store import Store, StoreWriter, open_store
+from halp.data.clip import Clip
+from halp.data.inspect import inspect
+from halp.data.store import Store, StoreWriter, open_store
 from halp.reports.figures import histogram
 from halp.reports.store_page import named_bars, player_share, store_page
 from halp.skeleton import KINECT_V1

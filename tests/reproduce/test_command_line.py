@@ -10,7 +10,7 @@ from pathlib import Path
 import forked as subprocess
 import pytest
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.training import load_recipe, pretrain
 
 pytestmark = pytest.mark.slow  # real processes

@@ -16,7 +16,7 @@ import torch
 from graph_samples import random_graphs
 
 from halp.cli import main
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.reproduce.graph_sets import assemble, read_graphs
 from halp.reproduce.graphs import TITLES
 

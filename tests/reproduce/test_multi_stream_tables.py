@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.reproduce import list_tables, reproduce_table, tables
 from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.recipe_list import list_recipes
+from halp.data.store import Store
 from halp.evaluation.protocols.ensemble import EnsembleSettings
-from halp.recipe_list import list_recipes
 from halp.reproduce import list_rows, list_tables
 from halp.reproduce.runner import SweepRunner, seconds_per_step
 from halp.reproduce.scales import SCALES

@@ -13,12 +13,12 @@ import forked as subprocess
 import pytest
 import torch
 
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.files import write_json
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 from halp.evaluation import Result
 from halp.features.cache import fingerprint
-from halp.files import write_json
 from halp.reproduce import list_tables, prepare_sweep, reproduce_table
 from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES

@@ -9,9 +9,9 @@ import pytest
 from clip_samples import write_skeleton
 from scipy import stats
 
-from halp.analysis.paired_difference import paired_difference
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
+from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.features.loading import load_encoder
 from halp.reproduce import list_tables, prepare_sweep, tables, tables_for
 from halp.reproduce.scales import SCALES

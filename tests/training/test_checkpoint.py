@@ -14,9 +14,9 @@ import torch
 from lightning_fabric.plugins import MixedPrecision, Precision
 from torch import Tensor, nn
 
-from halp import files
-from halp.errors import InputError
-from halp.files import read_json, sha256
+from halp.core import files
+from halp.core.errors import InputError
+from halp.core.files import read_json, sha256
 from halp.methods.base import Method, StepOutput
 from halp.training import checkpoint
 from halp.training.checkpoint import Checkpoint, Identity, check_manifest, load_checkpoint, save_checkpoint

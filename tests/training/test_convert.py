@@ -13,8 +13,8 @@ from torch import Tensor
 
 import halp
 from halp.cli import main
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.training import convert, load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
 

@@ -11,7 +11,7 @@ import forked as subprocess
 import pytest
 from torch import distributed
 
-from halp.errors import LostProcess
+from halp.core.errors import LostProcess
 from halp.training import devices
 from halp.training.devices import rendezvous
 
@@ -19,7 +19,7 @@ from halp.training.devices import rendezvous
 JOIN = """
 import os, sys, time
 from halp.training.devices import launch
-from halp.distributed import any_rank, world_size
+from halp.core.distributed import any_rank, world_size
 time.sleep(float(sys.argv[1]))
 launch("cpu", patience=60)
 assert any_rank(True)

@@ -16,8 +16,8 @@ import torch
 from jobs import final_files
 
 from halp.augment import ViewMaker
-from halp.clips.store import Store
-from halp.errors import Diverged, Interrupted
+from halp.core.errors import Diverged, Interrupted
+from halp.data.store import Store
 from halp.methods import MocoMethod, StepContext
 from halp.methods.base import Metrics
 from halp.training import Run, load_recipe, pretrain

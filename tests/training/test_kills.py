@@ -13,8 +13,8 @@ import forked as subprocess
 import pytest
 from jobs import TRAIN, final_files, start, wait_for_steps
 
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.training import checkpoint, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 
@@ -28,7 +28,7 @@ import os, random, shutil, signal, sys, time
 from pathlib import Path
 import torch
 from halp.augment import ViewMaker
-from halp.clips.store import open_store
+from halp.data.store import open_store
 from halp.training import load_recipe, pretrain
 torch.set_num_threads(1)
 store_path, run, mode, count, *settings = sys.argv[1:]

@@ -14,7 +14,7 @@ import forked
 import pytest
 import torch
 
-from halp.clips.store import Store
+from halp.data.store import Store
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, newest_checkpoint
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import halp
-from halp.clips.store import Store
-from halp.clips.synthetic import make_synthetic_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
+from halp.data.synthetic import make_synthetic_store
 from halp.training import Recipe, load_recipe, open_run, pretrain
 from halp.training.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 

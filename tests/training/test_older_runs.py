@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import halp
-from halp.clips.synthetic import make_synthetic_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.synthetic import make_synthetic_store
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.run import check_same
 

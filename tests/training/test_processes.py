@@ -15,9 +15,9 @@ import torch
 from jobs import TRAIN, final_files, launched, start, wait_for_steps
 from torch import nn
 
-from halp.clips.store import Store
-from halp.distributed import GlobalBatchNorm, any_rank, gather, rank_rows, world_size
-from halp.errors import InputError
+from halp.core.distributed import GlobalBatchNorm, any_rank, gather, rank_rows, world_size
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.training import load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
 from halp.training.devices import launch
@@ -46,7 +46,7 @@ PROBE = """
 import atexit
 import torch, sys
 from torch import nn
-from halp.distributed import GlobalBatchNorm, gather, rank_rows, world_size
+from halp.core.distributed import GlobalBatchNorm, gather, rank_rows, world_size
 torch.distributed.init_process_group("gloo")
 atexit.register(torch.distributed.destroy_process_group)
 g = torch.Generator().manual_seed(0)

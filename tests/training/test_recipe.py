@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.training.recipe import Recipe, list_recipes, load_recipe, recipe_from_dict
 
 

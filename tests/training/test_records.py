@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from halp.cli import main
-from halp.clips.store import Store
-from halp.errors import Diverged, InputError
+from halp.core.errors import Diverged, InputError
+from halp.core.sampling import generator
+from halp.data.store import Store
 from halp.methods import MocoMethod, StepContext, StepOutput, StreamBatch
-from halp.sampling import generator
 from halp.training import Run, load_recipe, open_run, pretrain
 from halp.training.checkpoint import newest_checkpoint
 from halp.training.records import RunRecords, replay_step

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from halp.config import flatten
-from halp.recipe_list import list_recipes
+from halp.core.config import flatten
+from halp.core.recipe_list import list_recipes
 from halp.training import load_recipe
 from halp.training.recipe_files import RENAMED, RENAMED_TERMS
 

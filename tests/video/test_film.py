@@ -16,13 +16,13 @@ import pytest
 from explorer.test_page import until
 
 from halp.cli import main
-from halp.clips.clip import Clip
-from halp.clips.ingest.prepare import prepare
-from halp.clips.readers import get_reader, sniff_reader, with_options
-from halp.clips.readers.video import VideoReader, even_times
-from halp.clips.store import open_store
-from halp.errors import InputError
-from halp.files import is_sealed
+from halp.core.errors import InputError
+from halp.core.files import is_sealed
+from halp.data.clip import Clip
+from halp.data.ingest.prepare import prepare
+from halp.data.readers import get_reader, sniff_reader, with_options
+from halp.data.readers.video import VideoReader, even_times
+from halp.data.store import open_store
 from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, write_landmarks
 from halp.video.pose_model import find_pose_model, kept_pose_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.video import pose_model
 from halp.video.pose_model import image_metadata, obtain_pose_model, with_metadata
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.compose import compose_moco
-from halp.clips.store import Store
-from halp.dropout import begin_step, dropouts, replace_dropout
+from halp.core.dropout import begin_step, dropouts, replace_dropout
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.losses.infonce import info_nce
 from halp.methods import ContrastSettings, HalpSettings, MocoMethod, StepContext
 from halp.skeleton import KINECT_V1

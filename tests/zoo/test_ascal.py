@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.compose import compose_moco
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, build_encoder
-from halp.errors import InputError
 from halp.methods import ContrastSettings
 from halp.methods.momentum import ProjectedEncoder
 from halp.skeleton import KINECT_V1

@@ -6,8 +6,8 @@ import pytest
 import slow_predictions as slow
 import torch
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings, centre_joint
-from halp.errors import InputError
 from halp.methods import METHODS, BuildContext, StepContext
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from halp.core.errors import InputError
 from halp.encoders import centre_joint
-from halp.errors import InputError
 from halp.skeleton import KINECT_V1, Topology
 from halp.zoo.gl_transformer import (
     Attention,

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.hallucinate import HallucinatedPositives
 from halp.reproduce.graph_sets import assemble
 from halp.reproduce.graphs import C_GRID, override, svm_accuracies

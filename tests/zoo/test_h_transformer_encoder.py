@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.skeleton import KINECT_V1, Topology, get_topology
 from halp.zoo.h_transformer import (
     HierarchicalEncoder,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.compose import compose_moco
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.losses.infonce import info_nce
 from halp.methods import ContrastSettings, StepContext, StreamBatch
 from halp.methods.queue import KeyQueue

@@ -10,8 +10,8 @@ import pytest
 import slow_predictions as slow
 import torch
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.losses import nt_xent_of_pairs
 from halp.methods import METHODS, BuildContext, StepContext
 from halp.skeleton import KINECT_V1

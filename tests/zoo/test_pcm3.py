@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.compose import compose_moco
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.losses.infonce import info_nce
 from halp.methods import ContrastSettings, MocoMethod, StepContext
 from halp.skeleton import KINECT_V1
+from halp.skeleton.streams import derive
 from halp.sphere import unit
-from halp.streams import derive
 from halp.training import load_recipe, pretrain
 from halp.zoo.pcm3 import ClipMix, MixSettings, SelfDistillationSettings, self_distillation
 

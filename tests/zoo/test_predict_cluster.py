@@ -8,10 +8,10 @@ import slow_predictions as slow
 import torch
 from torch import nn
 
+from halp.core.errors import InputError
+from halp.core.sampling import steps_in_epoch
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.methods import METHODS, BuildContext, StepContext
-from halp.sampling import steps_in_epoch
 from halp.skeleton import KINECT_V1
 from halp.training import load_recipe
 from halp.zoo.predict_cluster import (

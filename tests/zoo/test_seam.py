@@ -12,9 +12,9 @@ import torch
 
 import halp.extend
 import halp.zoo
+from halp.core.errors import InputError
 from halp.encoders import ENCODERS, EncoderSettings
 from halp.encoders.transformer import TransformerEncoder, TransformerSettings
-from halp.errors import InputError
 from halp.methods import METHODS, BuildContext
 from halp.skeleton import KINECT_V1
 

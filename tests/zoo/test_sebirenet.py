@@ -9,8 +9,8 @@ import pytest
 import slow_predictions as slow
 import torch
 
+from halp.core.errors import InputError
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.methods import METHODS, BuildContext, StepContext
 from halp.methods.predictive import WholeBatch
 from halp.skeleton import KINECT_V1

@@ -8,7 +8,7 @@ import slow_predictions as slow
 import torch
 from torch import nn
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.skeleton import KINECT_V1
 from halp.zoo.sebirenet import JointTree, PoseDecoder, SeBiReNet, SeBiReNetSettings
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from halp.augment import ClipPool, ViewMaker
 from halp.cli import main
-from halp.clips.store import Store, open_store
-from halp.clips.synthetic import make_synthetic_store
+from halp.core.errors import InputError
+from halp.data.store import Store, open_store
+from halp.data.synthetic import make_synthetic_store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.evaluation.evaluate_encoder import overlap_warning, pretraining_clips
 from halp.hallucinate import hallucinate
 from halp.methods import BuildContext, MocoMethod, StepContext

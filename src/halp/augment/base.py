@@ -18,9 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
-from halp.registry import Entry, Registry
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
+from halp.core.registry import Entry, Registry
 from halp.skeleton import Topology
 
 Drawn = dict[str, Tensor]

@@ -24,8 +24,8 @@ from halp.augment.base import (
     register_augmentation,
     uniform,
 )
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 from halp.skeleton import Topology
 
 NEAREST = 0.2  # of the distance between camera and body: nothing comes closer to the camera

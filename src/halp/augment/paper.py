@@ -13,8 +13,8 @@ from torch import Tensor
 
 from halp.augment.base import Drawn, register_augmentation
 from halp.augment.pool import ClipPool
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 
 PAPER = "paper-2023"
 

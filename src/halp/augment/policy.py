@@ -17,9 +17,9 @@ from torch import Tensor
 from halp.augment.base import AUGMENTATIONS, Drawn, ViewShape
 from halp.augment.paper import PAPER, PaperSettings
 from halp.augment.pool import ClipPool
-from halp.config import build_settings, field_types, limited, plain, section, unknown_setting
-from halp.errors import InputError
-from halp.sampling import generator
+from halp.core.config import build_settings, field_types, limited, plain, section, unknown_setting
+from halp.core.errors import InputError
+from halp.core.sampling import generator
 from halp.skeleton import Topology
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halp.clips.store import Store
+from halp.data.store import Store
 
 
 @dataclass(frozen=True)

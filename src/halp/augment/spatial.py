@@ -19,8 +19,8 @@ from halp.augment.base import (
     uniform,
 )
 from halp.augment.paper import rotation_matrices, transform
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 from halp.skeleton import Topology
 
 

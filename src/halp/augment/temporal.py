@@ -21,8 +21,8 @@ from halp.augment.base import (
 )
 from halp.augment.paper import PaperSettings, draw_crops
 from halp.augment.pool import ClipPool
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 
 
 @register_augmentation("crop-resize", sampler=True)

@@ -16,7 +16,7 @@ from halp._version import __version__
 
 from halp.cli import start, data, training, results, use, classify, findings, movements, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process, note, warn
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 # idle threads that spin for long cost a busy machine dearly; torch has to find this in the environment when it is loaded.
 # The second is some microseconds, where the library is GNU's.
@@ -114,7 +114,7 @@ def _load_plugins(arguments: list[str]) -> list[str]:
     rest, waiting = [], False
     for argument in arguments:
         if waiting or argument.startswith("--plugin="):
-            from halp.registry import load_plugin
+            from halp.core.registry import load_plugin
 
             load_plugin(argument.removeprefix("--plugin="))
             waiting = False

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import tyro
 
 from halp.cli.options import SHARED
-from halp.errors import check_choice
+from halp.core.errors import check_choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
 CONFIG = (tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName)
@@ -129,7 +129,7 @@ def _finite(data: Any) -> Any:
 
 def note(text: str) -> None:
     """A line for people, on standard error."""
-    from halp.progress import console
+    from halp.core.progress import console
 
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -170,7 +170,7 @@ def _cell(value: Any, digits: int) -> str:
 
 def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
     """Rows as a CSV table, where one is asked for."""
-    from halp.files import write_csv
+    from halp.core.files import write_csv
 
     if out is not None:
         note(f"written: {write_csv(out, list(columns or (rows[0] if rows else ())), rows)}")

@@ -11,12 +11,12 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
 from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 if TYPE_CHECKING:
     from halp.features.source import Source
-    from halp.use.model_folder import Model
-    from halp.use.segments import Answer
+    from halp.tasks.model_folder import Model
+    from halp.tasks.segments import Answer
 
 classify_app = app.group("classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it.")
 
@@ -46,9 +46,9 @@ def classify_fit(
         seed: of the folds.
         json: print accuracies as JSON.
     """
-    from halp.use.classifier import check_rejection
-    from halp.use.classify import fit
-    from halp.use.model_folder import check_free, save_model
+    from halp.tasks.classifier import check_rejection
+    from halp.tasks.classify import fit
+    from halp.tasks.model_folder import check_free, save_model
 
     check_free(model)
     check_rejection(labels.rejection_rate)
@@ -83,9 +83,9 @@ def classify_predict(
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from halp.use.classifier import check_rejection
-    from halp.use.classify import answers, notes, predict_table, suggest_recordings, window_settings
-    from halp.use.model_folder import load_model
+    from halp.tasks.classifier import check_rejection
+    from halp.tasks.classify import answers, notes, predict_table, suggest_recordings, window_settings
+    from halp.tasks.model_folder import load_model
 
     check_rejection(reject)
     if suggest < 0:
@@ -135,8 +135,8 @@ def finetune(
         json: print the accuracy as JSON.
     """
     from halp.evaluation.protocols.finetune import FinetuneSettings
-    from halp.use.finetune import finetune as train
-    from halp.use.model_folder import check_free, save_model
+    from halp.tasks.finetune import finetune as train
+    from halp.tasks.model_folder import check_free, save_model
 
     check_free(model)
     settings = FinetuneSettings(
@@ -160,8 +160,8 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) 
         return open_source(source, **given)
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
-    from halp.findings.formats import read_events
-    from halp.findings.windows import label_windows, usual_cutting
+    from halp.tasks.events.formats import read_events
+    from halp.tasks.windows import label_windows, usual_cutting
 
     events, notes = read_events(labels.events)
     cutting = usual_cutting(events, **reading.spans)
@@ -176,7 +176,7 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) 
 
 def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:
     """Answers as a table, a CSV file or JSON; the table names the state of a row in place of a class that it has not."""
-    from halp.use.segments import COLUMNS
+    from halp.tasks.segments import COLUMNS
 
     rows = [answer.to_json() for answer in answers]
     event = {"recording": "name", "stop": "end", "score": "probability"}

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn
 from halp.cli.options import Settings, flat, parse_options
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 
 @app.command
@@ -59,8 +59,8 @@ def prepare(
         max_memory: GiB that a compressed file may expand to (default: 100 times its size and 64 MiB more, up to 4 GiB).
         json: print the manifest as JSON.
     """
-    from halp.clips.ingest.prepare import prepare as make
-    from halp.clips.readers.archives import memory_limit
+    from halp.data.ingest.prepare import prepare as make
+    from halp.data.readers.archives import memory_limit
 
     given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
     given |= {"labels": labels, "pattern": pattern, "workers": workers}
@@ -83,7 +83,7 @@ def _written(store: Path, clips: int | None = None) -> str:
 
 
 def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[str]) -> None:
-    from halp.clips.synthetic import make_synthetic_store
+    from halp.data.synthetic import make_synthetic_store
 
     if given:
         names = ", ".join(f"--{name}" for name in given)
@@ -96,7 +96,7 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
 @app.command
 def formats(*, json: bool = False) -> None:
     """List the formats that `halp prepare` reads."""
-    from halp.clips.readers import get_reader, list_readers, reader_options
+    from halp.data.readers import get_reader, list_readers, reader_options
 
     options = {name: reader_options(get_reader(name)) for name in list_readers()}
     known = {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
@@ -117,8 +117,8 @@ def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = F
         store: the store.
         html: also write a page with pictures and the skeleton player.
     """
-    from halp.clips.inspect import inspect as look
-    from halp.clips.store import open_store
+    from halp.data.inspect import inspect as look
+    from halp.data.store import open_store
     from halp.reports.store_page import store_page
 
     opened = open_store(store)
@@ -139,7 +139,7 @@ def merge(
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
     """
-    from halp.clips.merge import merge as pool
+    from halp.data.merge import merge as pool
 
     note(_written(out, len(pool(stores, out, topology=topology, overwrite=overwrite))))
 
@@ -172,9 +172,9 @@ def split(
         seed: another seed draws other folds.
         overwrite: replace splits of the same name.
     """
-    from halp.clips.new_splits import make_splits
-    from halp.clips.splits import split_sizes
-    from halp.clips.store import open_store
+    from halp.data.new_splits import make_splits
+    from halp.data.splits import split_sizes
+    from halp.data.store import open_store
 
     rules = make_splits(store, by, folds=folds, hold_out=hold_out, name=name, seed=seed, overwrite=overwrite)
     sizes = split_sizes(rules, open_store(store).columns)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
-from halp.errors import InputError, check_choice
+from halp.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from halp.findings.events import Events
+    from halp.data.spans import Events
     from halp.reports.page import Report
 
 
@@ -52,7 +52,7 @@ def events(
         fps: frames per second of the films, for SLEAP, which counts frames.
         json: print the events as JSON.
     """
-    from halp.findings.formats import write_events
+    from halp.tasks.events.formats import write_events
 
     checked = _read(source, from_format, recordings).check(labels=labels or None, concurrent=concurrent)
     rows = [event.to_json() for event in checked]
@@ -112,13 +112,13 @@ def stats(
         html: also write a page with figures.
         json: print all tables as JSON.
     """
-    from halp.findings.bouts import observed_bouts
-    from halp.findings.pages import group_rows, stats_page
-    from halp.findings.stats import statistics
+    from halp.reports.pages.findings import group_rows, stats_page
+    from halp.tasks.bouts import observed_bouts
+    from halp.tasks.stats import statistics
 
     chosen = _read(events, format, recordings)
     if source is not None:
-        from halp.findings.events import SOURCES
+        from halp.data.spans import SOURCES
 
         chosen = chosen.where(source=check_choice("source", source, SOURCES))
     groups = None if people is None else read_people(people, by)
@@ -173,10 +173,10 @@ def angles(
         html: also write a page with curves.
         json: print ranges as JSON.
     """
-    from halp.findings.angles import FLAT, angle_rows, angle_series
-    from halp.findings.pages import angles_page
-    from halp.findings.sources import read_poses
-    from halp.findings.stats import rounded
+    from halp.reports.pages.findings import angles_page
+    from halp.tasks.angles import FLAT, angle_rows, angle_series
+    from halp.tasks.pose_tracks import read_poses
+    from halp.tasks.stats import rounded
 
     people = list(read_poses(source, file_format=format, fps=fps))
     if any(poses.topology.dimensions == 2 for poses in people):
@@ -207,8 +207,8 @@ def poses(
         out: the folder to write to.
         to: trc, bvh or nc.
     """
-    from halp.findings.pose_files import write_poses
-    from halp.findings.sources import read_poses
+    from halp.tasks.pose_files import write_poses
+    from halp.tasks.pose_tracks import read_poses
 
     for path in write_poses(read_poses(source, file_format=format, fps=fps), out, to):
         note(f"written: {path}")
@@ -239,11 +239,11 @@ def repetitions(
         html: also write a page with players.
         json: print counts and repetitions as JSON.
     """
-    from halp.findings.events import Events
-    from halp.findings.formats import write_events
-    from halp.findings.pages import repetitions_page
-    from halp.findings.repetitions import find_repetitions
-    from halp.findings.sources import read_poses
+    from halp.data.spans import Events
+    from halp.reports.pages.findings import repetitions_page
+    from halp.tasks.events.formats import write_events
+    from halp.tasks.pose_tracks import read_poses
+    from halp.tasks.repetitions import find_repetitions
 
     results = [
         find_repetitions(poses, reference=reference) for poses in read_poses(source, file_format=format, fps=fps)
@@ -285,9 +285,9 @@ def agreement(
         html: also write a page.
         json: print everything as JSON.
     """
-    from halp.findings.agreement import agreement as compare
-    from halp.findings.pages import agreement_page
-    from halp.findings.stats import rounded
+    from halp.reports.pages.findings import agreement_page
+    from halp.tasks.agreement import agreement as compare
+    from halp.tasks.stats import rounded
 
     result, notes = compare(
         _read(first, "auto"), _read(second, "auto"), bin_width=bin, overlap=overlap, gap=gap, shortest=shortest
@@ -303,11 +303,11 @@ def agreement(
 
 def _read(path: Path, format: str, recordings: Path | None = None) -> Events:
     """Events of a file or folder, matched with recordings where they are given; what does not fit is said."""
-    from halp.findings.formats import read_events
+    from halp.tasks.events.formats import read_events
 
     events, notes = read_events(path, format)
     if recordings is not None:
-        from halp.findings.sources import recording_lengths
+        from halp.tasks.pose_tracks import recording_lengths
 
         lengths = recording_lengths(recordings)
         matched, missed, without = events.matched(list(lengths))
@@ -328,7 +328,7 @@ def read_people(
     path: Path, by: str | None, keys: Sequence[str] = ("subject", "person", "participant", "recording", "name")
 ) -> dict[str, str]:
     """A column of a table by the names of people or recordings."""
-    from halp.clips.text_files import problem, read_table
+    from halp.data.text_files import problem, read_table
 
     if by is None:
         raise InputError(f"'{path}' names people; say which of its columns is the group with --by")

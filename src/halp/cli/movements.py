@@ -16,12 +16,12 @@ from halp.cli.app import app, note, print_json, show, table_of, warn, write_rows
 from halp.cli.classify import show_answers
 from halp.cli.findings import read_people
 from halp.cli.options import READING, Reading, Settings, flat, parse_options
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 if TYPE_CHECKING:
-    from halp.clips.windows import WindowSettings
+    from halp.data.windows import WindowSettings
     from halp.reports.page import Report
-    from halp.use.model_folder import Model
+    from halp.tasks.model_folder import Model
 
 
 @app.command
@@ -54,9 +54,9 @@ def cluster(
 
     loaded, opened = open_for(encoder, source, **reading.source)
     from halp.features.embed import ready_clips
-    from halp.use.cluster import cluster as group
-    from halp.use.cluster import clusters_to_json
-    from halp.use.pages import cluster_page
+    from halp.reports.pages.answers import cluster_page
+    from halp.tasks.cluster import cluster as group
+    from halp.tasks.cluster import clusters_to_json
 
     vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
     answer = clusters_to_json(vectors, clusters)
@@ -107,8 +107,8 @@ def compare(
     """
     from halp.features.loading import AUTO, as_encoder
     from halp.features.source import open_source
-    from halp.use.compare import compare as align
-    from halp.use.pages import comparison_page
+    from halp.reports.pages.answers import comparison_page
+    from halp.tasks.compare import compare as align
 
     options = parse_options(flat(option))
     reading: dict[str, Any] = {"fps": fps, "file_format": format, "options": options}
@@ -170,11 +170,11 @@ def segment(
     """
     from halp.features.loading import open_for
     from halp.features.source import open_source
-    from halp.use.classify import notes
-    from halp.use.model_folder import load_model
-    from halp.use.pages import timeline_page
-    from halp.use.segment import segment as find_segments
-    from halp.use.segment import timeline_cutting
+    from halp.reports.pages.answers import timeline_page
+    from halp.tasks.classify import notes
+    from halp.tasks.model_folder import load_model
+    from halp.tasks.segment import segment as find_segments
+    from halp.tasks.segment import timeline_cutting
 
     fitted = None if model is None else load_model(model)
     cutting = timeline_cutting(fitted, **reading.spans)
@@ -189,7 +189,7 @@ def segment(
     timeline = find_segments(used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, **asked)
     show_answers(timeline, out, json)
     if video is not None:
-        from halp.clips.readers.video import overlay_film
+        from halp.data.readers.video import overlay_film
 
         spans = [(answer.start, answer.end, answer.label or answer.state or "?") for answer in timeline]
         note(f"written: {overlay_film(source, spans, video)}")
@@ -205,7 +205,7 @@ def segment(
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
 
-    from halp.use.stream import FrameReader, LiveRecognition
+    from halp.tasks.live import FrameReader, LiveRecognition
 
     if fitted is None:
         raise InputError(
@@ -272,13 +272,13 @@ def motifs(
     import numpy as np
 
     from halp.features.embed import ready_clips
-    from halp.findings.events import answers_to_events
-    from halp.findings.formats import write_events
-    from halp.findings.motifs import fit_motifs, load_motifs
-    from halp.findings.motifs import stability as measure_stability
-    from halp.findings.pages import motifs_page
-    from halp.findings.stats import rounded
-    from halp.findings.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
+    from halp.reports.pages.findings import motifs_page
+    from halp.tasks.events.formats import write_events
+    from halp.tasks.motifs import fit_motifs, load_motifs
+    from halp.tasks.motifs import stability as measure_stability
+    from halp.tasks.segments import answers_to_events
+    from halp.tasks.stats import rounded
+    from halp.tasks.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
     asked = dict(reading.source)
@@ -347,11 +347,11 @@ def deviation(
         html: also write a page with visits, joints and moments.
         json: print a list of recordings with score, percentile, joints and moments as JSON.
     """
-    from halp.findings.deviation import deviation as measure
-    from halp.findings.deviation import make_reference
-    from halp.findings.pages import deviation_page
-    from halp.findings.stats import rounded
-    from halp.findings.windows import deviation_windows, embedded
+    from halp.reports.pages.findings import deviation_page
+    from halp.tasks.deviation import deviation as measure
+    from halp.tasks.deviation import make_reference
+    from halp.tasks.stats import rounded
+    from halp.tasks.windows import deviation_windows, embedded
 
     asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}
     names = None if people is None else read_people(people, "subject", ("recording", "name", "path"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, UseAppendAction
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means something else

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, print_table, show
 from halp.cli.options import Settings, flat
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 
 @app.command
@@ -52,14 +52,14 @@ def evaluate(
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
-    from halp.clips.splits import evaluation_splits
-    from halp.clips.store import open_store
+    from halp.core.packages import find_encoder, is_package
+    from halp.data.splits import evaluation_splits
+    from halp.data.store import open_store
     from halp.evaluation.evaluate_run import evaluate_run
     from halp.evaluation.protocol import parse_protocol_settings
     from halp.evaluation.results import with_folds
     from halp.features.loading import AUTO, as_encoder
     from halp.features.source import open_source
-    from halp.packages import find_encoder, is_package
     from halp.reports.tables import accuracies_for_terminal
     from halp.training import open_run
 
@@ -198,7 +198,7 @@ def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"
         out: where the page goes.
         data: the store for embedding map and players (default: the one the first run was trained on).
     """
-    from halp.clips.store import open_store
+    from halp.data.store import open_store
     from halp.reports.run_report import open_runs, report_runs
 
     opened = open_runs(runs)

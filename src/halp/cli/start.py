@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import Settings, flat
-from halp.errors import check_choice
+from halp.core.errors import check_choice
 
 
 @app.command
@@ -28,7 +28,7 @@ def demo(
         set: override settings of both recipes, such as epochs=10.
         json: print the accuracies as JSON.
     """
-    from halp.demo import run_demo
+    from halp.cli.demo import run_demo
     from halp.reports.tables import accuracies_for_terminal
 
     outcome = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
@@ -46,7 +46,7 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
     Args:
         name: a recipe to print.
     """
-    from halp.recipe_list import summarise_recipes
+    from halp.core.recipe_list import summarise_recipes
 
     if name:
         from halp.training import load_recipe
@@ -68,7 +68,7 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
 @app.command
 def doctor(*, json: bool = False) -> None:
     """Say what is installed, which extras are missing, which devices there are and how large the cache is."""
-    from halp.doctor import diagnose
+    from halp.cli.doctor import diagnose
 
     facts = diagnose()
     rows = [("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores", "")]
@@ -97,7 +97,7 @@ def completion(shell: Positional[str] = "bash") -> None:
         shell: bash, zsh or fish.
     """
     from halp.cli.app import CommandGroup, options_of
-    from halp.doctor import completion as script
+    from halp.cli.doctor import completion as script
 
     known = {}
     for name, entry in app.commands.items():

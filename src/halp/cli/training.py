@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, first_process, show
 from halp.cli.options import Settings, flat
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 
 @app.command
@@ -63,7 +63,7 @@ def pretrain(
         profile: take a few steps, print where their time goes, and leave no run.
         json: print what was made as JSON.
     """
-    from halp.clips.store import open_store
+    from halp.data.store import open_store
     from halp.training import load_recipe
     from halp.training import pretrain as train
 

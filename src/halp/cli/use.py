@@ -22,7 +22,7 @@ In = Annotated[Path, tyro.conf.arg(name="in")]
 @app.command
 def encoders(*, json: bool = False) -> None:
     """List the encoders that come with halp: what each reads and gives."""
-    from halp.packages import shipped_facts
+    from halp.core.packages import shipped_facts
 
     shipped = shipped_facts()
     rows = []
@@ -103,8 +103,8 @@ def search(
 
     loaded, opened = open_for(encoder, in_, **reading.source)
     from halp.features.embed import ready_clips
-    from halp.use.pages import search_page
-    from halp.use.search import search as find
+    from halp.reports.pages.answers import search_page
+    from halp.tasks.search import search as find
 
     results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
     if facts := results.facts:
@@ -141,7 +141,7 @@ def export(
         onnx: also write model.onnx, checked against torch for several batch sizes.
         json: print what was written as JSON.
     """
-    from halp.use.export import export as write
+    from halp.tasks.export import export as write
 
     folder = write(encoder, out, stream=stream, onnx=onnx)
     files = sorted(path.name for path in folder.iterdir())
@@ -160,7 +160,7 @@ def push(package: Positional[Path], repository: Positional[str], *, private: boo
         repository: OWNER/NAME on the hub, made where it does not exist.
         private: make it visible to you alone, where it is new.
     """
-    from halp.use.export import push as upload
+    from halp.tasks.export import push as upload
 
     address = upload(package, repository, private=private)
     note(f"pushed: {address}; others get it with halp pull {repository} {quote(package.name)}")
@@ -177,7 +177,7 @@ def pull(repository: Positional[str], out: Positional[Path], *, revision: str | 
         out: the folder to make.
         revision: a branch, tag or commit (default: the newest).
     """
-    from halp.use.export import pull as download
+    from halp.tasks.export import pull as download
 
     folder = download(repository, out, revision=revision)
     note(f"written: {folder}; next: halp embed {quote(str(folder))} SOURCE vectors.csv")

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, Reading
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 
 @app.command
@@ -109,10 +109,10 @@ def live(
         fps: frames per second that are taken from a camera; films have their own.
         view: draw the skeleton on standard error where it is a terminal.
     """
-    from halp.progress import console
-    from halp.use.model_folder import load_model
-    from halp.use.segment import timeline_cutting
-    from halp.use.stream import LiveRecognition
+    from halp.core.progress import console
+    from halp.tasks.live import LiveRecognition
+    from halp.tasks.model_folder import load_model
+    from halp.tasks.segment import timeline_cutting
     from halp.video.live import camera_rate, terminal_skeleton, watch
     from halp.video.pose_model import find_pose_model
 

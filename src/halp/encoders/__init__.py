@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halp.config import build_settings, field_types, plain
-from halp.errors import InputError
-from halp.registry import Entry, Registry
+from halp.core.config import build_settings, field_types, plain
+from halp.core.errors import InputError
+from halp.core.registry import Entry, Registry
 from halp.skeleton import Topology
-from halp.streams import split_stream
+from halp.skeleton.streams import split_stream
 
 ENCODERS: Registry[Entry] = Registry("encoder", Entry)
 #: `@register_encoder("name", Settings)` over `build(settings, topology, persons) → nn.Module` with `output_size`
@@ -40,7 +40,7 @@ class EncoderSettings:
     >>> EncoderSettings("stgcn", direction="causal")
     Traceback (most recent call last):
     ...
-    halp.errors.InputError: unknown setting 'encoder.direction': ...Known here: encoder.output, ...
+    halp.core.errors.InputError: unknown setting 'encoder.direction': ...Known here: encoder.output, ...
     """
 
     name: str

@@ -14,12 +14,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
 from halp.encoders import check_joints, register_encoder
 from halp.encoders.fusion import THIRDS, thirds
 from halp.encoders.transformer import TransformerBlock
-from halp.errors import InputError
-from halp.initialisation import initialise
 from halp.skeleton import LIMBS, Topology, parents_by_name
 
 MODALITIES = 3  # joints, bones, motion

@@ -17,10 +17,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
 from halp.encoders.recurrence import run_grus
-from halp.errors import InputError
-from halp.initialisation import initialise
 from halp.skeleton import Topology
 
 THIRDS = 3

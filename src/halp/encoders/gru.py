@@ -9,12 +9,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
 from halp.encoders.fusion import thirds
 from halp.encoders.recurrence import run_grus
-from halp.errors import InputError
-from halp.initialisation import initialise
 from halp.skeleton import Topology
 
 DIRECTIONS = ("bidirectional", "causal")

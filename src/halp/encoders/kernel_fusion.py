@@ -19,7 +19,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from halp.cores import run_in_threads
+from halp.core.cores import run_in_threads
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
 from halp.encoders.body_rows import (
     BODIES,
@@ -33,8 +35,6 @@ from halp.encoders.body_rows import (
     write_streams,
 )
 from halp.encoders.fusion import POOLINGS, STREAMS, THIRDS, FusionEncoder, FusionSettings, thirds
-from halp.errors import InputError
-from halp.initialisation import initialise
 from halp.skeleton import Topology
 
 LENGTH = 9

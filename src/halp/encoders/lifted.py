@@ -14,13 +14,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from halp.cores import run_in_threads
+from halp.core.cores import run_in_threads
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
 from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows
 from halp.encoders.fusion import Projection
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
-from halp.errors import InputError
-from halp.initialisation import initialise
 from halp.skeleton import Topology, get_topology
 
 

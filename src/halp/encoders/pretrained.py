@@ -20,15 +20,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from halp._version import __version__
-from halp.clips.normalise import check_steps
-from halp.clips.store import topology_from_json
+from halp.core.errors import InputError
+from halp.core.files import read_json, save_tensors, sha256, write_json, write_text
+from halp.core.packages import CARD, COMPACT, CONFIG, WEIGHTS
+from halp.data.normalise import check_steps
+from halp.data.store import topology_from_json
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.fusion import Projection
-from halp.errors import InputError
-from halp.files import read_json, save_tensors, sha256, write_json, write_text
-from halp.packages import CARD, COMPACT, CONFIG, WEIGHTS
 from halp.skeleton import Topology
-from halp.streams import derive, split_stream
+from halp.skeleton.streams import derive, split_stream
 
 FORMAT = "halp-encoder"
 #: Frames and persons that a package may read: memory grows with both before a weight is looked at.

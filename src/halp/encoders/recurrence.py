@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from halp.cores import run_in_threads
+from halp.core.cores import run_in_threads
 
 # numbers of one gate whose derivatives are taken at once: enough to make calls cheap, few enough to stay in the cache
 CHUNK = 1 << 16

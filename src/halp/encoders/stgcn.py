@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
+from halp.core.initialisation import initialise_normal
 from halp.encoders import check_joints, register_encoder
-from halp.initialisation import initialise_normal
 from halp.skeleton import Topology
 
 BLOCKS = (4, 3)  # blocks of the first stage, and of every later one

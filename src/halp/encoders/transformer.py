@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 from halp.encoders import check_joints, register_encoder
-from halp.errors import InputError
 from halp.skeleton import Topology
 
 

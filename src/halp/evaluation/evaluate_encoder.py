@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from halp.clips.splits import ALL, Indices
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.data.splits import ALL, Indices
+from halp.data.store import Store, open_store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation.protocol import (
     EncoderGroup,
     Features,
@@ -83,7 +83,7 @@ def evaluate(
     Examples
     --------
     >>> import tempfile, halp
-    >>> from halp.clips.synthetic import make_synthetic_store
+    >>> from halp.data.synthetic import make_synthetic_store
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = make_synthetic_store(f"{folder}/store", count=48)
     ...     result = halp.evaluate("halp-base", store, "knn", progress=False)

@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from halp.clips.store import Store
+from halp.core.errors import InputError
+from halp.core.locks import locked_where_possible
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
-from halp.errors import InputError
 from halp.evaluation.evaluate_encoder import evaluate, overlap_warning
 from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settings
 from halp.evaluation.results import Result
 from halp.features.cache import FeatureCache, fingerprint
-from halp.locks import locked_where_possible
 from halp.training.run import Run, seeded
 from halp.training.run_folder import RunFolder
 

@@ -22,15 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from halp.augment import ClipPool, PaperSettings, draw_crops
-from halp.clips.store import Store
-from halp.config import build_settings, parse_assignment
+from halp.core.config import build_settings, parse_assignment
+from halp.core.errors import InputError, check_choice
+from halp.core.registry import Entry, Registry
+from halp.core.sampling import generator
+from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError, check_choice
 from halp.features.cache import FeatureCache, feature_key
 from halp.features.embed import encode_centres, encode_crops, source_pool
 from halp.features.source import open_source
-from halp.registry import Entry, Registry
-from halp.sampling import generator
 
 Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from halp._version import __version__, revision
-from halp.errors import InputError
-from halp.files import read_json, write_json
+from halp.core.errors import InputError
+from halp.core.files import read_json, write_json
 
 FORMAT = 3
 

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.analysis.prototypes import KeySpace, similarity_curves
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.sampling import generator
+from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
 from halp.explorer.collection import Collection, Floats
 from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
 from halp.reports.player import describe_body, pack_joints, upward
 from halp.reports.run_report import prototype_chart
-from halp.sampling import generator
 from halp.sphere import kmeans
-from halp.use.classifier import Prediction, fit_classifier
-from halp.use.cluster import directions
-from halp.use.compare import compare_clips
-from halp.use.heads import unit
-from halp.use.index import search_exactly
-from halp.use.segments import merge_windows
+from halp.tasks.classifier import Prediction, fit_classifier
+from halp.tasks.cluster import directions
+from halp.tasks.compare import compare_clips
+from halp.tasks.heads import unit
+from halp.tasks.index import search_exactly
+from halp.tasks.segments import merge_windows
 
 QUANTILES = (0.99, 0.95, 0.9, 0.75, 0.5)
 SAMPLED = 4_000  # rows that quantiles and suggestions are computed with

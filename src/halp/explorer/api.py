@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from halp._version import __version__
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.files import spreadsheet_cell
 from halp.explorer.packing import pack
 from halp.explorer.session import Session
-from halp.files import spreadsheet_cell
 
 ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
 MOST_HITS = 200

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.explorer.collection import Collection
 from halp.features.embed import embed_frames
 from halp.features.ready import prepare_source
 from halp.features.source import open_source
 from halp.reports.player import describe_body
 from halp.skeleton import get_topology
-from halp.use.heads import unit
-from halp.use.index import search_exactly
-from halp.use.segments import SEEN
+from halp.tasks.heads import unit
+from halp.tasks.index import search_exactly
+from halp.tasks.segments import SEEN
 
 if TYPE_CHECKING:
     from halp.explorer.session import FewLabelModel

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.analysis.embedding import embedding_map, principal_places
-from halp.analysis.prototypes import KeySpace
-from halp.clips.clip import Clip, Frames
-from halp.clips.normalise import normalise
-from halp.clips.windows import squeeze_warning
+from halp.core.errors import InputError
+from halp.core.files import atomic_path, is_sealed, seal
+from halp.data.clip import Clip, Frames
+from halp.data.normalise import normalise
+from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
+from halp.evaluation.analysis.embedding import embedding_map, principal_places
+from halp.evaluation.analysis.prototypes import KeySpace
 from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
-from halp.files import atomic_path, is_sealed, seal
 from halp.reports.player import Box, Up, bounding_box, frequent_first, pack_joints, upward, within_one
-from halp.use.cluster import Clusters, group_vectors
-from halp.use.segment import STRIDE, WINDOW
+from halp.tasks.cluster import Clusters, group_vectors
+from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from

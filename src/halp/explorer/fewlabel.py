@@ -15,9 +15,9 @@ from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
 from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
-from halp.use.assessment import cross_validate
-from halp.use.classifier import fit_classifier, folds, sample_rows, suggest
-from halp.use.classify import group_clips, without_doubtful_rejection
+from halp.tasks.assessment import cross_validate
+from halp.tasks.classifier import fit_classifier, folds, sample_rows, suggest
+from halp.tasks.classify import group_clips, without_doubtful_rejection
 
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled

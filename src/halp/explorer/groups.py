@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.files import read_json, write_json
 from halp.explorer.labels import check_label
-from halp.files import read_json, write_json
 
 if TYPE_CHECKING:
     from halp.explorer.collection import Collection
-    from halp.use.cluster import Clusters
+    from halp.tasks.cluster import Clusters
 
 GROUPS = 10  # to begin with: more than needed are soon merged
 Act = dict[str, Any]  # action, groups, name, count
@@ -95,7 +95,7 @@ class GroupBook:
             raise InputError("groups can be named, split, or merged with another one")
 
     def _split(self, clusters: Clusters, number: int) -> None:
-        from halp.use.cluster import group_vectors
+        from halp.tasks.cluster import group_vectors
 
         collection = self.collection
         rows = np.flatnonzero(clusters.group == number)

@@ -17,11 +17,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from halp.errors import InputError
-from halp.files import sync_folder
-from halp.findings.events import COLUMNS, Event, Events
-from halp.findings.formats import read_events, write_csv_events
-from halp.locks import locked
+from halp.core.errors import InputError
+from halp.core.files import sync_folder
+from halp.core.locks import locked
+from halp.data.spans import COLUMNS, Event, Events
+from halp.tasks.events.formats import read_events, write_csv_events
 
 LONGEST = 200  # characters of a label
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halp.deprecation import renamed_keywords
-from halp.errors import InputError
+from halp.core.deprecation import renamed_keywords
+from halp.core.errors import InputError
 from halp.explorer.api import Api, answer, asset
 from halp.explorer.session import Session, Settings
 

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.progress import console
 from halp.explorer.api import ACTING, ASSETS, LOOKING, Api, answer, asset
 from halp.explorer.guard import Guard, PatientProtocol, TooLarge, TooSlow
 from halp.explorer.session import Session, Settings
-from halp.progress import console
 
 
 def _endpoint(api: Api, name: str) -> Callable[[Request], Any]:

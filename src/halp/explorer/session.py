@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.packages import find_package
+from halp.core.progress import Bar, console, watchers
+from halp.data.spans import Event
 from halp.explorer.groups import GroupBook
 from halp.explorer.labels import LabelBook
-from halp.findings.events import Event
-from halp.packages import find_package
-from halp.progress import Bar, console, watchers
 
 if TYPE_CHECKING:
-    from halp.analysis.prototypes import KeySpace
+    from halp.evaluation.analysis.prototypes import KeySpace
     from halp.explorer.camera import Camera
     from halp.explorer.collection import Collection, Column
+    from halp.tasks.classifier import Classifier, Prediction
     from halp.training.run import Run
-    from halp.use.classifier import Classifier, Prediction
 
 SUGGESTED = 12
 PAUSE = 0.15  # seconds that the model waits for further labels
@@ -110,7 +110,7 @@ class Session:
     @cached_property
     def key_space(self) -> KeySpace | None:
         """Where the encoder's own training hallucinated positives; None where that is not known."""
-        from halp.analysis.prototypes import key_space
+        from halp.evaluation.analysis.prototypes import key_space
         from halp.training.run import open_run
 
         return None if self._own_run is None else key_space(open_run(self._own_run))

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.files import building
+from halp.core.progress import Bar, console
 from halp.explorer.api import Api, asset, describe_row, describe_state
 from halp.explorer.packing import pack
 from halp.explorer.session import Session, Settings
-from halp.files import building
-from halp.progress import Bar, console
-from halp.use.heads import unit
+from halp.tasks.heads import unit
 
 BLOCK = 50  # rows whose frames are in one file
 LARGEST = 1 << 30  # bytes

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp._version import __version__
-from halp.errors import InputError
-from halp.files import building, sha256, write_json
-from halp.locks import CannotLock, InUse, locked
+from halp.core.errors import InputError
+from halp.core.files import building, sha256, write_json
+from halp.core.locks import CannotLock, InUse, locked
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,16 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.arrays import checked_array
-from halp.clips.clip import Clip, Dropped, runs
-from halp.clips.ingest.pipeline import Pipeline, nothing_usable
-from halp.clips.readers import Item
-from halp.clips.source_files import leaving_out, walk
-from halp.clips.store import Store
-from halp.clips.topology_file import find_topology
-from halp.clips.windows import WindowSettings, cut_windows, spans
-from halp.errors import InputError
-from halp.files import sha256
+from halp.core.errors import InputError
+from halp.core.files import sha256
+from halp.data.arrays import checked_array
+from halp.data.clip import Clip, Dropped, runs
+from halp.data.ingest.pipeline import Pipeline, nothing_usable
+from halp.data.readers import Item
+from halp.data.source_files import leaving_out, walk
+from halp.data.store import Store
+from halp.data.topology_file import find_topology
+from halp.data.windows import WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
 #: One row per clip or window: its recording; where it is read from; its frames; its times in seconds of the recording's own

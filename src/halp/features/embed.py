@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from halp.augment import ClipPool, centre_crops
-from halp.clips.clip import Clip, Frames
-from halp.clips.windows import squeeze_warning
+from halp.core.files import cache_home
+from halp.core.progress import Bar
+from halp.data.clip import Clip, Frames
+from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
 from halp.features.content import Recorded, RecordingFiles
@@ -23,8 +25,6 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import Preparation, prepare_source
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.files import cache_home
-from halp.progress import Bar
 from halp.skeleton import Topology
 
 Vectors = npt.NDArray[np.float32]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from halp.clips.store import topology_from_json
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.packages import find_encoder, is_package, shipped_facts
+from halp.core.progress import log
+from halp.data.store import topology_from_json
 from halp.features.source import AnySource, Source, is_arrays, open_source
-from halp.packages import find_encoder, is_package, shipped_facts
-from halp.progress import log
 from halp.skeleton import joint_recipes
 
 if TYPE_CHECKING:

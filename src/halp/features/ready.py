@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip, Frames, present
-from halp.clips.ingest.pipeline import split_steps
-from halp.clips.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.clip import Clip, Frames, present
+from halp.data.ingest.pipeline import split_steps
+from halp.data.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip
+from halp.data.store import Store
 from halp.features.source import Source
 from halp.skeleton import Topology, list_topologies, map_joints
 

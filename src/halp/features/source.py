@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.clip import Clip
-from halp.clips.ingest.pipeline import is_store
-from halp.clips.ingest.pipeline import open_source as open_recordings
-from halp.clips.readers import ChoosesDimensions
-from halp.clips.source_files import leaving_out
-from halp.clips.store import Store, open_store
-from halp.clips.tags import Tagger, make_tagger
-from halp.clips.windows import WindowSettings
-from halp.deprecation import renamed_keywords
-from halp.errors import InputError
+from halp.core.deprecation import renamed_keywords
+from halp.core.errors import InputError
+from halp.core.progress import Bar
+from halp.data.clip import Clip
+from halp.data.ingest.pipeline import is_store
+from halp.data.ingest.pipeline import open_source as open_recordings
+from halp.data.readers import ChoosesDimensions
+from halp.data.source_files import leaving_out
+from halp.data.store import Store, open_store
+from halp.data.tags import Tagger, make_tagger
+from halp.data.windows import WindowSettings
 from halp.features.content import (
     ROW,
     ArrayClips,
@@ -40,7 +41,6 @@ from halp.features.content import (
     make_rows,
 )
 from halp.features.table import RowColumns
-from halp.progress import Bar
 from halp.skeleton import Topology
 
 Array = npt.NDArray[Any]

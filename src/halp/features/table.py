@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError, check_choice
-from halp.files import atomic_path, spreadsheet_cell
+from halp.core.errors import InputError, check_choice
+from halp.core.files import atomic_path, spreadsheet_cell
 
 
 def _column(name: str, doc: str) -> Any:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from halp.augment import Policy
-from halp.distributed import rank_rows, world_size
+from halp.core.distributed import rank_rows, world_size
+from halp.core.registry import Entry, Registry
 from halp.encoders import EncoderSettings, build_encoder, require_abilities
-from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 
 Metrics = dict[str, Tensor]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 from halp.losses.distillation import kl_to_teacher, teacher_targets
 from halp.losses.infonce import contrast_accuracy, info_nce, info_nce_in_batch, logits
 from halp.losses.mined_positives import Mined, mining_loss

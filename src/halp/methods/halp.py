@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.config import CheckedSettings, limited
-from halp.distributed import compute_on_rank_zero
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.distributed import compute_on_rank_zero
+from halp.core.errors import InputError
 from halp.hallucinate import HallucinatedPositives
 from halp.losses.infonce import log_partition
 from halp.methods.base import Metrics, StepContext

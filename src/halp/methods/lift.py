@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.config import CheckedSettings, limited
-from halp.distributed import gather
+from halp.core.config import CheckedSettings, limited
+from halp.core.distributed import gather
+from halp.core.errors import InputError
 from halp.encoders.lifted import LiftedEncoder, own_frame
-from halp.errors import InputError
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
 from halp.methods.predictive import check_frames, refuse_chunks
 from halp.skeleton import Topology

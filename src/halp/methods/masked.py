@@ -12,11 +12,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
 from halp.encoders.transformer import TransformerBlock, TransformerEncoder, persons_present
 from halp.methods.base import BuildContext, register_method
 from halp.methods.predictive import Predicted, PredictiveMethod, WholeBatch
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 TARGETS = ("motion", "coordinates")
 

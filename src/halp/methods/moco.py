@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from halp.augment import Policy
-from halp.config import CheckedSettings, limited
-from halp.distributed import gather
+from halp.core.config import CheckedSettings, limited
+from halp.core.distributed import gather
 from halp.encoders import require_abilities
 from halp.losses.infonce import info_nce, mixed_key
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput, register_method
@@ -35,7 +35,7 @@ from halp.methods.term import (
     term_mixes,
     term_views,
 )
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 VIEWS: dict[str, Policy | None] = {"query": None, "key": None}
 

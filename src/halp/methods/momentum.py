@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from halp.cores import run_in_threads
-from halp.distributed import world_size
-from halp.errors import InputError, check_choice
-from halp.initialisation import initialise
+from halp.core.cores import run_in_threads
+from halp.core.distributed import world_size
+from halp.core.errors import InputError, check_choice
+from halp.core.initialisation import initialise
 
 HEADS = ("mlp", "none")
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.distributed import gather
+from halp.core.distributed import gather
+from halp.core.errors import InputError
 from halp.encoders import has_setting
-from halp.errors import InputError
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
-from halp.streams import derive
+from halp.skeleton.streams import derive
 
 
 @dataclass(frozen=True)

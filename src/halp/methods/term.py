@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from halp.augment import Policy
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.registry import Entry, Registry
 from halp.methods.base import Metrics, StepContext
 from halp.methods.queue import KeyQueue
-from halp.registry import Entry, Registry
 from halp.skeleton import Topology
 
 

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from halp.config import CheckedSettings, limited
-from halp.distributed import gather
+from halp.core.config import CheckedSettings, limited
+from halp.core.distributed import gather
 from halp.methods.base import BuildContext, Method, Metrics, StepContext, StepOutput
 from halp.methods.moco import VIEWS
 from halp.methods.predictive import refuse_chunks
 from halp.methods.queue import KeyQueue
 from halp.methods.term import StreamBatch, add_terms, build_terms, check_recipe_terms
+from halp.skeleton.streams import derive
 from halp.sphere import unit
-from halp.streams import derive
 
 
 @dataclass(frozen=True)

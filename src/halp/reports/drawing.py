@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 WIDTH = 720.0
 COLOURS = 12

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.reports.axes import RIGHT, AxisScale, legend_above, no_data_label, x_axis, y_axis, y_axis_width
 from halp.reports.drawing import (
     COLOURS,

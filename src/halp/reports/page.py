@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from halp._version import __version__
-from halp.errors import InputError
-from halp.files import atomic_path
+from halp.core.errors import InputError
+from halp.core.files import atomic_path
 from halp.reports.drawing import render, trusted, trusted_asset
 
 # The page may use what is inside it and nothing else, whatever markup a figure brings along.

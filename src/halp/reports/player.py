@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.cleaning import trunk
-from halp.clips.cleaning import up_axis as standing_axis
-from halp.clips.clip import present
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.cleaning import trunk
+from halp.data.cleaning import up_axis as standing_axis
+from halp.data.clip import present
 from halp.skeleton import Topology
 
 _ABSENT = -32768

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.analysis.embedding import embed_split
-from halp.analysis.prototypes import Series, prototype_similarities
-from halp.analysis.similarities import kept_curve, kept_share, smooth_curve
-from halp.clips.store import Store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.store import Store
+from halp.evaluation.analysis.embedding import embed_split
+from halp.evaluation.analysis.prototypes import Series, prototype_similarities
+from halp.evaluation.analysis.similarities import kept_curve, kept_share, smooth_curve
 from halp.evaluation.evaluate_run import EncoderResults, saved_results
 from halp.evaluation.results import Result
 from halp.reports.figures import heatmap, line_chart

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.clips.inspect import UNKNOWN, Inspection
-from halp.clips.store import Store
-from halp.clips.windows import spans
+from halp.data.inspect import UNKNOWN, Inspection
+from halp.data.store import Store
+from halp.data.windows import spans
 from halp.reports.drawing import escape_text
 from halp.reports.figures import histogram
 from halp.reports.page import Report

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from halp.clips.readers.archives import load_npz
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.data.readers.archives import load_npz
 from halp.zoo.graphcl import GraphSet
 
 Integers = npt.NDArray[np.int64]

@@ -26,12 +26,12 @@ import torch
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from halp.analysis.paired_difference import Difference, paired_difference
-from halp.config import build_settings, parse_assignment
-from halp.errors import InputError, Interrupted
-from halp.files import read_json, write_json, write_text
-from halp.locks import locked_folder
-from halp.progress import Bar
+from halp.core.config import build_settings, parse_assignment
+from halp.core.errors import InputError, Interrupted
+from halp.core.files import read_json, write_json, write_text
+from halp.core.locks import locked_folder
+from halp.core.progress import Bar
+from halp.evaluation.analysis.paired_difference import Difference, paired_difference
 from halp.reproduce.graph_sets import Integers, read_graphs
 from halp.reproduce.summary import markdown_table, spread
 from halp.zoo.graphcl import GraphSet, GraphSettings, GraphTraining

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halp.analysis.prototypes import prototype_table
-from halp.analysis.similarities import similarities_by_epoch
-from halp.clips.ingest.prepare import prepare
-from halp.clips.store import Store, open_store
-from halp.clips.synthetic import make_synthetic_store
-from halp.errors import InputError
+from halp.core.errors import InputError
+from halp.core.locks import locked_folder
+from halp.core.progress import log
+from halp.data.ingest.prepare import prepare
+from halp.data.store import Store, open_store
+from halp.data.synthetic import make_synthetic_store
 from halp.evaluation import list_protocols
+from halp.evaluation.analysis.prototypes import prototype_table
+from halp.evaluation.analysis.similarities import similarities_by_epoch
 from halp.evaluation.protocol import parse_protocol_settings
 from halp.features.loading import load_encoder
-from halp.locks import locked_folder
-from halp.progress import log
 from halp.reproduce.runner import SweepRunner, measured_step, seconds_per_step
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale, get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule

@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 
-from halp.analysis.similarities import kept_share
-from halp.clips.store import Store, open_store
+from halp.core.errors import InputError
+from halp.core.files import read_json, write_json
+from halp.core.progress import log
+from halp.data.store import Store, open_store
 from halp.encoders import build_encoder
-from halp.errors import InputError
 from halp.evaluation import RawCoordinates
+from halp.evaluation.analysis.similarities import kept_share
 from halp.evaluation.evaluate_run import evaluate_cached, settings_for
 from halp.evaluation.protocol import EncoderGroup, get_protocol
 from halp.evaluation.results import Result
 from halp.features.loading import load_encoder
-from halp.files import read_json, write_json
 from halp.methods.term import term_views
-from halp.progress import log
 from halp.reproduce.scales import Scale
 from halp.reproduce.scheduler import Cell, Job, Schedule, cell_folder, loaded
 from halp.reproduce.tables import TableColumn

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halp.config import parse_value
+from halp.core.config import parse_value
+from halp.core.errors import InputError, check_choice
+from halp.core.files import read_toml
+from halp.core.recipe_list import list_recipes
 from halp.encoders import EncoderSettings
-from halp.errors import InputError, check_choice
-from halp.files import read_toml
-from halp.recipe_list import list_recipes
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from halp.clips.store import Store
-from halp.config import plain
+from halp.core.config import plain
+from halp.core.errors import InputError
+from halp.core.sampling import steps_in_epoch
+from halp.data.store import Store
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
 from halp.reproduce.scales import PUBLISHED_SIZES, Scale
 from halp.reproduce.tables import PaperTable, TableColumn, TableRow
-from halp.sampling import steps_in_epoch
 from halp.training.recipe import Recipe
 
 

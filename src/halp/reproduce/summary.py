@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.table import Table
 
-from halp.analysis.paired_difference import Difference, paired_difference
-from halp.analysis.similarities import evenly_chosen
+from halp.core.files import write_json, write_text
+from halp.evaluation.analysis.paired_difference import Difference, paired_difference
+from halp.evaluation.analysis.similarities import evenly_chosen
 from halp.evaluation.results import mean_and_std
-from halp.files import write_json, write_text
 from halp.reports.page import Report
 from halp.reports.run_report import add_curves, add_prototypes
 from halp.reproduce.scheduler import Schedule

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from halp.errors import InputError, check_choice
-from halp.files import read_toml
+from halp.core.errors import InputError, check_choice
+from halp.core.files import read_toml
 
 KINDS = ("table", "similarities", "prototypes", "graphs")
 METHODS = ("raw", "shipped", "moco", "halp", "recipe")

@@ -1,6 +1,6 @@
 """Training: recipes, the loop, checkpoints and the run folder."""
 
-from halp.recipe_list import list_recipes
+from halp.core.recipe_list import list_recipes
 from halp.training.convert import convert
 from halp.training.loop import pretrain
 from halp.training.recipe import Recipe, load_recipe

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from halp.errors import InputError
-from halp.files import put_in_place, read_json, save_tensors, sha256, sync_folder, write_json
+from halp.core.errors import InputError
+from halp.core.files import put_in_place, read_json, save_tensors, sha256, sync_folder, write_json
 from halp.methods.base import Method
 from halp.training.run_folder import RunFolder
 

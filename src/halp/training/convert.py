@@ -21,11 +21,11 @@ from torch import Tensor
 
 from halp._version import __version__
 from halp.augment import ViewSettings
-from halp.clips.normalise import AUTHORS
-from halp.clips.text_files import shown
+from halp.core.errors import InputError
+from halp.core.files import atomic_path, building
+from halp.data.normalise import AUTHORS
+from halp.data.text_files import shown
 from halp.encoders import EncoderSettings
-from halp.errors import InputError
-from halp.files import atomic_path, building
 from halp.methods import ContrastSettings
 from halp.skeleton import Topology, get_topology
 from halp.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint

@@ -20,10 +20,10 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from halp.augment import ClipPool
-from halp.clips.store import Store
-from halp.distributed import any_rank
-from halp.errors import InputError, LostProcess, check_choice
-from halp.progress import log
+from halp.core.distributed import any_rank
+from halp.core.errors import InputError, LostProcess, check_choice
+from halp.core.progress import log
+from halp.data.store import Store
 from halp.training.run_folder import RunFolder
 
 _RENDEZVOUS = "halp/rendezvous"

@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.augment import ViewMaker
-from halp.clips.store import Store
-from halp.deprecation import renamed_keywords
-from halp.distributed import (
+from halp.core.deprecation import renamed_keywords
+from halp.core.distributed import (
     any_rank,
     destroy_group_at_exit,
     explain_lost_process,
@@ -29,11 +28,12 @@ from halp.distributed import (
     synchronise_batch_norm,
     world_size,
 )
-from halp.dropout import StepDropout, begin_step, dropouts, replace_dropout
-from halp.errors import Diverged, InputError, Interrupted
+from halp.core.dropout import StepDropout, begin_step, dropouts, replace_dropout
+from halp.core.errors import Diverged, InputError, Interrupted
+from halp.core.progress import Bar
+from halp.core.sampling import epoch_batches, generator
+from halp.data.store import Store
 from halp.methods import Method, StepContext, StepOutput
-from halp.progress import Bar
-from halp.sampling import epoch_batches, generator
 from halp.training.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -108,7 +108,7 @@ def pretrain(
     Examples
     --------
     >>> import tempfile, halp
-    >>> from halp.clips.synthetic import make_synthetic_store
+    >>> from halp.data.synthetic import make_synthetic_store
     >>> tiny = ["epochs=1", "encoder.hidden=8", "views.frames=8", "contrast.queue=32"]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = make_synthetic_store(f"{folder}/store", count=48)

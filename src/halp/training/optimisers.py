@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from halp.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, build_settings, field_types, limited, plain, unknown_setting
+from halp.core.errors import InputError
 
 
 def stepped_rate(rate: float, epoch: float, milestones: Sequence[int], gamma: float) -> float:

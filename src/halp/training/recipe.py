@@ -16,7 +16,7 @@ from typing import Any
 import tomlkit
 
 from halp.augment import AUGMENTATIONS, ViewSettings, build_views
-from halp.config import (
+from halp.core.config import (
     CheckedSettings,
     build_settings,
     checked_value,
@@ -28,14 +28,14 @@ from halp.config import (
     section,
     unknown_setting,
 )
-from halp.dropout import DRAWS
+from halp.core.dropout import DRAWS
+from halp.core.errors import InputError, check_choice
+from halp.core.recipe_list import list_recipes
+from halp.core.registry import Entry
 from halp.encoders import ENCODERS, EncoderSettings, encoder_of
-from halp.errors import InputError, check_choice
 from halp.methods import METHODS, TERMS
 from halp.methods.base import MethodEntry
 from halp.methods.term import term_views
-from halp.recipe_list import list_recipes
-from halp.registry import Entry
 from halp.training.optimisers import OptimiserSettings
 from halp.training.recipe_files import migrate, read_layers
 

@@ -16,11 +16,11 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from halp.augment import PaperSettings
-from halp.config import SPELLINGS, field_types, parse_assignment
+from halp.core.config import SPELLINGS, field_types, parse_assignment
+from halp.core.errors import InputError, check_choice
+from halp.core.recipe_list import list_recipes
 from halp.encoders import ENCODERS
-from halp.errors import InputError, check_choice
 from halp.methods import METHODS, TERMS
-from halp.recipe_list import list_recipes
 from halp.training.optimisers import drop_foreign
 
 

@@ -20,12 +20,12 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor, profiler
 
-from halp.dropout import begin_step, dropouts, replace_dropout
-from halp.errors import InputError, check_choice
-from halp.files import atomic_path, read_json, save_tensors, write_json, write_text
+from halp.core.dropout import begin_step, dropouts, replace_dropout
+from halp.core.errors import InputError, check_choice
+from halp.core.files import atomic_path, read_json, save_tensors, write_json, write_text
+from halp.core.progress import log
+from halp.core.sampling import generator
 from halp.methods.base import Method, StepContext, StepOutput, embedding_std
-from halp.progress import log
-from halp.sampling import generator
 from halp.training.run import Run, build_method, open_run, peak_memory, read_lines
 from halp.training.run_folder import RunFolder
 

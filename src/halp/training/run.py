@@ -19,18 +19,18 @@ import torch
 
 from halp._version import __version__, revision
 from halp.augment import AUGMENTATIONS
-from halp.clips.store import Store, topology_from_json
+from halp.core.errors import InputError, check_choice
+from halp.core.files import read_json, write_json, write_text
+from halp.core.locks import locked_folder
+from halp.core.packages import find_encoder, is_package
+from halp.core.registry import plugins_of, require_plugins
+from halp.core.sampling import generator
+from halp.data.store import Store, topology_from_json
 from halp.encoders import ENCODERS, EncoderSettings, has_setting
 from halp.encoders.pretrained import PretrainedEncoder, load_package
-from halp.errors import InputError, check_choice
-from halp.files import read_json, write_json, write_text
-from halp.locks import locked_folder
 from halp.methods import METHODS, TERMS, BuildContext, Method
-from halp.packages import find_encoder, is_package
-from halp.registry import plugins_of, require_plugins
-from halp.sampling import generator
 from halp.skeleton import Topology
-from halp.streams import split_stream
+from halp.skeleton.streams import split_stream
 from halp.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_checkpoint
 from halp.training.recipe import Recipe, load_recipe
 from halp.training.run_folder import RunFolder
@@ -187,7 +187,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     >>> halp.open_run("nowhere")
     Traceback (most recent call last):
     ...
-    halp.errors.InputError: 'nowhere' is not a run folder (it has no run.json); make one with `halp pretrain`
+    halp.core.errors.InputError: 'nowhere' is not a run folder (it has no run.json); make one with `halp pretrain`
     """
     folder = RunFolder(Path(path))
     if not folder.holds_run():

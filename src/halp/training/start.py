@@ -13,12 +13,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from halp.clips.splits import ALL, training_clips
-from halp.clips.store import Store
-from halp.distributed import world_size
-from halp.errors import InputError
+from halp.core.distributed import world_size
+from halp.core.errors import InputError
+from halp.core.sampling import steps_in_epoch
+from halp.data.splits import ALL, training_clips
+from halp.data.store import Store
 from halp.methods import Method
-from halp.sampling import steps_in_epoch
 from halp.training.checkpoint import Checkpoint, list_checkpoints, restore
 from halp.training.recipe import Recipe
 from halp.training.records import truncate_records, writing

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 Picture = npt.NDArray[np.uint8]

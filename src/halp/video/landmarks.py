@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
-from halp.files import atomic_path, is_sealed, seal, sha256
-from halp.progress import Bar
+from halp.core.errors import InputError
+from halp.core.files import atomic_path, is_sealed, seal, sha256
+from halp.core.progress import Bar
 from halp.video.film import Picture, film_facts, film_pictures
 from halp.video.pose_model import cache_folder, describe_pose_model
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
+from halp.core.errors import InputError
 from halp.skeleton import get_topology
 from halp.video.film import Picture, film_facts, film_pictures
 from halp.video.landmarks import pose_estimator

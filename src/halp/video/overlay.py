@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from halp.errors import InputError
-from halp.files import atomic_path
-from halp.progress import Bar
+from halp.core.errors import InputError
+from halp.core.files import atomic_path
+from halp.core.progress import Bar
 from halp.skeleton import get_topology
 from halp.video.film import FilmWriter, Picture, film_facts, film_pictures
 from halp.video.landmarks import FilmLandmarks

@@ -18,8 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from halp.errors import InputError
-from halp.files import atomic_path, cache_home, sha256
+from halp.core.errors import InputError
+from halp.core.files import atomic_path, cache_home, sha256
 
 PACKAGE = "mediapipe==0.10.21"
 WHEEL = "mediapipe-0.10.21-cp311-cp311-manylinux_2_28_x86_64.whl"

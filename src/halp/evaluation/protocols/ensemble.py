@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError, check_choice
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError, check_choice
 from halp.evaluation.protocol import EncoderGroup, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
 from halp.evaluation.protocols.linear import LinearSettings, linear_logits

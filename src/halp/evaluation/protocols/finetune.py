@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 from halp.augment import ClipPool
-from halp.clips.splits import FewLabels
-from halp.config import CheckedSettings, limited
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
+from halp.core.progress import Bar
+from halp.core.sampling import generator
+from halp.data.splits import FewLabels
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.errors import InputError
 from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol, training_crops
 from halp.evaluation.protocols.linear import (
     BASELINE_SETTINGS,
@@ -31,8 +33,6 @@ from halp.evaluation.protocols.linear import (
     stepped_rate,
 )
 from halp.features.embed import encode_centres
-from halp.progress import Bar
-from halp.sampling import generator
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
+from halp.core.sampling import generator
 from halp.evaluation.protocol import Features, Labels, Predictions, ProtocolContext, register_protocol
-from halp.sampling import generator
 
 _TRAIN_BLOCK = 8192
 

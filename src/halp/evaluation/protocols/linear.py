@@ -19,11 +19,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError, check_choice
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError, check_choice
+from halp.core.progress import Bar
+from halp.core.sampling import generator
 from halp.evaluation.protocol import Features, Predictions, ProtocolContext, register_protocol
-from halp.progress import Bar
-from halp.sampling import generator
 
 SOLVERS = ("sgd", "exact")
 PENALTIES = (10.0, 3.0, 1.0, 0.1, 0.001)  # of equally good ones the largest is taken

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from halp.config import CheckedSettings, limited
-from halp.errors import InputError
+from halp.core.config import CheckedSettings, limited
+from halp.core.errors import InputError
 from halp.evaluation.protocol import Features, Labels, Predictions, ProtocolContext, register_protocol
 
 Floats = npt.NDArray[np.float64]

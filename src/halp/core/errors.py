@@ -1,0 +1,52 @@
+"""Exceptions that the command line turns into one sentence and an exit code; `InputError` is a user's mistake."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something outside the program is wrong: a file, a setting, an argument. The message says what, where and the remedy.
+
+    >>> issubclass(InputError, ValueError)
+    True
+    """
+
+    exit_code = 2
+
+
+class Interrupted(Exception):
+    """Stopped because it was asked to; everything is saved."""
+
+    exit_code = 3
+
+
+class Diverged(Exception):
+    """The loss is not a number any more."""
+
+    exit_code = 1
+
+
+class LostProcess(Exception):
+    """Another process of the job is gone; what was saved last is whole."""
+
+    exit_code = 1
+
+
+def check_choice(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is one of `known`; otherwise raise with the nearest spelling and the whole list.
+
+    >>> check_choice("filter", "rank", ["rank", "none"])
+    'rank'
+    >>> check_choice("filter", "rnk", ["rank", "none"])
+    Traceback (most recent call last):
+    ...
+    halp.core.errors.InputError: unknown filter 'rnk': did you mean 'rank'? Known: none, rank.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise InputError(f"unknown {kind} '{name}': {hint}Known: {', '.join(names)}.")

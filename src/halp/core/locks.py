@@ -1,0 +1,93 @@
+"""One owner at a time for a run, a store being written, results or a sweep: a lock file that the operating system holds.
+
+The system frees the lock of a process that ends in whatever way, so a lock is never stale. The file names its owner for
+messages. Where a file system has no such locks (some network ones), a second file is the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+from halp.core.errors import InputError
+
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+class InUse(InputError):
+    """Somebody else holds the lock; it is known to live, so that waiting for it makes sense."""
+
+    waits = True
+
+
+class CannotLock(InputError):
+    """The place cannot be written, and so neither can what the lock would protect."""
+
+
+@contextmanager
+def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
+    """Hold the lock file `path` while the body runs; `what` names in messages what it protects.
+
+    Raises `InUse` where somebody else holds it for longer than `wait` seconds.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _acquire(path, wait)
+    except Timeout:
+        who = _read_owner(path) or "another process"
+        raise InUse(f"{what} is in use by {who}; wait until it ends or stop it, then try again") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CannotLock(f"{what} cannot be locked ('{path}': {reason}); make room or choose another place") from error
+    owner = os.getpid()
+    try:
+        with suppress(OSError):  # Windows lets nobody write or read a locked file
+            path.write_text(f"process {owner} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        yield
+    finally:
+        if os.getpid() == owner:  # not in a copy of this process
+            with suppress(OSError):
+                os.unlink(path)  # before it is freed: who waits for it notices that it is gone and makes another
+            with suppress(OSError):
+                lock.release()
+
+
+def _acquire(path: Path, wait: float) -> BaseFileLock:
+    lock: BaseFileLock = FileLock(path, mode=0o666)
+    try:
+        lock.acquire(timeout=wait)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        lock = SoftFileLock(path.with_name(f"{path.name}.soft"))
+        lock.acquire(timeout=wait)
+    return lock
+
+
+def _read_owner(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:200]
+    except OSError:
+        return ""
+
+
+@contextmanager
+def locked_where_possible(path: Path, what: str) -> Iterator[None]:
+    """As `locked`; in a place that cannot be written, where nothing can be damaged either, the body runs without a lock."""
+    with ExitStack() as stack:
+        with suppress(CannotLock):
+            stack.enter_context(locked(path, what))
+        yield
+
+
+def locked_folder(path: Path, what: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    """As `locked` for a folder; its lock lies beside it, so that a copied or moved folder takes none with it."""
+    real = Path(os.path.realpath(path))
+    return locked(real.with_name(f".{real.name}.lock"), what, wait=wait)

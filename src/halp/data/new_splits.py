@@ -1,0 +1,86 @@
+"""Splits made on request: folds over a column, over classes, or a list of values held out for testing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from halp.core.errors import InputError, check_choice
+from halp.data.splits import Split, SplitRule, drawn_by, k_fold
+from halp.data.store import Store, add_split, open_store
+
+STRATIFIED = "stratified"
+
+
+def make_splits(
+    path: str | os.PathLike[str],
+    by: str,
+    *,
+    folds: int | None = None,
+    hold_out: Sequence[str] = (),
+    name: str | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> list[SplitRule]:
+    """Make named splits, save them in the store and return them.
+
+    `by` is a column such as `subject`, `camera`, `label` or `recording`, or `stratified`, which deals the clips of every
+    class out evenly. Either `folds` parts, called `NAME-1`, `NAME-2`, …, or the values of the column in `hold_out` as the
+    test part.
+    """
+    store = open_store(path)
+    if (folds is None) == (not hold_out):
+        raise InputError("a split needs either --folds NUMBER or --hold-out VALUE …, and not both")
+    if by == STRATIFIED and hold_out:
+        raise InputError("stratified folds hold no value out; give --folds NUMBER, or --by a column with --hold-out")
+    rules = _hold_out(store, by, hold_out, name) if hold_out else _folds(store, by, folds or 0, name, seed)
+    for rule in rules:
+        rule.indices(store.columns)
+    for rule in rules:
+        add_split(path, rule, replace=overwrite)
+    return rules
+
+
+def _folds(store: Store, by: str, folds: int, name: str | None, seed: int) -> list[SplitRule]:
+    if folds < 2:
+        raise InputError(f"{folds} folds are not possible; choose at least 2")
+    if by == STRATIFIED:
+        if not (store.labels >= 0).any():
+            raise InputError(f"store '{store.path}' has no labels to stratify by; use --by subject, recording or name")
+        return [*k_fold(name or STRATIFIED, folds, column=drawn_by(store), seed=seed, stratified=True)]
+    values = np.unique(_column(store, by))
+    if len(values) < folds:
+        raise InputError(
+            f"store '{store.path}' has {len(values)} values of '{by}', too few for {folds} folds; choose fewer folds"
+        )
+    return [*k_fold(name or by, folds, column=by, seed=seed)]
+
+
+def _hold_out(store: Store, by: str, values: Sequence[str], name: str | None) -> list[SplitRule]:
+    names = f"{by}_name"
+    if names in store.columns and not all(value in map(str, store.columns[by].tolist()) for value in values):
+        by = names
+    column = _column(store, by)
+    known = {str(value): value for value in np.unique(column).tolist()}
+    if by == "label":
+        known = {text: label for label, text in enumerate(store.class_names) if label in known.values()} or known
+    held = tuple(known[check_choice(f"{by} in store '{store.path}'", value, known)] for value in values)
+    train = tuple(value for value in np.unique(column).tolist() if value not in held)
+    if not train:
+        raise InputError(f"all values of '{by}' are held out, so nothing is left for training; leave some out")
+    return [Split(name or by, by, train, held)]
+
+
+def _column(store: Store, by: str) -> np.ndarray:
+    """A column that tells clips apart; one that is unknown throughout is an error."""
+    columns = {column: values for column, values in store.columns.items() if column != "length"}
+    column = columns[check_choice(f"column of store '{store.path}'", by, [*columns, STRATIFIED])]
+    if len(np.unique(column)) < 2:
+        verb = "does not know" if column[0] in (-1, "") else "has a single value of"
+        raise InputError(
+            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --path PATTERN, "
+            "or split by another column"
+        )
+    return column

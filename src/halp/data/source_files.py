@@ -1,0 +1,227 @@
+"""Opening other people's files safely: walks without loops, sizes checked before reading, errors as one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError
+
+T = TypeVar("T")
+MIB = 2**20
+TEXT_LIMIT = 256 * MIB
+#: What zip files and headers of arrays raise when they are broken.
+BROKEN = (
+    zipfile.BadZipFile, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError, TypeError, LookupError,
+    RuntimeError, zlib.error, struct.error, AttributeError, tokenize.TokenError,
+)  # fmt: skip
+#: Endings of files with one JSON value per line.
+JSON_LINES = (".jsonl", ".ndjson")
+
+
+# Files that lie among the recordings and are none, such as a table of labels.
+_left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordings", default=frozenset())
+
+
+@contextmanager
+def leaving_out(*paths: Path | None) -> Iterator[None]:
+    """Inside, `walk` passes over these files."""
+    token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+def walk(root: Path) -> Iterator[Path]:
+    """All regular files below `root` (or `root` itself), sorted in each folder.
+
+    A link inside the source is followed where it leads to something inside the source, each folder once; a link that
+    leads out of it is passed over: what it points to was not named by the user.
+    """
+    if not root.is_dir():
+        if not root.exists():
+            raise InputError(f"there is nothing at '{root}'; check the path of the source")
+        yield root
+        return
+    seen: set[tuple[int, int]] = set()
+    inside = Path(os.path.realpath(root))
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions")
+
+    for folder, folders, files in os.walk(root, followlinks=True, onerror=refuse):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not leads_out(Path(folder, name), inside))
+        paths = (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+        skipped = _left_out.get()
+        yield from (
+            path for path in paths if not leads_out(path, inside) and not (skipped and path.resolve() in skipped)
+        )
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether `path` is a link to something outside of `folder`, which is given without links."""
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(folder)
+
+
+def count_links_out(root: Path) -> int:
+    """How many links below `root` lead out of it; they are not followed."""
+    inside = Path(os.path.realpath(root))
+    entries = (Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
+    return sum(leads_out(path, inside) for path in entries)
+
+
+def find_files(root: Path, *suffixes: str) -> list[Path]:
+    """Files below `root` whose name ends with one of the suffixes (any case); none at all is an error."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    files = [path for path in walk(root) if path.name.lower().endswith(wanted)]
+    if not files:
+        links = count_links_out(root)
+        note = f" ({links} links lead out of it and are not followed)" if links else ""
+        raise InputError(
+            f"'{root}' holds no file that ends with {' or '.join(suffixes)}{note}; check the path and the format"
+        )
+    return files
+
+
+def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
+    """The first file that fits among the first `limit` ones, for sniffing; None where there is none."""
+    wanted = tuple(suffix.lower() for suffix in suffixes)
+    try:
+        return next((path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None)
+    except (InputError, OSError):
+        return None
+
+
+def head(path: Path, size: int = 4096) -> bytes:
+    """The first bytes of a file, for sniffing; empty where it cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def unreadable(path: object, error: OSError) -> InputError:
+    """The error for a file that the system does not let us read."""
+    return InputError(f"'{path}' cannot be read ({error.strerror or error}); check that it exists and its permissions")
+
+
+def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
+    """The whole file, refused when it is not a regular file or larger than `limit`."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"'{path}' is not a regular file; remove it from the source")
+        if status.st_size > limit:
+            raise InputError(f"'{path}' has {status.st_size} bytes, more than the {limit} a clip may have; split it")
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
+    """The whole file as UTF-8 text, with or without a byte-order mark; line ends become LF."""
+    try:
+        text = read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"'{path}' is not text: byte {error.start} is not UTF-8; check that the file is whole"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
+    """The content of a JSON file, or the values of all lines of a JSON Lines file as a list.
+
+    NaN, as Python writes it, is null, and infinities are refused.
+    """
+
+    def refuse(constant: str) -> Any:
+        if constant == "NaN":
+            return None
+        raise InputError(f"'{path}': {constant} is not JSON; write null for what is missing")
+
+    by_line = path.suffix.lower() in JSON_LINES
+    text = read_text(path, limit)
+    values, before = [], 0
+    try:
+        for before, part in enumerate(text.split("\n") if by_line else [text]):  # noqa: B007  read in the error below
+            if part.strip() or not by_line:
+                values.append(json.loads(part, parse_constant=refuse))
+    except json.JSONDecodeError as error:
+        place = f"line {before + error.lineno}, column {error.colno}"
+        raise InputError(f"'{path}', {place}: not JSON ({error.msg}); check that the file is whole") from None
+    except RecursionError:
+        raise InputError(f"'{path}' is nested too deeply to be a pose file; check the format") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
+    if not values:
+        raise InputError(f"'{path}': there is no line in it; check that the file is whole")
+    return values if by_line else values[0]
+
+
+def remembered(most: int = 1, largest: float = float("inf")) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A function of files that keeps its last answers, and asks again where a file changed; none for `largest` bytes or more."""
+
+    def add(load: Callable[..., T]) -> Callable[..., T]:
+        cached = lru_cache(most)(lambda states, *arguments: load(*arguments))
+
+        @wraps(load)
+        def current(*arguments: Any) -> T:
+            try:
+                states = [os.stat(argument) for argument in arguments if isinstance(argument, Path)]
+            except OSError as error:
+                raise unreadable(error.filename, error) from None
+            if sum(state.st_size for state in states) >= largest:
+                return load(*arguments)
+            return cached(tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states), *arguments)
+
+        vars(current)["cache_clear"] = cached.cache_clear
+        return current
+
+    return add
+
+
+def load_npy(path: Path) -> npt.NDArray[Any]:
+    """A `.npy` file as a read-only memory map; nothing is unpickled."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except BROKEN as error:
+        raise InputError(
+            f"'{path}' is not a whole NumPy array ({short_reason(error)}); fetch or write it again"
+        ) from error
+
+
+def short_reason(error: BaseException) -> str:
+    """The reason in a few words: some libraries quote the bytes they stumbled over."""
+    # NumPy goes on with advice that nobody should follow here
+    reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
+    return reason if len(reason) <= 150 else reason[:147] + "..."

@@ -1,0 +1,236 @@
+"""Events: who did what from when to when in which recording. One currency for segments, labels of people, and statistics.
+
+Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says that nobody was
+there; an empty label says that somebody was there who did none of the labelled things.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any, overload
+
+from halp.core.errors import InputError, check_choice
+
+COLUMNS = ("recording", "start", "stop", "label", "subject", "source", "score")
+SOURCES = ("human", "model")
+NOBODY = "nobody"
+# ten days: what is larger counts milliseconds, frames or the seconds since 1970
+LATEST = 864_000.0
+_SLACK = 1e-6  # seconds that rounding may let two events overlap by
+
+
+@dataclass(frozen=True)
+class Event:
+    """A stretch of a recording with a label; `more` holds further columns of a table, such as a group."""
+
+    recording: str
+    start: float
+    stop: float
+    label: str
+    subject: str = ""
+    source: str = "human"
+    score: float | None = None
+    more: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def duration(self) -> float:
+        return self.stop - self.start
+
+    def to_json(self) -> dict[str, Any]:
+        """The columns of the contract, then further ones."""
+        values = {name: getattr(self, name) for name in COLUMNS}
+        return {name: round(v, 6) if isinstance(v, float) else v for name, v in values.items()} | dict(self.more)
+
+
+@dataclass(frozen=True)
+class Events(Sequence[Event]):
+    """Events in order of recording, subject and time, with the lengths of recordings where they are known.
+
+    Examples
+    --------
+    >>> events = Events([Event("a", 2, 3, "sit"), Event("a", 0, 2, "walk")])
+    >>> [event.label for event in events], events.labels
+    (['walk', 'sit'], ['sit', 'walk'])
+    """
+
+    events: Sequence[Event]
+    lengths: Mapping[str, float] = field(default_factory=dict)
+    origin: str = "the events"
+
+    def __post_init__(self) -> None:
+        for number, event in enumerate(self.events, start=1):
+            self._check_event(event, f"{self.origin}, event {number}")
+        key = sorted(self.events, key=lambda e: (e.recording, e.subject, e.source, e.start, e.stop, e.label))
+        object.__setattr__(self, "events", tuple(key))
+
+    def _check_event(self, event: Event, where: str) -> None:
+        name = f"{where} ('{event.label}' of '{event.recording}')"
+        if not event.recording:
+            raise InputError(f"{where}: it names no recording; fill the column recording")
+        if not (math.isfinite(event.start) and math.isfinite(event.stop)):
+            raise InputError(f"{name}: its times are not finite; give start and stop in seconds")
+        if event.start < 0:
+            raise InputError(
+                f"{name}: it starts at {event.start:g} s; times count from the start of the recording, shift them"
+            )
+        if event.stop <= event.start:
+            raise InputError(
+                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop has to come after start"
+            )
+        length = self.lengths.get(event.recording)
+        if event.stop > LATEST or (length is not None and event.stop > length + max(0.5, 0.01 * length)):
+            beyond = "ten days" if length is None else f"the {length:g} s of its recording"
+            raise InputError(
+                f"{name}: it stops at {event.stop:g} s, beyond {beyond}: another clock (frames, milliseconds, the time of day?); "
+                "give seconds from the start of the recording"
+            )
+        if event.source not in SOURCES:
+            raise InputError(f"{name}: its source is '{event.source}'; write human or model")
+        if event.score is not None and not math.isfinite(event.score):
+            raise InputError(f"{name}: its score is not finite; leave it empty where there is none")
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
+        return self.events[place]
+
+    @property
+    def recordings(self) -> list[str]:
+        return sorted({event.recording for event in self.events} | set(self.lengths))
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of movements: neither `nobody` nor the empty one."""
+        return sorted({event.label for event in self.events} - {"", NOBODY})
+
+    def with_events(self, events: Iterable[Event]) -> Events:
+        """Other events of the same recordings."""
+        return replace(self, events=tuple(events))
+
+    def where(self, **values: str) -> Events:
+        """Events whose columns have these values, as `events.where(source="model")`."""
+        return self.with_events(e for e in self.events if all(getattr(e, k) == v for k, v in values.items()))
+
+    def by_recording(self) -> dict[str, Events]:
+        """The events of every recording, those without events included."""
+        parts: dict[str, list[Event]] = {name: [] for name in self.recordings}
+        for event in self.events:
+            parts[event.recording].append(event)
+        return {name: self.with_events(events) for name, events in parts.items()}
+
+    def tiers(self) -> dict[tuple[str, str, str], list[Event]]:
+        """Events by recording, subject and source, each in order of time."""
+        tiers: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
+        for event in self.events:
+            tiers[event.recording, event.subject, event.source].append(event)
+        return dict(tiers)
+
+    def check(self, *, labels: Iterable[str] | None = None, concurrent: bool = False) -> Events:
+        """Refuse labels that are not among `labels`, and events of one tier that overlap.
+
+        With `concurrent`, events of different labels may overlap: a person may walk and talk.
+        """
+        if labels is not None:
+            known = {*labels, "", NOBODY}
+            for event in self.events:
+                if event.label not in known:
+                    check_choice(f"label of '{event.recording}' in {self.origin}:", event.label, known - {""})
+        for (recording, subject, _), tier in self.tiers().items():
+            last: dict[str, Event] = {}
+            for event in tier:
+                before = last.get(event.label if concurrent else "")
+                if before is not None and event.start < before.stop - _SLACK:
+                    of = f" of '{subject}'" if subject else ""
+                    remedy = (
+                        "correct one of them"
+                        if event.label == before.label
+                        else "give them subjects of their own, or allow it with --concurrent"
+                    )
+                    raise InputError(
+                        f"{self.origin}: '{before.label}' ({before.start:g} – {before.stop:g} s) and '{event.label}' "
+                        f"({event.start:g} – {event.stop:g} s){of} overlap in recording '{recording}'; {remedy}"
+                    )
+                if before is None or event.stop > before.stop:
+                    last[event.label if concurrent else ""] = event
+        return self
+
+    def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
+        """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are left out.
+
+        Another label between two events keeps them apart; an empty label between them is swallowed.
+        """
+        bouts: list[Event] = []
+        for tier in self.tiers().values():
+            bout: dict[str, Event] = {}
+            latest = ""
+            for event in tier:
+                before = bout.get(event.label)
+                joined = before is not None and event.start - before.stop <= gap + _SLACK
+                if before is not None and joined and (event.label in ("", latest) or bout[latest].stop <= before.stop):
+                    event = replace(before, stop=max(before.stop, event.stop), score=_joint_score(before, event))
+                elif before is not None:
+                    bouts.append(before)
+                bout[event.label] = event
+                latest = event.label or latest
+            bouts += bout.values()
+        long = self.with_events(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY))
+        return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
+
+    def matched(self, recordings: Sequence[str]) -> tuple[Events, list[str], list[str]]:
+        """Events under the names of these recordings, and which names of events and which recordings have no partner.
+
+        The whole name decides, then its stem without folders and endings, then the stem in any case, each where unique.
+        """
+        partner = {name: match_name(name, recordings) for name in sorted({e.recording for e in self.events})}
+        kept = [replace(e, recording=name) for e in self.events if (name := partner[e.recording])]
+        lengths = {name: v for key, v in self.lengths.items() if (name := match_name(key, recordings))}
+        missed = [name for name, found in partner.items() if not found]
+        return replace(self, events=kept, lengths=lengths), missed, sorted(set(recordings) - set(partner.values()))
+
+
+def stem(name: str) -> str:
+    """The name of a recording without folders and endings.
+
+    >>> stem("C:\\\\films\\\\visit 1.mp4"), stem("a/b.skeleton")
+    ('visit 1', 'b')
+    """
+    return PurePosixPath(name.replace("\\", "/")).stem
+
+
+def match_name(name: str, recordings: Sequence[str]) -> str:
+    """The recording that a name means, or an empty string where none or several could be meant."""
+    if name in recordings:
+        return name
+    for form in (stem, lambda text: stem(text).casefold()):
+        fitting = [other for other in recordings if form(other) == form(name)]
+        if len(fitting) == 1:
+            return fitting[0]
+    return ""
+
+
+def _without_covered(tier: Sequence[Event]) -> Iterator[Event]:
+    """Events of a tier without those of the empty label that lie inside of a bout."""
+    reached = -math.inf
+    for event in tier:
+        if event.label:
+            reached = max(reached, event.stop)
+        if event.label or event.stop > reached:
+            yield event
+
+
+def _joint_score(first: Event, second: Event) -> float | None:
+    if first.score is None or second.score is None:
+        return None
+    return (first.score * first.duration + second.score * second.duration) / (first.duration + second.duration)

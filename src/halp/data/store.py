@@ -1,0 +1,387 @@
+"""The store: many clips in one folder, opened in an instant, whole or absent.
+
+`store.json` says what it is (topology, classes, splits, how it was made, content hash), `index.json` holds columns
+with one value per clip and `frames.npy` is one memory map `(sum T, P, V, C)` in float32. Nothing is padded, nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError, check_choice
+from halp.core.files import building, restore_moved_aside, write_text
+from halp.core.locks import locked_folder
+from halp.data.clip import Clip, Frames, Runs, frame_numbers, unknown
+from halp.data.splits import Indices, SplitRule, split_command, split_sizes
+from halp.data.store_check import (
+    check_absent,
+    check_header,
+    check_index,
+    check_manifest,
+    check_seal,
+    check_splits,
+    header_hash,
+    map_frames,
+    read_json,
+    topology_from_json,
+    verify,
+)
+from halp.data.text_files import refuse_twins
+from halp.skeleton import Topology
+
+FORMAT = 1
+_COLUMNS = ("label", "subject", "camera")
+
+
+class Store:
+    """Clips on disk, read through a memory map; made by `open_store`.
+
+    Attributes
+    ----------
+    frames : array (sum T, P, V, C) float32
+        Of all clips; `clip(i)` gives those of one, `times(i)` when they were recorded.
+    names, labels, subjects, cameras, lengths : array (N,)
+        What is known of every clip, -1 where it is not; `columns` holds these and further ones.
+    topology : Topology
+        Joint layout.
+    class_names : list of str
+        Names of the classes that `labels` counts.
+    splits : dict of str to SplitRule
+        Rules by name; `split(name)` gives indices of training and test clips.
+    normalisation : list of str
+        Steps that made the frames.
+    hash : str
+        Fingerprint of frames and index; results carry it.
+    """
+
+    def __init__(
+        self, path: Path, header: Mapping[str, Any], columns: dict[str, npt.NDArray[Any]], frames: Frames
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.columns = columns
+        self.frames = frames
+        self.names: npt.NDArray[np.str_] = columns["name"]
+        self.labels: Indices = columns["label"]
+        self.subjects: Indices = columns["subject"]
+        self.cameras: Indices = columns["camera"]
+        self.lengths: Indices = columns["length"]
+        self.persons = int(frames.shape[1])
+        self.class_names: list[str] = list(header["class_names"])
+        self.normalisation: list[str] = list(header["normalisation"])
+        self.hash = str(header["hash"])
+        self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.topology = topology_from_json(header["topology"])
+        self.splits: dict[str, SplitRule] = check_splits(path, header["splits"])
+        #: For clips of which frames without a person were left out: their runs over the whole span of the clip.
+        self.absent: dict[int, Runs] = check_absent(path, header.get("absent", {}), self.lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r}: {len(self)} clips, {self.topology.name}, {self.persons} persons)"
+
+    def clip(self, index: int) -> Frames:
+        """Frames of one clip, a view of the memory map."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"clip {index} of a store with {len(self)} clips")
+        index %= len(self)
+        return self.frames[self.offsets[index] : self.offsets[index + 1]]
+
+    def times(self, index: int) -> npt.NDArray[np.float64]:
+        """When each frame of a clip was recorded, `(T,)`, in seconds of the recording's own clock.
+
+        Frames that `drop-empty` left out keep their time: the times jump over them. Where the frame rate is not known,
+        times are frames.
+        """
+        index = range(len(self))[index]
+        numbers = frame_numbers(int(self.lengths[index]), self.absent.get(index, ()))
+        return self.starts[index] + numbers / (self.fps[index] if self.fps[index] > 0 else 1.0)
+
+    @cached_property
+    def timed(self) -> bool:
+        """Whether the store knows which span of which recording its clips are.
+
+        Stores of earlier versions used the words `recording` and `start` for whole numbers of their own.
+        """
+        return "end" in self.columns and np.asarray(self.columns.get("recording", "")).dtype.kind == "U"
+
+    @cached_property
+    def fps(self) -> npt.NDArray[np.float64]:
+        """Frames per second of every clip; -1 where they are not known."""
+        return np.asarray(self.columns.get("fps", np.full(len(self), -1.0)), dtype=np.float64)
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.float64]:
+        """Where every clip starts in its recording, in seconds (in frames where the frame rate is not known)."""
+        known = self.columns.get("start") if self.timed else None
+        return np.zeros(len(self)) if known is None else np.maximum(known.astype(np.float64), 0)
+
+    @cached_property
+    def spans(self) -> Indices:
+        """Frames of every clip from first to last, those that were left out included."""
+        spans = np.array(self.lengths)
+        for index, left_out in self.absent.items():
+            spans[index] += sum(count for _, count in left_out)
+        return spans
+
+    @property
+    def origin_joint(self) -> str:
+        """The joint that all clips are centred on, which lies at zero without being missing; empty where there is none."""
+        return self.topology.centre if "centre" in self.normalisation else ""
+
+    def split(self, name: str) -> tuple[Indices, Indices]:
+        """Indices of the training and the test clips of a named split."""
+        if not self.splits:
+            raise InputError(
+                f"store '{self.path}' has no splits, so no '{name}'; make some with `{split_command(self)}`"
+            )
+        return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
+
+    def manifest(self) -> dict[str, Any]:
+        """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
+        path = self.path / "manifest.json"
+        manifest = read_json(path) if path.exists() else {}
+        check_manifest(self.path, manifest)
+        return manifest
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Open a store; frames stay on disk until they are used.
+
+    The first time, and whenever its files changed, all of it is read once and compared with its fingerprint.
+
+    Parameters
+    ----------
+    path : path
+        The folder that `halp prepare` made.
+
+    Returns
+    -------
+    Store
+        Its clips, what is known of them, and its splits.
+
+    Raises
+    ------
+    InputError
+        Where there is no store, or it is damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        restore_moved_aside(path)
+    if not path.exists():
+        raise InputError(
+            f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
+        )
+    header = read_json(path / "store.json")
+    if header.get("format") != FORMAT:
+        raise InputError(
+            f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
+            "prepare it again"
+        )
+    check_header(path, header)
+    columns = check_index(path, read_json(path / "index.json"))
+    frames = map_frames(path)
+    store = Store(path, header, columns, frames)
+    check_seal(path, header)
+    expected = (int(store.offsets[-1]), len(store.topology), store.topology.dimensions)
+    if (frames.shape[0], *frames.shape[2:]) != expected:
+        raise InputError(
+            f"store '{path}' is damaged: its index speaks of {expected[0]} frames with {expected[1]} joints, "
+            f"frames.npy has shape {frames.shape}; prepare it again"
+        )
+    verify(path, store.hash, frames, store.lengths, store.names)
+    return store
+
+
+class StoreWriter:
+    """Writes a store clip by clip with constant memory; the folder appears only when everything is in it.
+
+    Used as a context manager: leaving it normally finishes the store, leaving it by an exception removes what was written.
+
+    Parameters
+    ----------
+    path : path
+        The store to make.
+    topology : Topology
+        Joint layout of all clips.
+    persons : int
+        The most that a clip may have; fewer are filled up with zeros.
+    class_names : sequence of str
+        Names of the classes that labels count.
+    splits : iterable of SplitRule
+        Saved with the store.
+    normalisation : sequence of str
+        Steps that the clips have been through.
+    origin : mapping
+        How it was made, for the record.
+    overwrite : bool
+        Replace a store that is there already.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        topology: Topology,
+        *,
+        persons: int,
+        class_names: Sequence[str] = (),
+        splits: Iterable[SplitRule] = (),
+        normalisation: Sequence[str] = (),
+        origin: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        self.path, self._overwrite = Path(path), overwrite
+        self._refuse_existing()
+        self._topology, self._persons, self._splits = topology, persons, list(splits)
+        self._header = {
+            "format": FORMAT,
+            "topology": asdict(topology),
+            "class_names": list(class_names),
+            "splits": {split.name: {**split.to_json(), "hash": split.hash} for split in self._splits},
+            "normalisation": list(normalisation),
+            "origin": dict(origin or {}),
+        }
+        self._columns: dict[str, list[Any]] = {"name": [], "length": [], **{name: [] for name in _COLUMNS}}
+        self._absent: dict[str, Runs] = {}
+        self._total = 0
+        self._hash = hashlib.sha256()
+        #: Written into the store as `manifest.json` where it is not empty.
+        self.manifest: dict[str, Any] = {}
+        self.class_names = list(class_names)
+
+    def _refuse_existing(self) -> None:
+        is_store = (self.path / "store.json").exists()
+        if self.path.exists() and not (self._overwrite and is_store):
+            remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
+            raise InputError(f"'{self.path}' exists already; {remedy}, or choose another place for the store")
+
+    def __enter__(self) -> StoreWriter:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked_folder(self.path, f"store '{self.path}'"))
+            self._refuse_existing()  # somebody else may have written it meanwhile
+            try:
+                self._partial = stack.enter_context(building(self.path, replace=self._overwrite))
+                self._file = open(self._partial / "frames.npy", "wb")
+                stack.callback(self._close)
+                self._write_array_header()
+            except OSError as error:
+                raise InputError(
+                    f"the store '{self.path}' cannot be written ({error}); choose another place"
+                ) from error
+            self._held = stack.pop_all()
+        return self
+
+    def _close(self) -> None:
+        # Closing flushes once more and fails again on a full disk; the first error has said all there is to say.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _write_array_header(self) -> None:
+        # NumPy leaves room for the first axis to grow, so the header keeps its length when it is rewritten at the end.
+        shape = (self._total, self._persons, len(self._topology), self._topology.dimensions)
+        np.lib.format.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+    def add(self, clip: Clip) -> None:
+        """Append one clip; fewer persons than the store holds are filled up with zeros."""
+        length, persons, joints, dimensions = clip.shape
+        expected = (len(self._topology), self._topology.dimensions)
+        if (joints, dimensions) != expected or persons > self._persons:
+            raise InputError(
+                f"clip '{clip.name}' has {persons} persons, {joints} joints and {dimensions} coordinates; the store takes "
+                f"at most {self._persons} persons with the {expected[0]} joints and {expected[1]} coordinates "
+                f"of '{self._topology.name}'"
+            )
+        frames = np.zeros((length, self._persons, joints, dimensions), dtype="<f4")
+        frames[:, :persons] = clip.frames
+        data = frames.tobytes()
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise InputError(f"the store '{self.path}' cannot be written ({error}); nothing was left behind") from error
+        self._hash.update(data)
+        self._total += length
+        if clip.absent:
+            self._absent[str(len(self._columns["name"]))] = clip.absent
+        row = {name: getattr(clip, name) for name in ("name", *_COLUMNS)} | {"length": length}
+        for column, value in clip.extra.items():
+            self._columns.setdefault(column, [unknown(value)] * len(self._columns["name"]))
+        row = {**clip.extra, **row}
+        for column, values in self._columns.items():
+            values.append(row[column] if column in row else unknown(values[0]))
+
+    def leave_out_empty_classes(self) -> None:
+        """Forget the names of classes that none of the clips added so far has, and number the others anew."""
+        used = sorted({label for label in self._columns["label"] if label >= 0})
+        position = {label: number for number, label in enumerate(used)}
+        self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
+        self.class_names = [self.class_names[label] for label in used]
+        self._header["class_names"] = self.class_names
+
+    def split_sizes(self) -> dict[str, dict[str, int] | None]:
+        """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
+        return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._held.__exit__(kind, error, trace)
+            return
+        try:
+            with self._held:
+                self._finish()
+        except OSError as problem:
+            raise InputError(f"the store '{self.path}' could not be written ({problem})") from problem
+
+    def _finish(self) -> None:
+        names = self._columns["name"]
+        if not names:
+            raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
+        refuse_twins(names, self.path)
+        self._file.seek(0)
+        self._write_array_header()
+        self._file.flush()
+        index = json.dumps(self._columns)
+        self._hash.update(index.encode())
+        self._header["hash"] = self._hash.hexdigest()
+        (self._partial / "index.json").write_text(index, encoding="utf-8")
+        if self.manifest:
+            text = json.dumps(self.manifest, indent=1, ensure_ascii=False)
+            (self._partial / "manifest.json").write_text(text, encoding="utf-8")
+        if self._absent:
+            self._header["absent"] = self._absent
+        self._header["header_hash"] = header_hash(self._header)
+        (self._partial / "store.json").write_text(json.dumps(self._header, indent=1), encoding="utf-8")
+
+
+def add_split(path: str | os.PathLike[str], split: SplitRule, *, replace: bool = False) -> None:
+    """Save a rule in a store under its name, atomically; it has to give clips for both parts."""
+    open_store(path)  # a lock is not made beside what is not a store
+    with locked_folder(Path(os.path.realpath(path)), f"store '{path}'", wait=10):
+        store = open_store(path)
+        if split.name in store.splits and store.splits[split.name] != split and not replace:
+            remedy = "give yours another name, or replace it"
+            raise InputError(f"store '{path}' has another split '{split.name}'; {remedy}")
+        split.indices(store.columns)
+        splits = {**store.header["splits"], split.name: {**split.to_json(), "hash": split.hash}}
+        header = {**store.header, "splits": splits}
+        header["header_hash"] = header_hash(header)
+        try:
+            write_text(store.path / "store.json", json.dumps(header, indent=1))
+        except OSError as error:
+            raise InputError(f"split '{split.name}' cannot be saved in '{path}' ({error})") from error

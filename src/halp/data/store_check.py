@@ -1,0 +1,289 @@
+"""Checks of what a store's files say before anything relies on it: each field has its type and fits the others.
+
+A store may come from elsewhere or be damaged; whatever is wrong ends here, in one sentence that names the file and field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.config import build_settings
+from halp.core.errors import InputError
+from halp.core.files import cache_home, write_text
+from halp.core.progress import Bar
+from halp.data.clip import Runs
+from halp.data.source_files import load_npy, short_reason
+from halp.data.splits import SplitRule, rule_from_json
+from halp.skeleton import Topology
+
+NEEDED_COLUMNS = ("name", "length", "label", "subject", "camera")
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MOST_JOINTS = 1000
+_OLDER_FIELDS = {"format", "topology", "class_names", "splits", "normalisation", "origin", "hash"}
+
+
+def damaged(path: Path, file: str, what: str) -> InputError:
+    """The error for a store that cannot be used as it is."""
+    return InputError(f"store '{path}' is damaged: {file}: {what}; prepare it again")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One of the tables of a store."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"'{path.parent}' is not a store: '{path.name}' is missing; make one with `halp prepare`"
+        ) from None
+    except NotADirectoryError:
+        raise InputError(
+            f"'{path.parent}' is a file, not a store; make one with `halp prepare auto {quote(str(path.parent))} STORE`"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' cannot be read ({str(error)[:120]}); prepare the store again") from error
+    if not isinstance(data, dict):
+        raise InputError(f"'{path}' is not part of a store (it holds a {type(data).__name__}); prepare the store again")
+    return data
+
+
+def check_header(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise where a field of `store.json` is missing or has another type."""
+    file = "store.json"
+    for name in ("class_names", "normalisation"):
+        if not isinstance(value := header.get(name), list) or not all(isinstance(text, str) for text in value):
+            raise damaged(path, file, f"'{name}' is not a list of texts")
+    for name in ("topology", "splits", "origin"):
+        if not isinstance(header.get(name), dict):
+            raise damaged(path, file, f"'{name}' is missing or not a table")
+    if not isinstance(header.get("hash"), str) or not _HASH.fullmatch(header["hash"]):
+        raise damaged(path, file, "'hash' is not a fingerprint")
+    if not _encodable([json.dumps(header, ensure_ascii=False)]):
+        raise damaged(path, file, "it holds characters that are none")
+
+
+def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dict[int, Runs]:
+    """Runs of frames that were left out, by the number of their clip: in order, apart from each other, within the clip."""
+    runs: dict[int, Runs] = {}
+    try:
+        for clip, rows in absent.items():
+            runs[int(clip)] = tuple((first, count) for first, count in rows)
+            span = int(lengths[int(clip)]) + sum(count for _, count in rows)
+            end = -1
+            for first, count in rows:
+                if type(first) is not int or type(count) is not int or first <= end or count < 1:
+                    raise ValueError(f"clip {clip} has no run {first}, {count}")
+                end = first + count
+            if int(clip) < 0 or end > span:
+                raise ValueError(f"clip {clip} has {span} frames, not {end}")
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise damaged(path, "store.json", f"'absent' cannot be read ({str(error)[:80]})") from None
+    return runs
+
+
+def check_seal(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise where `store.json` was changed by something else than halp; older stores carry no seal and no newer fields."""
+    older = "header_hash" not in header and header.keys() <= _OLDER_FIELDS
+    if not older and header.get("header_hash") != header_hash(header):
+        raise damaged(path, "store.json", "it was changed after it was saved")
+
+
+def header_hash(header: Mapping[str, Any]) -> str:
+    """Fingerprint of all other fields of `store.json`."""
+    rest = json.loads(json.dumps({name: value for name, value in header.items() if name != "header_hash"}))
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def check_index(path: Path, index: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of `index.json` as arrays: whole numbers, numbers or texts, one value per clip."""
+    file = "index.json"
+    if missing := [name for name in NEEDED_COLUMNS if name not in index]:
+        raise damaged(path, file, f"column '{missing[0]}' is missing")
+    columns = {name: _column(path, name, values) for name, values in index.items()}
+    count = len(columns["name"])
+    for name, values in columns.items():
+        if len(values) != count:
+            raise damaged(path, file, f"columns differ in length: '{name}' has {len(values)} values, 'name' {count}")
+        if name in NEEDED_COLUMNS and values.dtype.kind != ("U" if name == "name" else "i"):
+            raise damaged(path, file, f"column '{name}' has values of another type")
+    if not count or (columns["length"] < 1).any():
+        raise damaged(path, file, "there is no clip, or one without frames")
+    if len(set(index["name"])) != count:
+        raise damaged(path, file, "two clips have the same name")
+    return columns
+
+
+def _column(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
+    kinds = set(map(type, values)) if isinstance(values, list) else {dict}
+    if kinds == {str} and _encodable(values):
+        return np.array(values, dtype=np.str_)
+    if kinds == {int} and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    if kinds <= {int, float} and kinds and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.float64)
+    raise damaged(path, "index.json", f"column '{name}' is not a list of numbers or of texts")
+
+
+def _encodable(texts: Iterable[str]) -> bool:
+    """Whether texts can be written as UTF-8: JSON can smuggle in halves of characters."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_splits(path: Path, splits: Mapping[str, Any]) -> dict[str, SplitRule]:
+    """The rules of a store by name."""
+    rules = {}
+    for name, data in splits.items():
+        try:
+            rules[name] = rule_from_json(name, data)
+        except InputError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            raise damaged(path, "store.json", f"split '{name[:60]}' cannot be read ({error})") from None
+    return rules
+
+
+def topology_from_json(data: Mapping[str, Any]) -> Topology:
+    """The topology that a store or a run recorded; one whose joints do not hang together is refused."""
+    try:
+        if len(data["joints"]) > _MOST_JOINTS:
+            raise ValueError(f"it has {len(data['joints'])} joints")
+        topology = build_settings(Topology, {field.name: data[field.name] for field in fields(Topology)})
+        pairs = [pair for pair in (topology.up, topology.across) if pair is not None]
+        named = {topology.centre or topology.joints[0]}.union(*pairs)
+        if not all(0 <= parent < len(topology) for parent in topology.parents) or topology.dimensions not in (2, 3):
+            raise ValueError("a parent or the number of dimensions is not possible")
+        if not named <= set(topology.joints) or any(len(pair) != 2 for pair in pairs):
+            raise ValueError("it names a joint that it does not have, or no pair of joints")
+        return topology
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"a recorded topology is damaged ({reason}); prepare the store or train the run again"
+        ) from None
+
+
+def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
+    """`frames.npy` as a read-only memory map, after its header and its size were checked."""
+    try:
+        frames = load_npy(path / "frames.npy")
+    except InputError as error:
+        raise damaged(
+            path, "frames.npy", f"it is not a whole array ({short_reason(error.__cause__ or error)})"
+        ) from None
+    sound = isinstance(frames, np.memmap) and frames.ndim == 4 and frames.size and frames.flags.c_contiguous
+    if not isinstance(frames, np.memmap) or not sound or frames.dtype != np.dtype("<f4"):
+        raise damaged(path, "frames.npy", f"it holds {frames.dtype} in shape {str(frames.shape)[:80]}")
+    size, expected = os.path.getsize(path / "frames.npy"), frames.offset + frames.nbytes
+    if size != expected:
+        raise damaged(path, "frames.npy", f"it has {size} bytes, its header speaks of {expected}")
+    return frames
+
+
+def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise where the lists of what was dropped and repaired are something else."""
+    for name in ("dropped", "repaired"):
+        rows = manifest.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise damaged(path, "manifest.json", f"'{name}' is not a list of clips")
+    if not _encodable([json.dumps(manifest, ensure_ascii=False)]):
+        raise damaged(path, "manifest.json", "it holds characters that are none")
+
+
+_BLOCK = 16 * 2**20
+# A file changed within this time may change again without its times showing it: clocks of file systems are coarse.
+_SETTLED = 2.0
+_SHOWN_FROM = 512 * 2**20
+_known: dict[str, list[Any]] = {}
+
+
+def verify(path: Path, expected: str, frames: np.memmap[Any, Any], lengths: npt.NDArray[np.int64], names: Any) -> None:
+    """Raise unless frames and index have the expected fingerprint and every number is finite."""
+    state = _state(path)
+    if state is not None and _remembered(path) == [expected, state]:
+        return
+    fingerprint, bad = content_hash(path, frames.offset)
+    if fingerprint != expected:
+        raise damaged(path, "frames.npy or index.json", "the content is not what was written (its fingerprint differs)")
+    if bad is not None:
+        frame = bad // int(np.prod(frames.shape[1:]))
+        clip = int(np.searchsorted(np.cumsum(lengths), frame, side="right"))
+        within = frame - int(lengths[:clip].sum())
+        raise InputError(
+            f"store '{path}': clip '{names[clip]}', frame {within} holds a number that is not finite; prepare it again"
+        )
+    if state is not None and state == _state(path):
+        _remember(path, [expected, state])
+
+
+def content_hash(path: Path, offset: int) -> tuple[str, int | None]:
+    """Fingerprint of frames and index, and the position of the first number that is not finite."""
+    digest, bad, done = hashlib.sha256(), None, 0
+    try:
+        # Read, not through the map: pages that were only hashed should not stay in this process.
+        with open(path / "frames.npy", "rb") as file:
+            size = os.fstat(file.fileno()).st_size - offset
+            file.seek(offset)
+            with Bar("verify store (MiB)", size // 2**20, shown=size > _SHOWN_FROM) as bar:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    numbers = np.frombuffer(block[: len(block) // 4 * 4], "<f4")
+                    if bad is None and not np.isfinite(numbers).all():
+                        bad = done // 4 + int(np.argmin(np.isfinite(numbers)))
+                    done += len(block)
+                    bar.advance(len(block) // 2**20)
+        digest.update((path / "index.json").read_bytes())
+    except OSError as error:
+        raise InputError(f"store '{path}' cannot be read ({error}); check the disk and its permissions") from error
+    return digest.hexdigest(), bad
+
+
+def _state(path: Path) -> list[list[int]] | None:
+    """What changes when a file does; None while it is too fresh for that to be sure."""
+    rows, newest = [], 0.0
+    for name in ("frames.npy", "index.json"):
+        try:
+            status = os.stat(path / name)
+        except OSError:
+            return None
+        rows.append([status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns])
+        newest = max(newest, status.st_mtime, status.st_ctime)
+    return rows if time.time() - newest > _SETTLED else None
+
+
+def _record(path: Path) -> Path | None:
+    """The file in the user's cache folder that remembers this store; None where there is no such folder."""
+    home = cache_home()
+    name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
+    return None if home is None else home / "verified" / f"{name}.json"
+
+
+def _remembered(path: Path) -> list[Any] | None:
+    key = os.path.realpath(path)
+    with suppress(OSError, ValueError, RuntimeError):
+        if key not in _known and (record := _record(path)) is not None:
+            _known[key] = json.loads(record.read_text(encoding="utf-8"))
+    return _known.get(key)
+
+
+def _remember(path: Path, outcome: list[Any]) -> None:
+    _known[os.path.realpath(path)] = outcome
+    with suppress(OSError, RuntimeError):
+        if (record := _record(path)) is not None:
+            write_text(record, json.dumps(outcome))

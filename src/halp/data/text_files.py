@@ -1,0 +1,314 @@
+"""What the readers of text and JSON share: tables of numbers, checked coordinates, one wording for everything wrong."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError
+from halp.data.clip import Clip, Dropped, Frames
+from halp.data.source_files import MIB, head, read_text, remembered
+
+Floats = npt.NDArray[np.float64]
+
+# Metres, millimetres and pixels all stay far below; what is larger would only overflow later, where nobody sees why.
+LARGEST = 1e7
+LONGEST_NAME = 200
+MOST_CELLS = 2**28
+# Labels beyond this number and beyond the number of clips are not class numbers.
+MOST_CLASSES = 10_000
+
+
+def problem(path: Path, where: str, what: str, remedy: str = "check that the file is whole") -> InputError:
+    """The error of every reader: file, line or key, what is wrong there, and the remedy."""
+    return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message: short and on one line."""
+    text = repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def number(text: str, path: Path, where: str) -> float:
+    """One finite number from text."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise problem(path, where, f"{shown(text)} is not a number", "correct it or leave this clip out") from None
+    if not math.isfinite(value):
+        raise problem(path, where, f"{shown(text)} is not a finite number", "fill the gap or leave this clip out")
+    return value
+
+
+def whole_number(value: object, path: Path, where: str) -> int:
+    """One whole number, from text or from JSON."""
+    try:
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        result = int(value)  # type: ignore[call-overload]
+    except (ValueError, TypeError, OverflowError):
+        raise problem(
+            path, where, f"{shown(value)} is not a whole number", "correct it or leave this clip out"
+        ) from None
+    if abs(result) >= 2**53:
+        raise problem(path, where, f"{shown(value)} is too large", "correct it or leave this clip out")
+    return int(result)
+
+
+def are_whole(values: Iterable[str]) -> bool:
+    """Whether texts, such as labels or subjects, are all whole numbers from 0."""
+    return all(re.fullmatch(r"[0-9]{1,9}", value) for value in values)
+
+
+def class_count(labels: Iterable[object], clips: int) -> int:
+    """How many classes the labels of `clips` clips speak of; labels that are too large to be class numbers do not count.
+
+    >>> class_count([0, 4, "walk", 2_000_000_000], clips=4)
+    5
+    """
+    limit = max(clips, MOST_CLASSES)
+    whole = (int(label) for label in labels if isinstance(label, int | np.integer))
+    return 1 + max((label for label in whole if 0 <= label < limit), default=-1)
+
+
+def number_table(path: Path, text: str, columns: int, meaning: str) -> Floats:
+    """Numbers separated by spaces or tabs, `columns` on every line `(lines, columns)`; empty lines are passed over."""
+    lines = text.split("\n")
+    rows = [(at, words) for at, words in enumerate(map(str.split, lines), start=1) if words]
+    if not rows:
+        raise problem(path, "", "there is not one line of numbers in it", "fetch it again or leave it out")
+    for at, words in rows:
+        if len(words) != columns:
+            raise problem(path, f"line {at}", f"{len(words)} numbers instead of {columns} ({meaning})")
+    try:
+        return np.loadtxt(lines, comments=None, dtype=np.float64, ndmin=2)
+    except ValueError:  # the slow way knows the line
+        return np.array([[number(word, path, f"line {at}") for word in words] for at, words in rows])
+
+
+def json_numbers(value: Any, shape: Sequence[int | None], path: Path, where: str) -> Floats:
+    """Nested JSON lists as an array of this shape (None: any length); `null` becomes NaN."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise problem(
+            path, where, "it holds something else than evenly nested lists of numbers", "correct it or leave it out"
+        ) from None
+    if array.ndim != len(shape) or any(want not in (None, size) for want, size in zip(shape, array.shape)):
+        wanted = " x ".join("any" if size is None else str(size) for size in shape)
+        got = " x ".join(map(str, array.shape)) or "a single number"
+        raise problem(path, where, f"the numbers form {got} instead of {wanted}")
+    return array
+
+
+def as_floats(array: npt.NDArray[Any]) -> Floats:
+    """Numbers of any kind as float64; bytes that are not a number become NaN or infinite without a warning."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array(array, dtype=np.float64)
+
+
+def coordinates(array: npt.NDArray[Any], path: Path, where: str = "", *, axis: str = "frame") -> Frames:
+    """Coordinates as float32; the first that is not finite or too large to be a place is named by its index."""
+    if array.dtype not in (np.float32, np.float64):
+        # The bound does not fit into half floats, and whole numbers have no absolute value of their lowest one.
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
+    wrong = ~(np.abs(array) <= LARGEST)
+    if wrong.any():
+        at = np.argwhere(wrong)[0]
+        place = f"{axis} {at[0]}" if array.ndim > 1 else ""
+        raise problem(
+            path,
+            ", ".join(part for part in (where, place) if part),
+            f"a coordinate is {array[tuple(at)]:g}",
+            "fill the gap or leave this clip out",
+        )
+    return array.astype(np.float32)
+
+
+def places_in_time(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+    """The place of every frame number and how many places there are.
+
+    Where numbers follow a fixed step with some left out, as of frames with nobody, those keep their place; numbers without
+    such a step, as of clocks, only tell the order.
+
+    >>> places_in_time(np.array([10, 12, 18]))
+    (array([0, 1, 4]), 5)
+    >>> places_in_time(np.array([0, 33, 67]))
+    (array([0, 1, 2]), 3)
+    """
+    times, index = np.unique(numbers, return_inverse=True)
+    steps, counts = np.unique(np.diff(times), return_counts=True)
+    if len(steps) and not (steps % steps[counts.argmax()]).any():
+        places = (times - times[0]) // steps[counts.argmax()]
+        if places[-1] < 1000 * len(times):
+            return places[index], int(places[-1]) + 1
+    return index, len(times)
+
+
+def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floats:
+    """Scores of joints; one that is not given (NaN) vouches for nothing and is 0, an infinite one is an error."""
+    if np.isinf(array).any():
+        raise problem(path, where, "a score is infinite", "correct it or leave this clip out")
+    return np.where(np.isnan(array), 0.0, array)
+
+
+def safe_name(name: object, path: Path, where: str) -> str:
+    """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
+    text = str(name).strip() if isinstance(name, str | int) else ""
+    parts = text.replace("\\", "/").split("/")
+    if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:
+        raise problem(path, where, f"{shown(text or name)} cannot name a clip", "use a short plain name without '..'")
+    return text
+
+
+def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
+    """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
+    unsure = (scores <= 0) | (scores < min_score)
+    lost = int((unsure & (frames != 0).any(axis=-1)).sum())
+    kept = np.where(unsure[..., None], np.float32(0), frames)
+    return kept, (f"{lost} joints with a score below {min_score:g} made missing",) if lost else ()
+
+
+def unless_empty(clip: Clip) -> Clip | Dropped:
+    """The clip, or the note that there is nobody in it."""
+    return clip if clip.frames.any() else Dropped(clip.name, "there is no body in any of its frames")
+
+
+def refuse_twins(names: Iterable[str], path: Path) -> None:
+    """Raise where two clips of one source have the same name."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise problem(path, "", f"two clips are called '{twice}'", "give every clip a name of its own")
+
+
+@dataclass
+class Table:
+    """A CSV file by column: cells as text, lower-case column names, and the line each row stands on.
+
+    `spelling` has the column names as they are written in the file.
+    """
+
+    path: Path
+    columns: dict[str, tuple[str, ...]]
+    lines: list[int]
+    spelling: dict[str, str] = field(default_factory=dict)
+    _parsed: dict[str, Floats] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def where(self, row: int, column: str) -> str:
+        return f"line {self.lines[row]}, column '{column}'"
+
+    def numbers(self, column: str) -> Floats:
+        """A column of finite numbers; an empty cell is NaN."""
+        if column not in self._parsed:
+            self._parsed[column] = self._parse(column)
+        return self._parsed[column]
+
+    def _parse(self, column: str) -> Floats:
+        cells = self.columns[column]
+        try:
+            values = np.fromiter(map(float, (cell or "nan" for cell in cells) if "" in cells else cells), np.float64)
+        except ValueError:
+            for at, cell in enumerate(cells):
+                if cell:
+                    number(cell, self.path, self.where(at, column))
+            raise
+        for row in np.flatnonzero(~(np.abs(values) <= LARGEST)):
+            if cells[row]:
+                fault = f"{shown(cells[row])} is not a place"
+                raise problem(
+                    self.path, self.where(int(row), column), fault, "correct it, or leave a missing cell empty"
+                )
+        return values
+
+    def whole_numbers(self, column: str) -> npt.NDArray[np.int64]:
+        """A column of whole numbers, none missing."""
+        cells = self.columns[column]
+        return np.array(
+            [whole_number(_as_number(cell), self.path, self.where(row, column)) for row, cell in enumerate(cells)],
+            dtype=np.int64,
+        )
+
+
+def _as_number(cell: str) -> int | float | str:
+    try:
+        return float(cell) if "." in cell else int(cell)
+    except ValueError:
+        return cell
+
+
+def _doubled_header(path: Path, where: str, header: Sequence[str]) -> InputError:
+    """What to say about a header in which a name comes twice: of DeepLabCut, none at all, or a slip."""
+    if header[0] in ("scorer", "individuals", "bodyparts"):
+        return problem(path, where, "this is a table of DeepLabCut", "prepare it with the format deeplabcut")
+    if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|nan|", cell) for cell in header):
+        return problem(path, where, "it holds numbers and no names of columns", NO_HEADER)
+    twice = next(name for name in header if header.count(name) > 1)
+    return problem(path, where, f"column {shown(twice)} comes twice", "rename one of the two")
+
+
+#: What to do about a table of numbers alone.
+NO_HEADER = (
+    "add a header line that names the joints, or, where these are the 33 landmarks of MediaPipe, use "
+    "`halp prepare mediapipe … --option header=false`"
+)
+
+
+def header_cells(path: Path) -> list[str]:
+    """The cells of the first line of a CSV file in lower case, for sniffing."""
+    first = head(path, 1 << 18).removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].decode("latin-1").lower()
+    return [cell.strip(' "\r') for cell in re.split("[,;\t]", first)]
+
+
+def csv_rows(path: Path, separators: str = ",") -> tuple[list[list[str]], list[int]]:
+    """The rows of a CSV file that are not empty, all of one width, and the line each ends on.
+
+    The separator is the one that comes most often in the first line.
+    """
+    text = read_text(path)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    reader = csv.reader(text.split("\n"), delimiter=max(separators, key=text.partition("\n")[0].count), strict=True)
+    try:
+        for row in reader:
+            cells = list(map(str.strip, row))
+            if any(cells):
+                rows.append(cells)
+                lines.append(reader.line_num)
+                if len(row) != len(rows[0]):
+                    raise problem(path, f"line {lines[-1]}", f"{len(row)} cells instead of {len(rows[0])}")
+    except csv.Error as error:
+        raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
+    return rows, lines
+
+
+@remembered(largest=64 * MIB)
+def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
+    """A CSV file with a header line, or with the one given; the separator is a comma, a semicolon or a tab.
+
+    The last file is remembered for as long as it does not change: its rows, labels and layout are asked for one by one.
+    """
+    rows, lines = csv_rows(path, ",;\t")
+    if header:
+        rows, lines = [list(header), *rows], [0, *lines]
+        if len(rows[-1]) != len(header):
+            raise problem(path, "line 1", f"{len(rows[-1])} columns instead of {len(header)}")
+    if len(rows) < 2:
+        raise problem(path, "", "there is no row below the header", "fetch it again or leave it out")
+    names = [name.lower() for name in rows[0]]
+    if len(set(names)) != len(names):
+        raise _doubled_header(path, f"line {lines[0]}", names)
+    return Table(path, dict(zip(names, zip(*rows[1:]))), lines[1:], dict(zip(names, rows[0])))

@@ -1,1 +1,0 @@
-"""From answers to findings: events and their formats, statistics, motifs, repetitions, angles, deviation and agreement."""

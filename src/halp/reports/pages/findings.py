@@ -1,0 +1,333 @@
+"""Pages of findings: events counted, agreement, repetitions, angles, motifs and deviation; every figure as a table as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from halp.data.clip import Clip
+from halp.data.spans import Events
+from halp.encoders.pretrained import PretrainedEncoder
+from halp.reports.figures import bars, heatmap, line_chart
+from halp.reports.page import Report
+from halp.reports.pages.answers import TALLEST, card
+from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
+from halp.reports.player import PlayerClip, TimelinePart, player, timeline
+from halp.tasks.angles import FLAT, angle_rows, joint_angles
+from halp.tasks.bouts import Bouts
+from halp.tasks.motifs import MotifModel
+from halp.tasks.pose_tracks import Poses
+from halp.tasks.repetitions import Repetitions
+from halp.tasks.stats import Statistics
+
+ETHOGRAM = 40  # rows of an ethogram
+PLAYERS = 12  # recordings with a player or a chart of their own
+
+
+def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str], title: str) -> Report:
+    """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the end."""
+    report = Report("Events counted", title)
+    report.section(
+        "Ethogram",
+        "Time in which nobody was there is grey and no part of the observed time that shares refer to.",
+    )
+    rows = {_tier_name(tier): [*tier.absent, *tier.bouts] for tier in tiers[:ETHOGRAM]}
+    end = max((tier.end for tier in tiers[:ETHOGRAM]), default=1.0)
+    more = f" {len(tiers) - ETHOGRAM} more stand in the tables only." if len(tiers) > ETHOGRAM else ""
+    report.figure(ethogram(rows, labels, end=end, start=min(t.begin for t in tiers)), f"Bouts over time.{more}")
+    report.section("How often and how long")
+    by_label = {label: [row for row in result.recordings if row["label"] == label] for label in labels}
+    shares = {label: {"share": _mean_std([r["share"] for r in rows])} for label, rows in by_label.items()}
+    report.figure(
+        bars(shares, y_label="share of time"), "Mean share of the observed time, ± standard deviation over rows."
+    )
+    names = ("count", "total", "mean", "median", "latency", "share", "rate")
+    report.table(
+        ["label", *names],
+        [[label, *(_mean_std([row[name] for row in rows]) for name in names)] for label, rows in by_label.items()],
+        caption="Mean ± standard deviation over recordings and subjects; seconds, rate per minute.",
+    )
+    if result.groups:
+        _group_section(report, result.groups)
+    if result.bins:
+        report.section("Over time")
+        starts = sorted({row["start"] for row in result.bins})
+        means = {
+            label: [
+                _mean_std([r["share"] for r in result.bins if (r["label"], r["start"]) == (label, s)])[0]
+                for s in starts
+            ]
+            for label in labels
+        }
+        series: dict[str, Any] = {label: (starts, values) for label, values in means.items()}
+        report.figure(line_chart(series, x_label="seconds", y_label="share of time"), "Mean share of every bin.")
+        report.table(["from", *labels], list(zip(starts, *means.values())), caption="Mean share of every bin.")
+    if result.transitions:
+        report.section(
+            "What follows what",
+            "Chance is the mean over random orders of the bouts within each recording. Strong arrows happen more often than "
+            "by chance (corrected p < 0.05); faint ones do not.",
+        )
+        report.figure(transition_graph(result.transitions, labels), "Transitions; thicker arrows are more probable.")
+        report.rows(result.transitions, "p is two-sided; corrected after Benjamini and Hochberg over all pairs.")
+    report.section("Recordings")
+    report.rows(result.observed, "What was observed, in seconds; diversity is the entropy of labelled time in bits.")
+    report.rows(result.recordings, "Bouts: times in seconds, rate in bouts per minute; latency counts from the start.")
+    if result.bins:
+        report.rows(result.bins, "Per bin: bouts that begin in it, seconds, and share of what was observed of it.")
+    return report
+
+
+def _group_section(report: Report, groups: dict[str, Any]) -> None:
+    persons = ", ".join(f"{name}: {count}" for name, count in groups["persons"].items())
+    out = f" {groups['left_out']} people without a group were left out." if groups["left_out"] else ""
+    report.section(
+        "Groups",
+        f"The unit is the person ({persons}).{out} Measure: {groups['measure']}. Test: {groups['test']}, corrected over labels "
+        "after Benjamini and Hochberg. Intervals are 95 % bootstrap intervals over people; with few people they are too narrow.",
+    )
+    values = {
+        row["label"]: {
+            part["group"]: (part["mean"], part["std"] or 0.0) for part in row["groups"] if part["mean"] is not None
+        }
+        for row in groups["labels"]
+    }
+    report.figure(bars(values, y_label=groups["measure"]), "Means of groups, ± standard deviation over people.")
+    flat = [
+        {
+            "label": row["label"],
+            "first": row["first"],
+            "second": row["second"],
+            "difference": f"{row['difference']:.3g} [{row['difference low']:.3g}, {row['difference high']:.3g}]",
+            "Cliff's delta": f"{row['delta']:.2f} [{row['delta low']:.2f}, {row['delta high']:.2f}]",
+            "p": row["p"],
+            "corrected p": row["p corrected"],
+        }
+        for row in group_rows(groups)
+    ]
+    report.rows(flat, "Differences are the first group minus the second; Cliff's delta goes from −1 to 1.")
+
+
+def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
+    """Comparisons of groups as rows of a table."""
+    rows = []
+    for row in groups["labels"]:
+        for pair in row["pairs"]:
+            low, high = pair["difference_interval"]
+            delta_low, delta_high = pair["delta_interval"]
+            rows.append(
+                {
+                    "label": row["label"],
+                    "first": pair["first"],
+                    "second": pair["second"],
+                    "difference": pair["difference"],
+                }
+                | {"difference low": low, "difference high": high}
+                | {"delta": pair["delta"], "delta low": delta_low, "delta high": delta_high}
+                | {"p": row["p"], "p corrected": row["p_corrected"]}
+            )
+    return rows
+
+
+def agreement_page(result: dict[str, Any], title: str) -> Report:
+    """Kappa and F1 by label, confusion in seconds, and all recordings."""
+    report = Report("Agreement", title)
+    report.section(
+        "By label",
+        "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision and recall with the "
+        "first account as the truth. Errors of boundaries are those of matched bouts, in seconds; a bias above 0 is late. "
+        "ICC(2,1) compares total durations per recording.",
+    )
+    values = {
+        row["label"]: {name: (row[name], 0.0) for name in ("kappa", "f1") if row[name] is not None}
+        for row in result["labels"]
+    }
+    report.figure(bars(values), "Cohen's kappa and F1 of bouts.")
+    report.rows(result["labels"], "Agreement by label.")
+    report.section("Confusion")
+    names, seconds = result["confusion"]["labels"], result["confusion"]["seconds"]
+    report.figure(
+        heatmap(np.array(seconds), names, names, x_label="second", y_label="first"), "Seconds by both labels."
+    )
+    report.table(
+        ["first", *names], [[name, *row] for name, row in zip(names, seconds)], caption="Seconds by both labels."
+    )
+    report.section("Recordings")
+    report.rows(result["recordings"], "Kappa is missing where both accounts know one label only.")
+    return report
+
+
+def _tier_name(tier: Bouts) -> str:
+    return f"{tier.recording}: {tier.subject}" if tier.subject else tier.recording
+
+
+def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
+    known = [value for value in values if value is not None]
+    return (float(np.mean(known)), float(np.std(known))) if known else (float("nan"), 0.0)
+
+
+def pose_player(poses: Poses) -> str:
+    """The player of one person."""
+    step = -(-len(poses.joints) // TALLEST)
+    frames = poses.joints[::step, None]
+    clip = PlayerClip(frames, poses.name, role="recording")
+    return player([[clip]], poses.topology, rate=poses.fps / step)
+
+
+def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
+    """The player with repetitions on its timeline, the curve they were found in, and all of them as a table."""
+    report = Report("Repetitions", title)
+    report.section("Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted.")
+    report.figure(
+        bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
+    )
+    counts = [{k: v for k, v in r.to_json().items() if k != "repetitions"} for r in results]
+    report.rows(counts, "Durations in seconds; cv is the standard deviation of durations by their mean.")
+    for result in results[:PLAYERS]:
+        poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
+        report.section(poses.name)
+        parts = [
+            TimelinePart(
+                r.start, r.stop, "partial" if r.partial else "repetition", "" if r.partial else f"{next(numbers)}"
+            )
+            for r in result.repetitions
+        ]
+        end = float(poses.times[-1]) + 1 / poses.fps
+        bar = timeline(parts, start=poses.start, end=end, faint=("partial",)) if parts else ""
+        report.figure(pose_player(poses) + bar, f"{result.count} repetitions. Click on one to go there.")
+        report.figure(
+            line_chart({"movement": (poses.times.tolist(), result.curve.tolist())}, x_label="seconds"),
+            "The component of the movement that repetitions were found in, in mean bone lengths.",
+        )
+        rows = [r.to_json() for r in result.repetitions]
+        caption = (
+            f"Range in degrees of the angle that moves most; smoothness is the spectral arc length (nearer to 0 is smoother); "
+            f"distance to repetition {result.reference}, in mean bone lengths per joint coordinate."
+        )
+        report.rows(rows, caption)
+    return report
+
+
+def angles_page(people: Sequence[Poses], title: str) -> Report:
+    """Angles over time and their ranges, for every person of every recording."""
+    report = Report("Joint angles", title)
+    flat = any(poses.topology.dimensions == 2 for poses in people)
+    report.section(
+        "Convention",
+        "Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Asymmetry is "
+        "200 · (left − right) / (left + right) of the ranges, in per cent." + (f" Note: {FLAT}." if flat else ""),
+    )
+    everything: list[dict[str, Any]] = []
+    for number, poses in enumerate(people):
+        rows = angle_rows(poses)
+        everything += rows
+        if number >= PLAYERS or not rows:
+            continue
+        report.section(poses.name)
+        widest = sorted(rows, key=lambda row: -row["range"])[:6]
+        curves = joint_angles(poses.joints, poses.topology)
+        report.figure(
+            line_chart(
+                {r["angle"]: (poses.times.tolist(), curves[r["angle"]].tolist()) for r in widest},
+                x_label="seconds",
+                y_label="degrees",
+            ),
+            "The angles with the largest ranges.",
+        )
+        pairs: dict[str, dict[str, tuple[float, float]]] = {}
+        for row in rows:
+            joint, _, side = row["angle"].rpartition("_")
+            pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
+        report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
+        ranges = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
+        report.rows(ranges, "Degrees and degrees per second.")
+    if len(people) > PLAYERS:
+        report.section("All recordings")
+        report.rows(everything, "Degrees and degrees per second.")
+    return report
+
+
+def motifs_page(
+    encoder: PretrainedEncoder,
+    model: MotifModel,
+    events: Events,
+    rows: Sequence[dict[str, Any]],
+    examples: Mapping[str, Sequence[Clip]],
+    steady: Mapping[str, float | None] | None,
+    title: str,
+) -> Report:
+    """Examples of every motif side by side, their times and durations, how they merge, and how stable they are."""
+    report = Report("Motifs", title)
+    report.section("Examples", "For every motif the windows that are surest of it. Choose a motif above the players.")
+    grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
+    report.figure(player(grid, encoder.topology), f"{len(grid)} motifs.")
+    report.section("When and how long")
+    labels = events.labels
+    end = max(event.stop for event in events)
+    names = events.recordings[:ETHOGRAM]
+    report.figure(
+        ethogram({name: events.where(recording=name) for name in names}, labels, end=end), "Motifs over time."
+    )
+    report.figure(
+        bars({r["motif"]: {"share": (r["share"], 0.0)} for r in rows}, y_label="share of time"), "Shares of time."
+    )
+    report.rows(rows, "Bouts of motifs, in seconds, over all recordings.")
+    if len(model) > 1:
+        report.section(
+            "How motifs merge", "The lower two motifs are joined, the more alike they are; --merge N cuts the tree."
+        )
+        report.figure(dendrogram(model.tree(), model.names), "Distance of means, in standard deviations.")
+        tree = [
+            {
+                "first": int(a) + 1,
+                "second": int(b) + 1,
+                "distance": float(d),
+                "becomes": len(model) + 1 + at,
+                "motifs": int(n),
+            }
+            for at, (a, b, d, n) in enumerate(model.tree())
+        ]
+        report.rows(tree, "Merges in order; numbers above the number of motifs are merged ones.")
+    if steady is not None:
+        report.section(
+            "How far they depend on chance",
+            "Adjusted Rand index of the motifs of all windows: 1 is the same motifs, 0 is chance. Seeds start the search "
+            "elsewhere; halves are found in one half of the recordings each and applied to all.",
+        )
+        report.table(["compared", "adjusted Rand index"], [[name, value] for name, value in steady.items()])
+    return report
+
+
+def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
+    """Percentiles over visits, with the joints and the moments that make them."""
+    report = Report("Deviation from the reference", title)
+    people = rows[0]["people"] if rows else 0
+    report.section(
+        "Visits",
+        f"How unusual a recording is beside {people} people of the reference: a percentile of 95 is further away than 95 of "
+        f"100 of them, each held out in turn. With {people} people it moves in steps of {100 / max(people, 1):.1f}. "
+        "This is a distance, not a diagnosis.",
+    )
+    by_person: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_person.setdefault(row["person"], []).append(row)
+    curves: dict[str, Any] = {
+        name: (list(range(1, len(visits) + 1)), [row["percentile"] for row in visits])
+        for name, visits in list(by_person.items())[:12]
+    }
+    report.figure(
+        line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),
+        "Percentile of every visit in its order.",
+    )
+    report.rows([{k: v for k, v in row.items() if k not in ("joints", "moments")} for row in rows], "All recordings.")
+    report.section(
+        "Joints", "How far joints are from the nearest movement of the reference, and how many times what is usual."
+    )
+    joints = [{"recording": row["recording"], **joint} for row in rows for joint in row["joints"]]
+    report.rows(joints, "The five joints of every recording that deviate most.")
+    report.section("Moments", "The windows that deviate most, with their percentile among windows of the reference.")
+    moments = [{"recording": row["recording"], **moment} for row in rows for moment in row["moments"]]
+    report.rows(moments, "Times in seconds.")
+    return report

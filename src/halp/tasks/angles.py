@@ -1,0 +1,142 @@
+"""Joint angles by name: ranges, angular velocity and left–right asymmetry.
+
+Convention: an angle is the interior angle between two bones at a joint, 0 to 180 degrees, 180 where the limb is straight; it
+has no sign and no plane. Flexion in clinical terms is 180 minus it. In two dimensions it is the angle of the projection onto
+the image, which equals the angle only where the limb moves in the image plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from halp.core.errors import InputError
+from halp.skeleton import Topology
+from halp.tasks.pose_tracks import Floats, Poses
+
+FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
+_SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
+
+# the joint in the middle, and what may lie on either side of it
+_SIDED = {
+    "elbow": (("shoulder",), "elbow", ("wrist",)),
+    "shoulder": (("hip",), "shoulder", ("elbow",)),
+    "hip": (("shoulder",), "hip", ("knee",)),
+    "knee": (("hip",), "knee", ("ankle",)),
+    "ankle": (("knee",), "ankle", ("foot", "foot_index", "toe_big")),
+    "wrist": (("elbow",), "wrist", ("hand", "index", "hand_tip")),
+}
+_MIDDLE = {"neck": (("hip_center", "spine"), "shoulder_center", ("head", "nose"))}
+
+
+def angle_joints(topology: Topology) -> dict[str, tuple[int, int, int]]:
+    """The angles that a topology has the joints for: name → (one end, joint, other end).
+
+    >>> from halp.skeleton import get_topology
+    >>> list(angle_joints(get_topology("coco-17")))[:4]
+    ['elbow_left', 'elbow_right', 'shoulder_left', 'shoulder_right']
+    """
+
+    def first(names: Iterable[str]) -> int | None:
+        return next((topology.index(name) for name in names if name in topology.joints), None)
+
+    result = {}
+    named: dict[str, tuple[Iterable[str], str, Iterable[str]]] = {
+        f"{name}_{side}": ([f"{j}_{side}" for j in one], f"{joint}_{side}", [f"{j}_{side}" for j in other])
+        for name, (one, joint, other) in _SIDED.items()
+        for side in ("left", "right")
+    }
+    for name, (one, joint, other) in {**named, **_MIDDLE}.items():
+        triple = first(one), first([joint]), first(other)
+        if None not in triple:
+            result[name] = triple
+    return result  # type: ignore[return-value]
+
+
+def interior_angle(one: Floats, joint: Floats, other: Floats) -> Floats:
+    """Degrees `(…)` between the bones from a joint to two others, all `(…, C)`; NaN where a bone has no length.
+
+    >>> interior_angle(np.array([1.0, 0, 0]), np.zeros(3), np.array([0, 2.0, 0])).round(6).tolist()
+    90.0
+    """
+    a, b = one - joint, other - joint
+    dot = (a * b).sum(-1)
+    squares = (a**2).sum(-1) * (b**2).sum(-1)
+    # atan2 keeps its precision for nearly straight limbs, where the arc cosine loses it
+    degrees = np.degrees(np.arctan2(np.sqrt(np.maximum(squares - dot**2, 0)), dot))
+    return np.where(squares > 0, degrees, np.nan)
+
+
+def joint_angles(joints: Floats, topology: Topology) -> dict[str, Floats]:
+    """All angles of poses `(T, V, C)` in degrees `(T,)`, NaN where a joint is missing."""
+    triples = angle_joints(topology)
+    if not triples:
+        raise InputError(
+            f"topology '{topology.name}' has no joints that make an angle, such as hip, knee and ankle of one side; "
+            "name its joints with --topology"
+        )
+    return {name: interior_angle(*(joints[:, joint] for joint in triple)) for name, triple in triples.items()}
+
+
+def angular_velocity(angle: Floats, fps: float) -> Floats:
+    """Degrees per second `(T,)`: slopes of parabolas fitted over 0.2 seconds (Savitzky–Golay); NaN in gaps."""
+    velocity = np.full(len(angle), np.nan)
+    for run in np.ma.clump_unmasked(np.ma.masked_invalid(angle)):  # nobody may be seen for a while
+        if run.stop - run.start >= _SMOOTHING * fps or run.stop - run.start == len(angle):
+            velocity[run] = _slope(angle[run], fps)
+    return velocity
+
+
+def _slope(angle: Floats, fps: float) -> Floats:
+    """Smoothed derivative of an angle without gaps."""
+    from scipy.signal import savgol_filter
+
+    width = max(5, 2 * round(_SMOOTHING * fps / 2) + 1)
+    if len(angle) < width:
+        return np.gradient(angle) * fps if len(angle) > 1 else np.full(len(angle), np.nan)
+    return np.asarray(savgol_filter(angle, width, 2, deriv=1, delta=1 / fps))
+
+
+def angle_rows(poses: Poses) -> list[dict[str, Any]]:
+    """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more than the right.
+
+    `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is more on the left.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for name, angle in joint_angles(poses.joints, poses.topology).items():
+        known = angle[np.isfinite(angle)]
+        if not len(known):
+            continue
+        speed = np.abs(angular_velocity(angle, poses.fps))
+        rows[name] = {
+            **poses.to_json(),
+            "angle": name,
+            "min": float(known.min()),
+            "max": float(known.max()),
+            "range": float(np.ptp(known)),
+            "mean": float(known.mean()),
+            "peak_velocity": float(np.nanmax(speed)) if np.isfinite(speed).any() else None,
+            "missing": float(1 - len(known) / len(angle)),
+            "asymmetry": None,
+        }
+    for name, row in rows.items():
+        right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
+        if right is not None:
+            both = row["range"] + right["range"]
+            asymmetry = 200 * (row["range"] - right["range"]) / both if both > 0 else None
+            row["asymmetry"] = right["asymmetry"] = asymmetry
+    return list(rows.values())
+
+
+def angle_series(poses: Poses) -> list[dict[str, Any]]:
+    """A row per frame: time, every angle, and every angular velocity as `…_velocity`; None where missing."""
+    columns: dict[str, Floats] = {}
+    for name, angle in joint_angles(poses.joints, poses.topology).items():
+        columns[name], columns[f"{name}_velocity"] = angle, angular_velocity(angle, poses.fps)
+    return [
+        {**poses.to_json(), "time": round(float(time), 6)}
+        | {name: round(float(v[at]), 4) if np.isfinite(v[at]) else None for name, v in columns.items()}
+        for at, time in enumerate(poses.times)
+    ]

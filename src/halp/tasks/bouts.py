@@ -1,0 +1,161 @@
+"""Bouts: merged events of one person in one recording, with the time that was observed; measures, and what follows what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.data.spans import NOBODY, Event, Events
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bouts:
+    """Bouts of one person in one recording, with what was observed of them, in seconds."""
+
+    recording: str
+    subject: str
+    bouts: list[Event]
+    absent: list[Event]
+    begin: float
+    end: float
+
+    @property
+    def observed(self) -> float:
+        return max(self.seen(self.begin, self.end), 0.0)
+
+    @property
+    def person(self) -> str:
+        return self.subject or self.recording
+
+    def seen(self, start: float, stop: float) -> float:
+        """Seconds of a span in which somebody was there."""
+        return stop - start - sum(overlap(e, start, stop) for e in self.absent)
+
+
+def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None) -> list[Bouts]:
+    """Bouts by recording and subject, cut to the part that counts."""
+    tiers: list[Bouts] = []
+    for recording, rows in events.by_recording().items():
+        end = events.lengths.get(recording) or max((event.stop for event in rows), default=0.0)
+        end = end if stop is None else min(end, stop)
+        cut = [replace(e, start=max(e.start, start), stop=min(e.stop, end)) for e in rows if overlap(e, start, end) > 0]
+        named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
+        for subject in sorted(named):
+            bouts = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
+            absent = [e for e in cut if e.label == NOBODY and e.subject in ("", subject)]
+            tiers.append(
+                Bouts(recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start))
+            )
+    return tiers
+
+
+def overlap(event: Event, start: float, stop: float) -> float:
+    """Seconds of an event that lie in a span."""
+    return max(0.0, min(event.stop, stop) - max(event.start, start))
+
+
+def measures(
+    durations: Sequence[float], starts: Sequence[float], observed: float, begin: float = 0.0
+) -> dict[str, Any]:
+    """Count, total, mean, median, latency, share of the observed time, and rate per minute; None where undefined.
+
+    >>> measures([2.0, 4.0], [1.0, 6.0], observed=12.0)["share"]
+    0.5
+    """
+    count, total = len(durations), float(sum(durations))
+    return {
+        "count": count,
+        "total": total,
+        "mean": total / count if count else None,
+        "median": float(np.median(durations)) if count else None,
+        "latency": min(starts) - begin if count else None,
+        "share": total / observed if observed > 0 else None,
+        "rate": 60 * count / observed if observed > 0 else None,
+    }
+
+
+def transitions(
+    tiers: Sequence[Bouts], labels: Sequence[str], *, resamples: int = 999, seed: int = 0
+) -> list[dict[str, Any]]:
+    """How often which label follows which, how likely that is, and how often it would by chance.
+
+    Chance: bouts of every recording in another order, the same label twice in a row only where the recording has that. A
+    time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and Hochberg over all pairs.
+    """
+    place = {label: number for number, label in enumerate(labels)}
+    sequences = [part for tier in tiers for part in _sequences(tier, place) if len(part) > 1]
+    if not sequences:
+        return []
+    size = len(labels)
+    counts = _pairs(np.concatenate([_codes(part[None], size) for part in sequences], axis=1), size)[0]
+    rng = np.random.default_rng(seed)
+    chance = _pairs(np.concatenate([_codes(_shuffled(part, resamples, rng), size) for part in sequences], axis=1), size)
+    expected = chance.mean(0)
+    extreme = np.abs(chance - expected) >= np.abs(counts - expected) - 1e-9
+    p = (1 + extreme.sum(0)) / (resamples + 1)
+    sums = counts.sum(1, keepdims=True)
+    cells = [(a, b) for a in range(size) for b in range(size) if counts[a, b] or expected[a, b] > 0]
+    corrected = false_discovery([p[cell] for cell in cells])
+    return [
+        {
+            "from": labels[a],
+            "to": labels[b],
+            "count": int(counts[a, b]),
+            "probability": float(counts[a, b] / sums[a, 0]) if sums[a, 0] else None,
+            "expected": float(expected[a, b]),
+            "p": float(p[a, b]),
+            "p_corrected": q,
+        }
+        for (a, b), q in zip(cells, corrected)
+    ]
+
+
+def _sequences(tier: Bouts, place: Mapping[str, int]) -> list[npt.NDArray[np.int64]]:
+    parts: list[list[int]] = [[]]
+    for event in sorted([*tier.bouts, *tier.absent], key=lambda e: (e.start, e.stop)):
+        if event.label == NOBODY:
+            parts.append([])
+        else:
+            parts[-1].append(place[event.label])
+    return [np.array(part, dtype=np.int64) for part in parts]
+
+
+def _codes(sequences: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    return sequences[:, :-1] * size + sequences[:, 1:]
+
+
+def _pairs(codes: npt.NDArray[np.int64], size: int) -> Floats:
+    """Counts `(R, size, size)` of pairs, from codes `(R, n)`."""
+    rows = np.arange(len(codes))[:, None] * size * size
+    return np.bincount((codes + rows).ravel(), minlength=len(codes) * size * size).reshape(-1, size, size).astype(float)
+
+
+def _shuffled(part: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """`count` random orders of a sequence; without a label twice in a row where the sequence has none, by many swaps."""
+    rows = np.tile(part, (count, 1))
+    if (part[1:] == part[:-1]).any():
+        return rng.permuted(rows, axis=1)
+    length, chain = len(part), np.arange(count)
+    padded = np.pad(rows, ((0, 0), (1, 1)), constant_values=-1)
+    for _ in range(10 * length):
+        i, j = rng.integers(1, length + 1, (2, count))
+        one, other = padded[chain, i].copy(), padded[chain, j].copy()
+        padded[chain, i], padded[chain, j] = other, one
+        clash = np.zeros(count, dtype=bool)
+        for at in (i, j):
+            clash |= (padded[chain, at] == padded[chain, at - 1]) | (padded[chain, at] == padded[chain, at + 1])
+        padded[chain[clash], i[clash]], padded[chain[clash], j[clash]] = one[clash], other[clash]
+    return padded[:, 1:-1]
+
+
+def false_discovery(p: Sequence[float]) -> list[float]:
+    """p-values corrected after Benjamini and Hochberg."""
+    from scipy.stats import false_discovery_control
+
+    return [float(value) for value in false_discovery_control(np.clip(p, 0, 1))] if len(p) else []

@@ -1,0 +1,288 @@
+"""The few-label classifier: choose a head by cross-validation, calibrate it, and know when nothing fits; intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError
+from halp.tasks.heads import Candidate, Head, Labels, Vectors, candidates, fit_head, standardised_in_their_span
+
+Floats = npt.NDArray[np.float64]
+Reject = float | str | None  # a rate, "auto" for that of the model, "none" or None for never
+REJECTION_RATE = 0.05  # share of the labelled clips, each against other people, that may be called unlike everything
+FOLDS = 5
+_BLOCK = 4096
+_TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled
+_MANY = 200  # labelled vectors of which three folds tell enough
+_BANK = 3000  # labelled vectors that are kept to compare with; more are sampled
+_FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one, and whether
+    that is too small for any of the classes."""
+
+    probabilities: Floats
+    similarity: Floats
+    rejected: npt.NDArray[np.bool_]
+
+    @property
+    def best(self) -> Labels:
+        """The most probable class, also of what is rejected."""
+        return self.probabilities.argmax(1)
+
+    @property
+    def probability(self) -> Floats:
+        """The probability of the most probable class."""
+        return self.probabilities.max(1)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A head with its temperature, the similarities of labelled vectors to their nearest of another group, sorted, and the
+    share of them that may be rejected (None: the labels cannot tell what is unlike them)."""
+
+    head: Head
+    classes: tuple[str, ...]
+    temperature: float
+    similarities: Floats
+    rejection_rate: float | None = REJECTION_RATE
+
+    def threshold(self, reject: Reject = "auto") -> float:
+        """The similarity below which a vector is rejected."""
+        rate = check_rejection(reject)
+        rate = self.rejection_rate if rate == "auto" else rate
+        return -np.inf if rate is None else rejection_threshold(self.similarities, float(rate))
+
+    def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
+        """Classes of vectors `(N, F)`; `reject` is a rate, "auto" for that of the fit, "none" for never."""
+        from scipy.special import softmax
+
+        threshold = self.threshold(reject)
+        logits, similarities = [np.zeros((0, len(self.classes)))], [np.zeros(0)]
+        for first in range(0, len(vectors), _BLOCK):
+            block = vectors[first : first + _BLOCK]
+            logits.append(self.head.logits(block))
+            similarities.append((self.head.directions(block) @ self.head.bank.T).max(1).astype(np.float64))
+        similarity = np.concatenate(similarities)
+        probabilities = softmax(np.concatenate(logits) / self.temperature, axis=1)
+        return Prediction(probabilities, similarity, similarity < threshold)
+
+
+def fit_classifier(
+    vectors: Vectors,
+    labels: Labels,
+    classes: Sequence[str],
+    *,
+    groups: npt.NDArray[np.int64] | None = None,
+    kind: str = "auto",
+    rejection_rate: float | None = REJECTION_RATE,
+    seed: int = 0,
+) -> Classifier:
+    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every fold."""
+    vectors, labels = np.asarray(vectors, dtype=np.float32), np.asarray(labels, dtype=np.int64)
+    groups = np.arange(len(labels)) if groups is None else np.asarray(groups, dtype=np.int64)
+    if not len(labels) or len(vectors) != len(labels) or len(groups) != len(labels):
+        raise InputError(
+            f"{len(vectors)} vectors, {len(labels)} labels and {len(groups)} groups do not make a classifier"
+        )
+    check_rejection(rejection_rate)
+    rows = sample_rows(labels, groups, _TUNED, seed)
+    chosen, temperature = choose_candidate(vectors[rows], labels[rows], len(classes), groups[rows], kind, seed)
+    rows = sample_rows(labels, groups, min(_FITTED, max(_BANK, _LARGEST // vectors.shape[1])), seed)
+    head = fit_head(chosen, vectors[rows], labels[rows], len(classes))
+    kept = sample_rows(labels[rows], groups[rows], _BANK, seed)
+    head = replace(head, bank=head.bank[kept], labels=labels[rows][kept])
+    similarities = nearest_similarities(head.bank, groups[rows][kept])
+    return Classifier(head, tuple(classes), temperature, similarities, rejection_rate)
+
+
+def choose_candidate(
+    vectors: Vectors, labels: Labels, classes: int, groups: npt.NDArray[np.int64], kind: str, seed: int = 0
+) -> tuple[Candidate, float]:
+    """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
+
+    Classes count alike, however many labels each has: labels are given where it is easy or where the model is unsure, so
+    their shares are not those of the recordings. Where no fold can be made (a class with one recording only), the first
+    candidate and the temperature 1.
+    """
+    tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
+    if not splits:
+        return tried[0], 1.0
+    rows, held = standardised_in_their_span(vectors), np.concatenate([test for _, test in splits])
+
+    def held_out_logits(candidate: Candidate) -> Floats:
+        heads = [fit_head(candidate, rows[train], labels[train], classes, standard=True) for train, _ in splits]
+        return np.concatenate([head.logits(rows[test]) for head, (_, test) in zip(heads, splits)])
+
+    logits = [held_out_logits(candidate) for candidate in tried]
+    counts = np.bincount(labels[held], minlength=classes)
+    right = [np.bincount(labels[held][scores.argmax(1) == labels[held]], minlength=classes) for scores in logits]
+    best = int(np.argmax([round(float((hits / np.maximum(counts, 1)).sum()), 9) for hits in right]))  # ties are ties
+    return tried[best], fit_temperature(logits[best], labels[held])
+
+
+def folds(
+    labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS
+) -> list[tuple[Labels, Labels]]:
+    """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where that is impossible.
+
+    A class needs two groups at least: with one, the fold that tests it could not have learned it.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    fewest = min(len(np.unique(groups[labels == label])) for label in np.unique(labels))
+    if fewest < 2 or len(labels) < 4:
+        return []
+    alone = len(np.unique(groups)) == len(groups)
+    kind = StratifiedKFold if alone else StratifiedGroupKFold
+    splitter = kind(min(most, fewest), shuffle=True, random_state=seed)
+    splits = splitter.split(np.zeros(len(labels)), labels, None if alone else groups)
+    return [(train, test) for train, test in splits if len(train) and len(test)]
+
+
+def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
+    """All rows, or `most` random ones; every class keeps two groups at least, where it has them."""
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    order = np.random.default_rng(seed).permutation(len(labels))
+    _, first = np.unique(np.stack([labels[order], groups[order]]), axis=1, return_index=True)
+    firsts = order[np.sort(first)]  # a row of every class and group
+    needed = np.concatenate([firsts[labels[firsts] == label][:2] for label in np.unique(labels)])
+    others = order[~np.isin(order, needed)][: max(0, most - len(needed))]
+    return np.sort(np.concatenate([needed, others]))
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A row to label, with how unsure the classifier is (0 … 1) and how unlike it is to what is labelled or chosen (0 … 2)."""
+
+    row: int
+    uncertainty: float
+    distance: float
+
+
+def suggest(classifier: Classifier, vectors: Vectors, count: int) -> list[Suggestion]:
+    """Greedily `count` rows of the largest uncertainty × distance; each choice counts as labelled for the next.
+
+    Uncertainty is the entropy of the probabilities over its largest value; what is unlike everything has its distance.
+    """
+    from scipy.stats import entropy
+
+    if count < 1:
+        raise InputError(f"{count} suggestions cannot be made; ask for at least 1")
+    prediction = classifier.predict(vectors, reject="none")
+    uncertainty = entropy(prediction.probabilities, axis=1) / max(np.log(len(classifier.classes)), 1e-9)
+    directions = classifier.head.directions(vectors)
+    nearest = prediction.similarity.copy()
+    chosen: list[Suggestion] = []
+    open_rows = np.ones(len(vectors), dtype=bool)
+    for _ in range(min(count, len(vectors))):
+        worth = np.where(open_rows, (uncertainty + 1e-6) * (1 - nearest + 1e-6), -np.inf)
+        row = int(worth.argmax())
+        chosen.append(Suggestion(row, float(uncertainty[row]), float(1 - nearest[row])))
+        open_rows[row] = False
+        nearest = np.maximum(nearest, directions @ directions[row])
+    return chosen
+
+
+def fit_temperature(logits: Floats, labels: npt.NDArray[np.int64]) -> float:
+    """The temperature at which held-out logits `(N, C)` have the smallest cross entropy.
+
+    The wanted probability of the right class is (n + 1) / (n + 2) with n held-out answers, and what is left is shared by the
+    others: a handful of right answers is no evidence for certainty. A single answer may still be surer than that.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    count, classes = logits.shape
+    if classes < 2 or not count:
+        return 1.0
+    wanted = np.full(logits.shape, 1 / (count + 2) / (classes - 1))
+    wanted[np.arange(count), labels] = (count + 1) / (count + 2)
+
+    def loss(log_temperature: float) -> float:
+        return float(-(wanted * log_softmax(logits / math.exp(log_temperature), axis=1)).sum(1).mean())
+
+    return float(math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))
+
+
+def nearest_similarities(directions: npt.NDArray[np.float32], groups: npt.NDArray[np.int64]) -> Floats:
+    """Of every labelled vector that has one: its similarity to the nearest of another group (recording or person), sorted."""
+    similarities = directions @ directions.T
+    similarities[groups[:, None] == groups[None]] = -np.inf
+    nearest = similarities.max(1, initial=-np.inf).astype(np.float64)
+    return np.sort(nearest[np.isfinite(nearest)])
+
+
+def check_rejection(rate: Reject) -> Reject:
+    """A rate in [0, 1), "auto", or None for "none"; numbers may be written as text.
+
+    >>> check_rejection("none"), check_rejection("0.1")
+    (None, 0.1)
+    """
+    if rate is None or rate == "none":
+        return None
+    if rate == "auto":
+        return rate
+    try:
+        number = float(rate)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < 1:
+        raise InputError(f"a rejection rate of {rate} is not possible; give a share in [0, 1), such as 0.05, or none")
+    return number
+
+
+def rejection_threshold(similarities: Floats, rate: float) -> float:
+    """The similarity below which a vector is rejected, so that of vectors like the labelled ones `rate` at most are.
+
+    The k-th smallest of n similarities, k = ⌊(n + 1) · rate⌋ (conformal prediction); −inf where n is too small for the rate.
+
+    >>> rejection_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.4)
+    0.7
+    >>> rejection_threshold(np.array([0.9, 0.8, 0.7, 0.6]), 0.1)
+    -inf
+    """
+    place = min(math.floor((len(similarities) + 1) * rate + 1e-9), len(similarities))
+    return float(np.sort(similarities)[place - 1]) if place else -math.inf
+
+
+def accuracy_interval(
+    right: npt.NDArray[np.bool_], recordings: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
+) -> tuple[float, float]:
+    """A 95 % interval of the accuracy of answers `(N,)`: the wider of two.
+
+    Wilson's interval, where the windows of a recording count once; and the accuracy ± t standard errors, where answers of
+    one group (a person) go together: s² = G / (G − 1) · Σ_g (Σ_{i in g} (right_i − accuracy))² / N².
+    """
+    from scipy.stats import t
+
+    accuracy, count = float(right.mean()), len(np.unique(recordings))
+    low, high = wilson(round(accuracy * count), count)
+    number = len(np.unique(groups))
+    if number > 1:
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], right - accuracy)
+        reach = t.ppf(0.975, number - 1) * math.sqrt(number / (number - 1) * float(sums @ sums)) / len(right)
+        low, high = min(low, accuracy - reach), max(high, accuracy + reach)
+    return float(max(0.0, min(low, accuracy))), float(min(1.0, max(high, accuracy)))
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share.
+
+    >>> [round(end, 3) for end in wilson(9, 10)]
+    [0.596, 0.982]
+    """
+    from scipy.stats import binomtest
+
+    if total < 1:
+        return 0.0, 1.0
+    interval = binomtest(right, total).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)

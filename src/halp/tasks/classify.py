@@ -1,0 +1,284 @@
+"""Classes from a handful of labels: fit a classifier on labelled recordings, give classes to others."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from halp.core.errors import InputError
+from halp.data.windows import WindowSettings
+from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
+from halp.features.embed import embed_frames, embed_table, ready_clips
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source
+from halp.features.table import FeatureTable
+from halp.tasks.assessment import MOST, assess
+from halp.tasks.classifier import (
+    REJECTION_RATE,
+    Classifier,
+    Labels,
+    Prediction,
+    Reject,
+    Suggestion,
+    check_rejection,
+    fit_classifier,
+    sample_rows,
+    suggest,
+)
+from halp.tasks.model_folder import Model, load_model
+from halp.tasks.segments import SEEN, Answer
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Classes of labelled rows, 0 … C − 1; rows of one group (person or recording) are not independent of each other."""
+
+    labels: Labels
+    classes: tuple[str, ...]
+    recordings: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+    grouped_by: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows a class has."""
+        return {name: int((self.labels == number).sum()) for number, name in enumerate(self.classes)}
+
+
+def fit(
+    encoder: AnyEncoder,
+    labelled: AnySource,
+    *,
+    kind: str = "auto",
+    rejection_rate: float | None = REJECTION_RATE,
+    seed: int = 0,
+    progress: bool = True,
+    **options: Any,
+) -> Model:
+    """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
+
+    Parameters
+    ----------
+    encoder
+        An encoder, or the path or name of one.
+    labelled
+        A store, or recordings in a folder for each class, of any kind that `halp.open_source` takes.
+    kind
+        linear, knn, prototypes, or auto to choose by cross-validation.
+    rejection_rate
+        Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
+        several known persons, for nothing then tells how unlike another person may be.
+    seed
+        Of the folds.
+    progress
+        Whether progress is shown.
+    **options
+        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
+
+    Returns
+    -------
+    Model
+        What `classify_predict` takes and `save_model` keeps.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> model.labelled
+    {'sit': 2, 'wave': 2}
+    """
+    check_rejection(rejection_rate)
+    encoder, source = open_for(encoder, labelled, **options)
+    source = labelled_rows(source)
+    vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
+    data = labelling(source)
+    labels, groups = data.labels, data.groups
+    rows = sample_rows(labels, groups, MOST, seed)
+    raw = _raw_vectors(encoder, source.only(rows))
+    how: dict[str, Any] = {"kind": kind, "seed": seed}
+    part = vectors[rows], raw, labels[rows], groups[rows]
+    with threadpool_limits(1):  # on products this small, further threads only wait for each other
+        classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
+        assessment = assess(*part, data.recordings[rows], progress=progress, **how)
+    facts = {**assessment, "grouped_by": data.grouped_by}
+    return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
+
+
+def labelled_rows(source: Source) -> Source:
+    """The clips of a source that have a label."""
+    known = source.labels >= 0
+    if not known.any():
+        raise InputError(
+            "no labelled recording was found; put recordings into a folder for each class, or name the classes in a table: "
+            "--labels labels.csv with the columns name and label"
+        )
+    return source.only(known)
+
+
+def labelling(source: Source) -> Labelling:
+    """Classes and groups of labelled rows; classes without a row are left out."""
+    names = source.class_names
+    there, position = np.unique(source.labels, return_inverse=True)
+    if names and there.max() >= len(names):
+        raise InputError(f"a recording has class {there.max()}, but there are {len(names)} class names")
+    classes = tuple(names[label] if names else str(label) for label in there)
+    labels, recordings = position.astype(np.int64), source.rows["recording"]
+    return Labelling(labels, classes, recordings, *group_clips(labels, source.subjects.tolist(), recordings))
+
+
+def group_clips(
+    labels: Labels, subjects: list[int], recordings: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], str]:
+    """Persons where everybody is known and no class has one person only; recordings otherwise."""
+    people = np.unique(subjects, return_inverse=True)[1].astype(np.int64)
+    known = min(subjects) >= 0 and all(len(np.unique(people[labels == label])) > 1 for label in np.unique(labels))
+    if known:
+        return people, "person"
+    return recordings, "recording"
+
+
+def _raw_vectors(encoder: PretrainedEncoder, source: Source) -> npt.NDArray[np.float32]:
+    """Resized coordinates of labelled clips, as the encoder gets them."""
+    plain = RawCoordinates(encoder.topology, stream=encoder.stream, persons=encoder.persons)
+    return embed_frames(plain, [clip.frames for clip in ready_clips(encoder, source, range(len(source)))])
+
+
+def predict(
+    model: Model | str | os.PathLike[str],
+    source: AnySource,
+    *,
+    reject: Reject = "auto",
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    **options: Any,
+) -> list[Answer]:
+    """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
+
+    Parameters
+    ----------
+    model
+        A model or its folder.
+    source
+        A store, recordings of any format, or arrays.
+    reject
+        "auto" for the rate of the model, "none" for never, or the share of known clips that may be rejected.
+    window, stride, fps
+        How recordings are cut, in seconds.
+    **options
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+
+    Returns
+    -------
+    list of Answer
+        Best class, its probability and whether it is rejected, for every clip or window.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> draw = np.random.default_rng(0)
+    >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
+    >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
+    >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    >>> [answer.best for answer in halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)]
+    ['sit']
+    """
+    model = model if isinstance(model, Model) else load_model(model)
+    cutting = window_settings(model, window, stride, fps)
+    table, prediction = predict_table(model, source, cutting, reject=reject, **options)
+    return answers(model, table, prediction, cutting)
+
+
+def window_settings(model: Model, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+    """How a source is cut: as the model was fitted, where nothing else is said."""
+    fitted = model.cutting
+    fps = fitted.fps if fps is None else fps
+    if window is None and stride is None:
+        return WindowSettings(fitted.window, fitted.stride, fps)
+    return WindowSettings(fitted.window if window is None else window, stride, fps)
+
+
+def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
+    """Sentences about what an answer is worth: rejection that is off or not calibrated, windows unlike those of the fit."""
+    sentences = []
+    classifier = model.classifier
+    rate = classifier.rejection_rate if check_rejection(reject) == "auto" else check_rejection(reject)
+    if reject == "auto" and rate is None:
+        sentences.append(
+            "rejection is off, since the labelled clips are not of several known persons and do not tell how unlike them "
+            "another person may be; name people with a column subject in --labels or {subject} in --pattern, or force it "
+            "with --reject 0.05"
+        )
+    elif rate and not np.isfinite(classifier.threshold(reject)):
+        sentences.append(
+            f"nothing is rejected, since {len(classifier.similarities)} labelled clips do not tell which are the most "
+            f"unlike {float(rate):.0%} of them; label more, or raise --reject"
+        )
+    widths = model.cutting.window, cutting.window
+    if widths[0] != widths[1]:
+        spans = ["whole clips" if width is None else f"windows of {width:g} s" for width in widths]
+        remedy = "leave out --window" if widths[1] is None else f"fit it with --window {widths[1]:g}"
+        sentences.append(
+            f"the model was fitted on {spans[0]} and is used on {spans[1]}, which it has not seen; {remedy}"
+        )
+    return sentences
+
+
+def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
+    """The classifier; without rejection where its similarities are not between different persons."""
+    return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
+
+
+def predict_table(
+    model: Model, source: AnySource, cutting: WindowSettings, *, reject: Reject = "auto", **options: Any
+) -> tuple[FeatureTable, Prediction]:
+    """Vectors of a source and what the classifier says about them; `options` are what `embed_table` takes."""
+    check_rejection(reject)
+    table = embed_table(model.encoder, source, **asdict(cutting), **options)
+    return table, model.classifier.predict(table.vectors, reject=reject)
+
+
+def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> list[Answer]:
+    """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
+    somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
+    rows: list[tuple[int, Answer]] = []
+    for row, there in enumerate(somebody.tolist()):
+        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
+        if there:
+            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
+            answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
+        rows.append((int(table.recording[row]), answer))
+    for recording, start, stop in table.absences:
+        name = table.recordings[recording]
+        rows += [(recording, Answer(name, *span, None, None)) for span in _empty_windows(start, stop, cutting)]
+    return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
+
+
+def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[tuple[float, float]]:
+    """Windows that lie in a span in which nobody is seen; they have no vector."""
+    if cutting.window is None:
+        return []
+    stride = cutting.stride or cutting.window
+    first, last = math.ceil(start / stride - 1e-6), math.floor((stop - cutting.window) / stride + 1e-6)
+    return [(place * stride, place * stride + cutting.window) for place in range(first, last + 1)]
+
+
+def suggest_recordings(model: Model, table: FeatureTable, count: int) -> list[tuple[str, Suggestion]]:
+    """Recordings to label next; a recording is the mean of its windows."""
+    sums = np.zeros((len(table.recordings), table.vectors.shape[1]), dtype=np.float64)
+    np.add.at(sums, table.recording, table.vectors)
+    means = sums / np.bincount(table.recording, minlength=len(table.recordings))[:, None]
+    return [
+        (table.recordings[suggestion.row], suggestion)
+        for suggestion in suggest(model.classifier, means.astype(np.float32), count)
+    ]

@@ -1,0 +1,139 @@
+"""Deviation: how far a person's movement is from that of a reference group, as a percentile calibrated on held-out people.
+
+A window is as far as its nearest windows of the reference are, on average; a person, as the windows are on average. Every
+person of the reference is measured in the same way against the others, which gives the percentile. It says how unusual a
+movement is for this group, this encoder and this recording; it is not a diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+NEAREST = 5
+FEWEST = 5  # people of a reference; fewer cannot give a percentile
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows with their recording, person and span; vectors `(N, F)`, and poses `(N, S, V, C)` resampled to one length."""
+
+    recordings: list[str]
+    persons: list[str]
+    starts: Floats
+    stops: Floats
+    vectors: npt.NDArray[np.float32]
+    poses: npt.NDArray[np.float32]
+    joints: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.recordings)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Windows of the reference group and what they are among themselves, each person held out in turn."""
+
+    windows: Windows
+    scores: dict[str, float]
+    window_scores: Floats
+    usual: Floats
+
+
+def make_reference(windows: Windows) -> Reference:
+    """Measure every person of a reference group against the others."""
+    people = sorted(set(windows.persons))
+    if len(people) < FEWEST:
+        raise InputError(
+            f"the reference has {len(people)} people; {FEWEST} or more are needed to say what is usual among them"
+        )
+    vectors = _unit(windows.vectors, windows)
+    person = np.array(windows.persons)
+    distance = 1 - vectors @ vectors.T
+    distance[person[:, None] == person[None]] = np.inf
+    window_scores = _nearest_mean(distance)
+    usual = _joint_differences(windows.poses, windows.poses[distance.argmin(1)])
+    scores = {name: float(window_scores[person == name].mean()) for name in people}
+    return Reference(windows, scores, window_scores, np.median(usual, axis=0))
+
+
+def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
+    """A row per recording in the order it comes: score, percentile, the joints that differ most and the moments.
+
+    For a fair comparison with each person of the reference, that person is left out for the tested one as well.
+    """
+    if tested.vectors.shape[1] != reference.windows.vectors.shape[1]:
+        raise InputError("the reference and the recordings have vectors of different widths; use one encoder for both")
+    person = np.array(reference.windows.persons)
+    distance = 1 - _unit(tested.vectors, reference.windows) @ _unit(reference.windows.vectors, reference.windows).T
+    # somebody of the reference who is tested is compared with the others only
+    tested_person = np.array(tested.persons)
+    distance[(tested_person[:, None] == person[None]) & (tested_person[:, None] != "")] = np.inf
+    scores = _nearest_mean(distance)
+    joints = _joint_differences(tested.poses, reference.windows.poses[distance.argmin(1)])
+    without = {name: _nearest_mean(np.where(person == name, np.inf, distance)) for name in reference.scores}
+    names = np.array(tested.recordings)
+    rows = []
+    for recording in dict.fromkeys(tested.recordings):
+        mine = np.flatnonzero(names == recording)
+        others = [name for name in reference.scores if name != tested.persons[mine[0]]]
+        below = sum(reference.scores[name] <= without[name][mine].mean() for name in others)
+        ratio = joints[mine].mean(0) / np.maximum(reference.usual, 1e-9)
+        rows.append(
+            {
+                "recording": recording,
+                "person": tested.persons[mine[0]],
+                "score": float(scores[mine].mean()),
+                "percentile": 100.0 * below / len(others),
+                "people": len(others),
+                "joints": [
+                    {
+                        "joint": tested.joints[at],
+                        "difference": float(joints[mine, at].mean()),
+                        "times_usual": float(ratio[at]),
+                    }
+                    for at in np.argsort(-ratio)[:5]
+                ],
+                "moments": [
+                    {
+                        "start": float(tested.starts[at]),
+                        "stop": float(tested.stops[at]),
+                        "percentile": 100.0 * float((reference.window_scores <= scores[at]).mean()),
+                        "joint": tested.joints[int((joints[at] / np.maximum(reference.usual, 1e-9)).argmax())],
+                    }
+                    for at in mine[np.argsort(-scores[mine])][:5]
+                ],
+            }
+        )
+    return rows
+
+
+def _unit(vectors: npt.NDArray[np.float32], reference: Windows) -> Floats:
+    """Vectors without the mean of the reference, of length one."""
+    rows = np.asarray(vectors, dtype=np.float64) - np.asarray(reference.vectors, dtype=np.float64).mean(axis=0)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _nearest_mean(distance: Floats) -> Floats:
+    """The mean of the five smallest distances of every row; fewer where there are fewer."""
+    count = min(NEAREST, int(np.isfinite(distance).sum(1).min()))
+    if not count:
+        raise InputError("a window has nobody of the reference to be compared with; add people to the reference")
+    return np.partition(distance, count - 1, axis=1)[:, :count].mean(axis=1)
+
+
+def _joint_differences(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Floats:
+    """Mean distance `(N, V)` of joints over the frames of pairs of windows `(N, S, V, C)`."""
+    return np.linalg.norm(one.astype(np.float64) - other, axis=3).mean(axis=1)
+
+
+def resampled_poses(frames: Sequence[npt.NDArray[np.float32]], samples: int = 24) -> npt.NDArray[np.float32]:
+    """First persons of clips `(T, P, V, C)` at even moments: `(N, samples, V, C)`."""
+    return np.stack([clip[np.linspace(0, len(clip) - 1, samples).round().astype(int), 0] for clip in frames])

@@ -1,0 +1,1 @@
+"""Reading and writing events, one file per family of formats."""

@@ -1,0 +1,56 @@
+"""What readers and writers of events share: times, texts that no spreadsheet runs, limits, workbooks, optional packages."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from halp.core.errors import InputError
+from halp.core.files import atomic_path, spreadsheet_cell
+from halp.data.spans import Event
+from halp.data.text_files import number, problem
+
+LARGEST = 64 * 2**20  # bytes of a file of events
+Rows = tuple[list[Event], dict[str, float], list[str]]  # events, lengths of recordings, what was left out
+
+
+def seconds(text: str, path: Path, where: str) -> float:
+    if re.fullmatch(r"\d+:\d+(:\d+)?([.,]\d+)?", text):
+        fault = f"'{text}' is a time of day or minutes and seconds"
+        raise problem(path, where, fault, "give seconds from the start of the recording")
+    return number(text, path, where)
+
+
+def unguarded(text: str) -> str:
+    """A cell as it was before `spreadsheet_cell`."""
+    return text[1:] if text[:1] == "'" and spreadsheet_cell(text[1:]) == text else text
+
+
+def write_workbook(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    openpyxl = needed("openpyxl")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("events")
+    sheet.append(list(columns))
+    for row in rows:
+        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+        for cell in cells:
+            if isinstance(cell.value, str):  # a text that begins with = stays a text
+                cell.data_type = "s"
+        sheet.append(cells)
+    with atomic_path(path) as partial:
+        book.save(partial)
+
+
+def needed(module: str, extra: str = "findings") -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"this needs '{module.split('.')[0]}'; install it with pip install 'halp[{extra}]'") from None
+
+
+def left_out_points(count: int) -> list[str]:
+    """What to say about events without a duration."""
+    return [f"{count} point events, which have no duration, were left out"] if count else []

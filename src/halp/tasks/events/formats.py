@@ -1,0 +1,239 @@
+"""Events in the formats that other programs read and write: tables, BORIS, ELAN, Praat, Audacity and SLEAP.
+
+`read_events` and `write_events` choose by the ending unless told; a folder is read file by file. Formats that hold one
+recording per file are written to a folder, a file per recording.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from halp.core.deprecation import renamed_keywords
+from halp.core.errors import InputError, check_choice
+from halp.core.files import atomic_path, write_csv
+from halp.data.source_files import find_files, read_bytes, read_text
+from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
+from halp.data.text_files import number, problem, safe_name
+from halp.tasks.events.annotations import (
+    read_audacity,
+    read_elan,
+    read_sleap,
+    read_textgrid,
+    write_audacity,
+    write_elan,
+    write_sleap,
+    write_textgrid,
+)
+from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
+from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
+
+_OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
+
+
+@dataclass(frozen=True)
+class Format:
+    """How events are read and written; `single` formats hold one recording per file, `takes` are options of the writer."""
+
+    ending: str
+    read: Callable[[Path], Rows]
+    write: Callable[..., None]
+    single: bool = False
+    takes: tuple[str, ...] = ()
+
+
+@renamed_keywords(format="file_format")
+def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
+    """Events of a file, or of all files of a folder, and sentences about what was left out.
+
+    Parameters
+    ----------
+    path : a file or a folder.
+    file_format : a name of `FORMATS`; `auto` goes by ending and header.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"there is nothing at '{path}'; give a file with events")
+    endings = {kind.ending for kind in FORMATS.values()}
+    files = find_files(path, *endings) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"there is no file with events below '{path}'; known endings: {', '.join(sorted(endings))}")
+    events: list[Event] = []
+    lengths: dict[str, float] = {}
+    notes: list[str] = []
+    for file in files:
+        some, known, left_out = FORMATS[_choose_format(file, file_format)].read(file)
+        events += some
+        lengths |= known
+        notes += [f"'{file}': {note}" for note in left_out]
+    return Events(events, lengths, f"'{path}'"), notes
+
+
+@renamed_keywords(format="file_format")
+def write_events(
+    events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
+) -> list[Path]:
+    """Write events and say which files; several recordings in a format that holds one make a folder of files.
+
+    `media` is the ending of the films that BORIS and SLEAP are told to look for, `fps` their rate for SLEAP, which counts
+    frames.
+    """
+    path = Path(path)
+    kind = FORMATS[_choose_format(path, file_format)]
+    try:
+        if not kind.single or (path.suffix.lower() == kind.ending and len({e.recording for e in events}) == 1):
+            given = {"media": media, "fps": fps}
+            kind.write(path, events, **{name: given[name] for name in kind.takes})
+            return [path]
+        return [_write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)]
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+
+
+def _write_one(folder: Path, kind: Format, name: str, events: Events) -> Path:
+    if folder.suffix.lower() == kind.ending:
+        raise InputError(f"'{folder}' can hold one recording and there are several; give a folder")
+    path = folder / (stem(safe_name(name, folder, "")) + kind.ending)
+    kind.write(path, events)
+    return path
+
+
+def _choose_format(path: Path, file_format: str) -> str:
+    if file_format != "auto":
+        return check_choice("format of events", file_format, FORMATS)
+    for name, kind in FORMATS.items():
+        if path.suffix.lower() == kind.ending.lower():
+            return name
+    if not path.suffix:
+        raise InputError(f"'{path}' has no ending; name a format with --to: {', '.join(FORMATS)}")
+    raise InputError(f"'{path}' has an ending that events do not have; name the format: {', '.join(FORMATS)}")
+
+
+def read_csv(path: Path) -> Rows:
+    """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
+    text = read_text(path, LARGEST)
+    first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
+    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count))
+    try:
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+    except csv.Error as error:
+        raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
+    return _from_rows(path, rows)
+
+
+def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
+    for at, (_, cells) in enumerate(rows):
+        header = [cell.lower() for cell in cells]
+        names = {_OTHER_WORDS.get(name, name) for name in header}
+        reads = (
+            _plain_rows if {"recording", "start", "stop", "label"} <= names
+            else aggregated_rows if {"behavior", "start (s)", "stop (s)"} <= names
+            else tabular_rows if {"behavior", "time"} <= names or {"code", "time"} <= names
+            else None
+        )  # fmt: skip
+        if reads is not None:
+            table = [(line, dict(zip(header, row + [""] * (len(header) - len(row))))) for line, row in rows[at + 1 :]]
+            return reads(path, table)
+    raise problem(
+        path,
+        "line 1",
+        "its header is neither of events nor of BORIS",
+        f"name the columns {', '.join(COLUMNS[:4])} (and {', '.join(COLUMNS[4:])})",
+    )
+
+
+def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+    events = []
+    for line, cells in table:
+        row = {**{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell}, **cells}
+        for name, other in _OTHER_WORDS.items():
+            row[other] = cells.get(other) or cells.get(name, "")
+        where = f"line {line}, column "
+        events.append(
+            Event(
+                row["recording"],
+                seconds(row["start"], path, f"{where}start"),
+                seconds(row["stop"], path, f"{where}stop"),
+                NOBODY if row.get("state") == NOBODY else unguarded(row["label"]),
+                unguarded(row.get("subject", "")),
+                row.get("source", "") or ("model" if "probability" in cells else "human"),
+                number(row["score"], path, f"{where}score") if row["score"] else None,
+                {k: unguarded(v) for k, v in cells.items() if k and k not in (*COLUMNS, *_OTHER_WORDS)},
+            )
+        )
+    return events, {}, []
+
+
+def write_csv_events(path: Path, events: Events) -> None:
+    """A CSV table of events."""
+    write_csv(path, *_table(events))
+
+
+def _table(events: Events) -> tuple[list[str], list[dict[str, Any]]]:
+    more = list(dict.fromkeys(name for event in events for name in event.more))
+    return [*COLUMNS, *more], [dict.fromkeys(more, "") | event.to_json() for event in events]
+
+
+def read_parquet(path: Path) -> Rows:
+    """A Parquet table of events."""
+    parquet = needed("pyarrow.parquet", "parquet")
+    try:
+        table = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        raise problem(path, "", f"it cannot be read as Parquet ({error})", "write it again") from None
+    rows = [[str(name) for name in table[0]] if table else []]
+    rows += [["" if value is None else str(value) for value in row.values()] for row in table]
+    return _from_rows(path, list(enumerate(rows, start=1)))
+
+
+def write_parquet(path: Path, events: Events) -> None:
+    """A Parquet table of events."""
+    parquet, pyarrow = needed("pyarrow.parquet", "parquet"), needed("pyarrow", "parquet")
+    columns, rows = _table(events)
+    with atomic_path(path) as partial:
+        parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in columns}), partial)
+
+
+def read_excel(path: Path) -> Rows:
+    """The first sheet of a workbook: events, or what BORIS exports."""
+    openpyxl = needed("openpyxl")
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST))) as archive:
+            if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST:
+                raise problem(path, "", "it unpacks to more than 256 MiB", "save the events as CSV")
+            if any(
+                b"<!DOCTYPE" in archive.read(part) for part in archive.namelist() if part.endswith((".xml", ".rels"))
+            ):
+                raise problem(path, "", "it declares a document type", "do not open it, it could be an attack")
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        sheet = [["" if cell is None else str(cell).strip() for cell in row] for row in book.worksheets[0].values]
+    except InputError:
+        raise
+    except Exception as error:  # the library names its errors by what it met in the archive
+        raise problem(path, "", f"it cannot be read as a workbook ({error})", "save it again as .xlsx") from None
+    return _from_rows(path, [(at, row) for at, row in enumerate(sheet, start=1) if any(row)])
+
+
+def write_excel(path: Path, events: Events) -> None:
+    """A workbook with the columns of the CSV table."""
+    columns, rows = _table(events)
+    write_workbook(path, columns, [[row[name] for name in columns] for row in rows])
+
+
+FORMATS: dict[str, Format] = {
+    "csv": Format(".csv", read_csv, write_csv_events),
+    "parquet": Format(".parquet", read_parquet, write_parquet),
+    "excel": Format(".xlsx", read_excel, write_excel),
+    "boris": Format(".boris", read_boris, write_boris, takes=("media",)),
+    "boris-xlsx": Format(".xlsx", read_excel, write_boris_excel, single=True),
+    "elan": Format(".eaf", read_elan, write_elan, single=True),
+    "textgrid": Format(".TextGrid", read_textgrid, write_textgrid, single=True),
+    "audacity": Format(".txt", read_audacity, write_audacity, single=True),
+    "sleap": Format(".slp", read_sleap, write_sleap, takes=("media", "fps")),
+}

@@ -1,0 +1,192 @@
+"""Groups of people compared: the person is the unit, with effect sizes, intervals and tests corrected over labels."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError, check_choice
+from halp.data.spans import Events
+from halp.tasks.bouts import Bouts, false_discovery, measures
+
+Floats = npt.NDArray[np.float64]
+MEASURES = ("share", "rate", "mean", "count", "total", "latency")
+TESTS = ("permutation", "kruskal")
+
+
+def groups_of(events: Events, by: str) -> dict[str, str]:
+    """The group of every person from a column of the events; a person belongs to one."""
+    membership: dict[str, str] = {}
+    columns = {name for event in events for name in event.more}
+    if by not in columns and by not in ("recording", "subject", "source"):
+        check_choice(f"column of {events.origin}", by, columns | {"recording", "subject"})
+    for event in events:
+        person = event.subject or event.recording
+        group = str(event.more.get(by, "") if by in columns else getattr(event, by))
+        before = membership.setdefault(person, group)
+        if before != group and before and group:
+            raise InputError(
+                f"{events.origin}: person '{person}' is in the groups '{before}' and '{group}' of '{by}'; persons are what is "
+                "counted and belong to one group"
+            )
+        membership[person] = before or group
+    return membership
+
+
+def person_values(tiers: Sequence[Bouts], labels: Sequence[str], measure: str) -> dict[str, dict[str, float]]:
+    """A value of the measure for every label and person, all recordings of a person together; NaN where undefined."""
+    by_person: dict[str, list[Bouts]] = defaultdict(list)
+    for tier in tiers:
+        by_person[tier.person].append(tier)
+    values: dict[str, dict[str, float]] = {}
+    for label in labels:
+        values[label] = {}
+        for person, parts in by_person.items():
+            bouts = [e for tier in parts for e in tier.bouts if e.label == label]
+            row = measures([e.duration for e in bouts], [0.0], sum(tier.observed for tier in parts))
+            firsts = [min(s) - t.begin for t in parts if (s := [e.start for e in t.bouts if e.label == label])]
+            row["latency"] = float(np.mean(firsts)) if firsts else None
+            values[label][person] = math.nan if row[measure] is None else float(row[measure])
+    return values
+
+
+def compare_groups(
+    values: Mapping[str, Mapping[str, float]],
+    membership: Mapping[str, str],
+    *,
+    test: str = "permutation",
+    resamples: int = 9999,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Differences between groups of people, label by label.
+
+    Parameters
+    ----------
+    values : for every label a value for every person (NaN: undefined, the person does not count for this label).
+    membership : the group of every person; people without one are left out and counted.
+    test : `permutation` of people between groups (difference of means for two groups, of mean ranks for more), or
+        `kruskal` (Kruskal–Wallis, asymptotic).
+
+    Returns
+    -------
+    Persons per group, people left out, and a row per label with means, `p`, `p_corrected` over labels (Benjamini–Hochberg),
+    and for every pair of groups the difference of means and Cliff's delta with 95 % bootstrap intervals over people.
+    """
+    check_choice("test", test, TESTS)
+    persons = sorted({person for row in values.values() for person in row})
+    known = [person for person in persons if membership.get(person)]
+    names = sorted({membership[person] for person in known})
+    sizes = {name: sum(membership[person] == name for person in known) for name in names}
+    empty = sorted({group for group in membership.values() if group} - set(names))
+    if empty:
+        raise InputError(
+            f"group '{empty[0]}' has nobody with events; leave the group out or check the names of its people"
+        )
+    if len(names) < 2:
+        raise InputError(
+            f"there {'is one group' if names else 'are no groups'} ({', '.join(names)}); two or more are compared"
+        )
+    for name, size in sizes.items():
+        if size < 2:
+            raise InputError(f"group '{name}' has one person; groups need two or more people to be compared")
+    rows = []
+    for label, by_person in values.items():
+        numbers = np.array([by_person.get(person, math.nan) for person in known])
+        group = np.array([names.index(membership[person]) for person in known])
+        there = np.isfinite(numbers)
+        rows.append(_compare_label(label, numbers[there], group[there], names, test, resamples, seed))
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
+        row["p_corrected"] = corrected
+    return {"test": test, "persons": sizes, "left_out": len(persons) - len(known), "labels": rows}
+
+
+def _compare_label(
+    label: str, values: Floats, group: npt.NDArray[np.int64], names: Sequence[str], test: str, resamples: int, seed: int
+) -> dict[str, Any]:
+    parts = [values[group == number] for number in range(len(names))]
+    row: dict[str, Any] = {
+        "label": label,
+        "groups": [
+            {
+                "group": name,
+                "persons": len(part),
+                "mean": float(part.mean()) if len(part) else None,
+                "median": float(np.median(part)) if len(part) else None,
+                "std": float(part.std(ddof=1)) if len(part) > 1 else None,
+            }
+            for name, part in zip(names, parts)
+        ],
+        "p": None,
+        "p_corrected": None,
+        "pairs": [],
+    }
+    if min(map(len, parts)) < 2:
+        return row
+    rng = np.random.default_rng(seed)
+    row["p"] = _kruskal(parts) if test == "kruskal" else permutation_p(values, group, resamples, rng)
+    for a, b in combinations(range(len(names)), 2):
+        drawn = [part[rng.integers(0, len(part), (2000, len(part)))] for part in (parts[a], parts[b])]
+        differences = drawn[0].mean(1) - drawn[1].mean(1)
+        deltas = np.sign(drawn[0][:, :, None] - drawn[1][:, None, :]).mean((1, 2))
+        row["pairs"].append(
+            {
+                "first": names[a],
+                "second": names[b],
+                "difference": float(parts[a].mean() - parts[b].mean()),
+                "difference_interval": [float(v) for v in np.percentile(differences, [2.5, 97.5])],
+                "delta": cliffs_delta(parts[a], parts[b]),
+                "delta_interval": [float(v) for v in np.percentile(deltas, [2.5, 97.5])],
+            }
+        )
+    return row
+
+
+def permutation_p(values: Floats, group: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator) -> float:
+    """How often people dealt out to groups at random differ as much: by means for two groups, by mean ranks for more."""
+    from scipy.stats import rankdata
+
+    count = int(group.max()) + 1
+    numbers = values if count == 2 else rankdata(values)
+    numbers = numbers - numbers.mean()
+    sizes = np.bincount(group)
+
+    def spread(order: npt.NDArray[np.int64]) -> Floats:
+        """Squared means of groups, weighted by size: for two groups this orders like the absolute difference."""
+        sums = np.stack([np.where(order == number, numbers, 0.0).sum(1) for number in range(count)], axis=1)
+        return (sums**2 / sizes).sum(1)
+
+    observed = spread(group[None])[0]
+    drawn = np.concatenate(
+        [
+            spread(rng.permuted(np.tile(group, (min(1000, resamples - at), 1)), axis=1))
+            for at in range(0, resamples, 1000)
+        ]
+    )
+    return float((1 + (drawn >= observed - 1e-12 * max(observed, 1e-12)).sum()) / (resamples + 1))
+
+
+def _kruskal(parts: Sequence[Floats]) -> float:
+    from scipy.stats import kruskal
+
+    if len(np.unique(np.concatenate(list(parts)))) < 2:
+        return 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(kruskal(*parts).pvalue)
+
+
+def cliffs_delta(first: Floats, second: Floats) -> float:
+    """How much more often a value of the first group is larger than one of the second than smaller, −1 … 1.
+
+    >>> cliffs_delta(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+    1.0
+    """
+    return float(np.sign(first[:, None] - second[None]).mean())

@@ -1,0 +1,156 @@
+"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours and class prototypes.
+
+All three give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError, check_choice
+
+Vectors = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float64]
+
+KINDS = ("linear", "knn", "prototypes")
+_SHARPNESS = 10.0  # cosine similarities are multiplied by it before they compete
+_FAINT = 1e-3  # vote that a class has without any neighbour
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for prototypes."""
+
+    kind: str
+    setting: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("classifier", self.kind, KINDS)
+        if not self.setting > 0 or (self.kind == "knn" and self.setting != int(self.setting)):
+            raise InputError(f"classifier {self.kind}: setting {self.setting:g} has to be above 0, and whole for knn")
+
+    def __str__(self) -> str:
+        symbol = {"linear": "C", "knn": "k"}.get(self.kind)
+        return f"{self.kind}, {symbol} = {self.setting:g}" if symbol else self.kind
+
+
+# Of equally good ones the first is taken.
+CANDIDATES = (
+    Candidate("prototypes"),
+    *(Candidate("linear", c) for c in (1.0, 0.1, 10.0, 100.0)),
+    *(Candidate("knn", k) for k in (1, 3, 5)),
+)
+
+
+def candidates(kind: str) -> tuple[Candidate, ...]:
+    """The settings that are tried for a kind; `auto` tries every kind."""
+    check_choice("classifier", kind, (*KINDS, "auto"))
+    return tuple(candidate for candidate in CANDIDATES if kind in ("auto", candidate.kind))
+
+
+@dataclass(frozen=True)
+class Head:
+    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with `labels` `(N,)`."""
+
+    candidate: Candidate
+    classes: int
+    mean: Vectors
+    scale: Vectors
+    bank: Vectors
+    labels: Labels
+    weight: Vectors
+    bias: Vectors
+
+    def standardise(self, vectors: Vectors) -> Vectors:
+        """Vectors with the mean and the standard deviation of the labelled ones taken out, `(N, F)`."""
+        return ((np.asarray(vectors, dtype=np.float32) - self.mean) / self.scale).astype(np.float32)
+
+    def directions(self, vectors: Vectors) -> Vectors:
+        """Standardised vectors of length one: their products are the similarities that count here."""
+        return unit(self.standardise(vectors))
+
+    def logits(self, vectors: Vectors) -> Logits:
+        """Scores of the classes `(N, C)`."""
+        if self.candidate.kind == "linear":
+            return (self.standardise(vectors) @ self.weight.T + self.bias).astype(np.float64)
+        rows = self.directions(vectors)
+        if self.candidate.kind == "prototypes":
+            return (_SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
+        from halp.evaluation.protocols.knn import knn_votes
+
+        k = min(int(self.candidate.setting), len(self.bank))
+        votes = knn_votes(self.bank, self.labels, rows, k, classes=self.classes, temperature=1 / _SHARPNESS)
+        return np.log(votes / votes.sum(1, keepdims=True) + _FAINT)
+
+
+def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
+    """Rows of length one; a row of zeros stays zero."""
+    vectors = np.asarray(vectors, dtype=np.float32)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: int, *, standard: bool = False) -> Head:
+    """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
+
+    `standard`: the vectors are standardised already.
+    """
+    vectors = np.asarray(vectors, dtype=np.float32)
+    mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
+    if not standard:
+        mean, scale = vectors.mean(0), _scale(vectors)
+        vectors = ((vectors - mean) / scale).astype(np.float32)
+    # one vector has no direction once its mean is taken out
+    bank = unit(vectors if len(vectors) > 1 else np.ones_like(vectors))
+    weight, bias = np.zeros((classes, vectors.shape[1]), np.float32), np.zeros(classes, np.float32)
+    if candidate.kind == "prototypes":
+        np.add.at(weight, labels, bank)
+        weight = unit(weight)
+    elif candidate.kind == "linear":
+        weight, bias = _logistic(vectors, labels, classes, candidate.setting)
+    return Head(candidate, classes, mean, scale, bank, labels.copy(), weight, bias)
+
+
+def _scale(vectors: Vectors) -> Vectors:
+    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the others."""
+    scale = vectors.std(0) if len(vectors) > 1 else np.ones(vectors.shape[1], np.float32)
+    still = scale <= 1e-3 * max(float(scale.max(initial=0)), 1e-12)
+    return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
+
+
+def standardised_in_their_span(vectors: Vectors) -> Vectors:
+    """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
+    rows = ((vectors - vectors.mean(0)) / _scale(vectors)).astype(np.float32)
+    if rows.shape[1] <= len(rows):
+        return rows
+    sizes, directions = np.linalg.eigh(rows @ rows.T)
+    return (directions * np.sqrt(np.maximum(sizes, 0))).astype(np.float32)
+
+
+def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
+    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike."""
+    from sklearn.linear_model import LogisticRegression
+
+    weight, bias = np.zeros((classes, rows.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
+    there = np.unique(labels)
+    if len(there) < 2:
+        bias[there] = 0
+        return weight, bias
+    inputs, back = rows.astype(np.float64), None
+    if 4 * len(rows) < rows.shape[1]:
+        # the optimum lies in the span of the rows, so it is found in as many coordinates as there are rows
+        left, sizes, back = np.linalg.svd(inputs, full_matrices=False)
+        inputs = left * sizes
+    size = np.sqrt(rows.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
+        fitted = LogisticRegression(C=strength, max_iter=500, class_weight="balanced").fit(inputs / size, labels)
+    coefficients = (fitted.coef_ if back is None else fitted.coef_ @ back) / size
+    # of two classes there is one vector of coefficients: half of it for the one, half against the other
+    sign = np.array([[-0.5], [0.5]]) if len(there) == 2 else 1.0
+    weight[there], bias[there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
+    return weight, bias

@@ -1,0 +1,231 @@
+"""Motifs: movements that come again, with durations, found in window vectors without labels.
+
+A hidden Markov model with Gaussian states and a prior on staying (sticky) is fitted to principal components of the vectors. It
+can be saved and applied to new recordings. How far it depends on chance is measured by other seeds and by halves of the data.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.errors import InputError
+from halp.core.files import atomic_path
+from halp.tasks.events.cells import needed
+
+Floats = npt.NDArray[np.float64]
+COMPONENTS = 12
+MOST = 12  # motifs tried where the number is not given
+STICKY = 20.0  # prior counts of staying in a motif, of a window each
+_FORMAT = 1
+_ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
+
+
+@dataclass(frozen=True)
+class MotifModel:
+    """A fitted model: the projection of vectors, and means, variances, start and transitions of `K` motifs."""
+
+    mean: Floats
+    axes: Floats
+    means: Floats
+    variances: Floats
+    start: Floats
+    transitions: Floats
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    @property
+    def names(self) -> list[str]:
+        return motif_names(len(self))
+
+    def probabilities(self, sequences: Sequence[npt.ArrayLike]) -> list[Floats]:
+        """For every sequence of vectors `(T, F)` the probabilities `(T, K)` of motifs, all of its windows considered."""
+        model = _hmm(len(self), 0)
+        model.startprob_, model.transmat_ = self.start, self.transitions
+        model.means_, model.covars_ = self.means, self.variances
+        model.n_features = self.means.shape[1]
+        return [np.asarray(model.predict_proba(self._project(rows))) if len(np.asarray(rows)) else np.zeros((0, len(self)))
+                for rows in sequences]  # fmt: skip
+
+    def motifs(self, sequences: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.int64]]:
+        """The likeliest motif of every window."""
+        return [rows.argmax(1) for rows in self.probabilities(sequences)]
+
+    def _project(self, rows: npt.ArrayLike) -> Floats:
+        vectors = np.asarray(rows, dtype=np.float64)
+        if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
+            raise InputError(
+                f"vectors {vectors.shape} do not fit motifs of {len(self.mean)} features; use their encoder"
+            )
+        return (vectors - self.mean) @ self.axes
+
+    def tree(self) -> Floats:
+        """Merges `(K − 1, 4)` of motifs that are most alike, as `scipy.cluster.hierarchy.linkage` gives them (average)."""
+        from scipy.cluster.hierarchy import linkage
+
+        scaled = self.means / np.sqrt(self.variances.mean(axis=0))
+        return np.asarray(linkage(scaled, "average")) if len(self) > 1 else np.zeros((0, 4))
+
+    def merged(self, count: int) -> npt.NDArray[np.int64]:
+        """For every motif the number of its group, where the most similar are joined until `count` are left."""
+        from scipy.cluster.hierarchy import fcluster
+
+        if len(self) == 1:
+            return np.zeros(1, dtype=np.int64)
+        groups = fcluster(self.tree(), count, "maxclust")
+        places = {group: number for number, group in enumerate(dict.fromkeys(groups.tolist()))}
+        return np.array([places[group] for group in groups.tolist()], dtype=np.int64)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as one `.npz` file without pickles."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        note = json.dumps({"format": _FORMAT, **self.facts})
+        try:
+            with atomic_path(path) as partial, open(partial, "wb") as file:
+                np.savez_compressed(file, facts=np.array(note), **arrays)
+        except OSError as error:
+            raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        return Path(path)
+
+
+def motif_names(count: int) -> list[str]:
+    """Names whose order by letter is that of their numbers."""
+    return [f"motif {number + 1:0{len(str(count))}}" for number in range(count)]
+
+
+def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
+    """A model that `MotifModel.save` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in _ARRAYS}
+            facts = json.loads(str(file["facts"]))
+        model = MotifModel(**arrays, facts=facts)
+        k, d = model.means.shape
+        shapes = {
+            "mean": (len(model.axes),),
+            "axes": (len(model.mean), d),
+            "variances": (k, d),
+            "start": (k,),
+            "transitions": (k, k),
+        }
+        if any(arrays[name].shape != shape for name, shape in shapes.items()) or not all(
+            np.isfinite(array).all() for array in arrays.values()
+        ):
+            raise ValueError("its arrays do not fit each other")
+    except FileNotFoundError:
+        raise InputError(f"there is no file '{path}'; `halp motifs --save` writes one") from None
+    except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
+        raise InputError(f"'{path}' does not hold motifs, or not whole ones; find them again with --save") from error
+    return model
+
+
+def fit_motifs(
+    sequences: Sequence[npt.ArrayLike], count: int | None = None, *, sticky: float = STICKY, seed: int = 0
+) -> MotifModel:
+    """Find motifs in sequences of window vectors `(T, F)`, one per recording or part of it.
+
+    Parameters
+    ----------
+    count : how many; by default the number up to 12 with the lowest BIC.
+    sticky : prior counts of staying; larger means longer bouts.
+    """
+    parts = [np.asarray(rows, dtype=np.float64) for rows in sequences if len(np.asarray(rows))]
+    total = sum(map(len, parts))
+    if total < 4 or (count is not None and not 1 <= count <= total // 2):
+        raise InputError(f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides")
+    if sticky < 0:
+        raise InputError(f"sticky = {sticky:g} is below zero; 0 leaves durations free, larger values make them longer")
+    rows = np.concatenate(parts)
+    mean = rows.mean(axis=0)
+    _, size, axes = np.linalg.svd(rows - mean, full_matrices=False)
+    kept = max(1, min(COMPONENTS, int((size > 1e-9 * max(size[0], 1e-300)).sum()), total - 1))
+    projected = [(part - mean) @ axes[:kept].T for part in parts]
+    tried = [count] if count is not None else [k for k in (2, 3, 4, 5, 6, 8, 10, MOST) if k <= total // 4] or [1]
+    models = {k: model for k in tried if (model := _fitted(projected, k, sticky, seed)) is not None}
+    if not models:
+        raise InputError(f"the windows do not make {tried[0]} motifs, one of them stays empty; ask for fewer")
+    stacked, lengths = np.concatenate(projected), [len(part) for part in projected]
+    bic = {k: float(model.bic(stacked, lengths)) for k, model in models.items()}
+    best = models[min(bic, key=lambda k: bic[k])]
+    # the motif with the most windows comes first
+    order = np.argsort(-np.bincount(best.predict(stacked, lengths), minlength=best.n_components), kind="stable")
+    return MotifModel(
+        mean,
+        np.ascontiguousarray(axes[:kept].T),
+        best.means_[order],
+        np.array([np.diag(c) for c in best.covars_])[order],
+        best.startprob_[order],
+        best.transmat_[order][:, order],
+        {"sticky": sticky, "seed": seed, "bic": {str(k): value for k, value in bic.items()}},
+    )
+
+
+def _hmm(count: int, seed: int, sticky: float = 0.0) -> Any:
+    hmm = needed("hmmlearn.hmm")
+    logging.getLogger("hmmlearn").setLevel(logging.ERROR)
+    prior = 1.0 + sticky * np.eye(count)
+    return hmm.GaussianHMM(count, covariance_type="diag", transmat_prior=prior, n_iter=60, tol=1e-3, random_state=seed)
+
+
+def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> Any | None:
+    """A fitted model whose states start at groups found by k-means; None where a state ran empty."""
+    from sklearn.cluster import KMeans
+
+    model = _hmm(count, seed, sticky)
+    rows = np.concatenate(parts)
+    groups = KMeans(count, n_init=5, random_state=seed).fit(rows)
+    inside = ((rows - groups.cluster_centers_[groups.labels_]) ** 2).mean(axis=0)
+    model.init_params, model.n_features = "", rows.shape[1]
+    model.means_ = groups.cluster_centers_
+    model.covars_ = np.tile(np.maximum(inside, 1e-6 * max(float(rows.var()), 1e-9)), (count, 1))
+    model.startprob_ = np.full(count, 1 / count)
+    model.transmat_ = np.full((count, count), 0.1 / count) + 0.9 * np.eye(count)
+    model.covars_prior = max(1e-2 * float(rows.var(axis=0).mean()), 1e-9)
+    model.min_covar = max(1e-3 * float(rows.var(axis=0).min()), 1e-9)
+    with np.errstate(all="ignore"):
+        try:
+            model.fit(rows, [len(part) for part in parts])
+        except ValueError:
+            return None
+    whole = all(
+        np.isfinite(values).all() for values in (model.means_, model.covars_, model.transmat_, model.startprob_)
+    )
+    return model if whole and np.allclose(model.transmat_.sum(1), 1) else None
+
+
+def stability(
+    sequences: Sequence[npt.ArrayLike], count: int, *, sticky: float = STICKY, seeds: int = 3, seed: int = 0
+) -> dict[str, float | None]:
+    """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two halves.
+
+    Halves are every other recording, or the first and second half of time where there is one; both models are applied to all.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    parts = [np.asarray(rows, dtype=np.float64) for rows in sequences if len(np.asarray(rows))]
+
+    def labels(fitted_on: Sequence[Floats], number: int) -> npt.NDArray[np.int64]:
+        return np.concatenate(fit_motifs(fitted_on, count, sticky=sticky, seed=number).motifs(parts))
+
+    answers = [labels(parts, seed + number) for number in range(seeds)]
+    pairs = [float(adjusted_rand_score(one, other)) for one, other in combinations(answers, 2)]
+    halves = (
+        [parts[::2], parts[1::2]]
+        if len(parts) > 1
+        else [[parts[0][: len(parts[0]) // 2]], [parts[0][len(parts[0]) // 2 :]]]
+    )
+    both = None
+    if all(sum(map(len, half)) >= 2 * count for half in halves):
+        both = float(adjusted_rand_score(*(labels(half, seed) for half in halves)))
+    return {"seeds": float(np.mean(pairs)) if pairs else None, "halves": both}

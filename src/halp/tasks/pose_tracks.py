@@ -1,0 +1,85 @@
+"""Whole recordings of a source as they were recorded: poses on the recording's own clock, one person at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halp.core.deprecation import renamed_keywords
+from halp.core.errors import InputError
+from halp.data.clip import present
+from halp.features.source import AnySource, open_source
+from halp.skeleton import Topology
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Poses:
+    """Joints `(T, V, C)` of one person in one recording, NaN where a joint or the person is missing; `start` in seconds."""
+
+    recording: str
+    person: int
+    joints: Floats
+    topology: Topology
+    fps: float
+    start: float = 0.0
+    subject: str = ""
+
+    @property
+    def times(self) -> Floats:
+        return self.start + np.arange(len(self.joints)) / self.fps
+
+    @property
+    def name(self) -> str:
+        return self.recording if not self.person else f"{self.recording}, person {self.person + 1}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"recording": self.recording, "subject": self.subject, "person": self.person}
+
+
+@renamed_keywords(format="file_format")
+def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
+    """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
+    opened = open_source(source, file_format=file_format, fps=fps)
+    topology = opened.topology
+    origin = "" if opened.store is None else opened.store.origin_joint
+    for clip, _ in opened.read():
+        clip = clip.restored()
+        rate = clip.fps if clip.fps > 0 else fps or 0.0
+        if rate <= 0:
+            raise InputError(
+                f"recording '{clip.recording or clip.name}' does not tell its frames per second; give --fps"
+            )
+        there = present(clip.frames)
+        for person in np.flatnonzero(there.any(axis=0)):
+            joints = clip.frames[:, person].astype(np.float64)
+            missing = (joints == 0).all(axis=2)
+            if origin:  # the joint that frames were centred on lies at zero and is there all the same
+                missing[:, topology.index(origin)] = False
+            joints[missing | ~there[:, person, None]] = np.nan
+            subject = str(clip.extra.get("subject_name", "")) or (str(clip.subject) if clip.subject >= 0 else "")
+            yield Poses(clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject)
+
+
+def recording_lengths(source: AnySource) -> dict[str, float]:
+    """Where every recording of a source ends, in seconds of its own clock, in the order of the source."""
+    opened = open_source(source)
+    lengths = dict.fromkeys(opened.recordings, 0.0)
+    for name, stop in zip(opened.names, opened.stops.tolist()):
+        lengths[name] = max(lengths[name], stop)
+    return lengths
+
+
+def filled(values: Floats) -> Floats:
+    """Values `(T, …)` with gaps filled along time by straight lines; what is never there is zero."""
+    flat = values.reshape(len(values), -1).copy()
+    time = np.arange(len(flat))
+    for column in flat.T:
+        known = np.isfinite(column)
+        column[~known] = np.interp(time[~known], time[known], column[known]) if known.any() else 0.0
+    return flat.reshape(values.shape)

@@ -1,0 +1,129 @@
+"""A timeline of a recording: windows with classes of a model, or with groups found in the recordings, merged into segments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from halp.core.errors import InputError
+from halp.data.windows import WindowSettings
+from halp.features.embed import embed_table
+from halp.features.loading import AnyEncoder
+from halp.features.source import AnySource
+from halp.features.table import FeatureTable
+from halp.tasks.classifier import Reject
+from halp.tasks.classify import predict_table
+from halp.tasks.cluster import group_vectors
+from halp.tasks.model_folder import Model, load_model
+from halp.tasks.segments import SEEN, Answer, merge_windows
+
+WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
+
+
+@dataclass(frozen=True)
+class Timeline(Sequence[Answer]):
+    """The segments of all recordings in their order, with the windows they come from and all labels there are."""
+
+    segments: list[Answer]
+    table: FeatureTable
+    labels: list[str]
+    cutting: WindowSettings
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.segments[place]
+
+
+def segment(
+    encoder: AnyEncoder | None,
+    source: AnySource,
+    *,
+    model: Model | str | os.PathLike[str] | None = None,
+    groups: int | None = None,
+    shortest: float | None = None,
+    reject: Reject = "auto",
+    window: float | None = None,
+    stride: float | None = None,
+    fps: float | None = None,
+    **options: Any,
+) -> Timeline:
+    """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
+
+    Parameters
+    ----------
+    encoder
+        An encoder, or the path or name of one; None where a model is given.
+    source
+        A store, recordings of any format, or arrays.
+    model
+        A model or its folder.
+    groups
+        How many groups, without a model.
+    shortest
+        Segments of fewer seconds go to a neighbour; half a window unless given.
+    reject
+        "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
+    window, stride, fps
+        How recordings are cut, in seconds.
+    **options
+        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+
+    Returns
+    -------
+    Timeline
+        A sequence of answers with start, end, label, best class and its probability.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(160, 25, 3))
+    >>> timeline = halp.segment("halp-base", clip, groups=1, fps=20, topology="kinect-v2", cache=False, progress=False)
+    >>> [(segment.start, segment.end, segment.label) for segment in timeline]
+    [(0.0, 8.0, 'group 1')]
+    """
+    loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    cutting = timeline_cutting(loaded, window, stride, fps)
+    if loaded is not None:
+        table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
+        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+    elif encoder is None:
+        raise InputError("segments need an encoder, or a model, which brings its own")
+    else:
+        table = embed_table(encoder, source, **asdict(cutting), **options)
+        grouped = group_vectors(table.vectors, groups)
+        labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
+        label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
+    shortest = (cutting.window or 0) / 2 if shortest is None else shortest
+    segments: list[Answer] = []
+    for number, name in enumerate(table.recordings):
+        absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
+        members = table.recording == number
+        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        segments += merge_windows(
+            name,
+            table.starts[rows],
+            table.stops[rows],
+            label_scores[rows],
+            labels,
+            rejected=rejected[rows],
+            absent=absent,
+            shortest=shortest,
+        )
+    return Timeline(segments, table, labels, cutting)
+
+
+def timeline_cutting(
+    model: Model | None, window: float | None, stride: float | None, fps: float | None
+) -> WindowSettings:
+    """Windows as asked for, else as the model was fitted, else two seconds every half second."""
+    fitted = model.cutting if model is not None else WindowSettings()
+    width = window if window is not None else fitted.window or WINDOW
+    if stride is None:
+        stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
+    return WindowSettings(width, stride, fitted.fps if fps is None else fps)

@@ -1,1 +1,0 @@
-"""What a person does with an encoder: embed, search, classify, segment, cluster, compare, export, estimators."""

@@ -1,0 +1,158 @@
+"""A package holds everything an encoder is, refuses what was changed, and its ONNX file computes the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from use_samples import fresh_encoder
+
+import halp
+from halp.core.errors import InputError
+from halp.core.files import sha256
+from halp.core.packages import find_package, list_shipped
+from halp.data.store import Store
+from halp.encoders.pretrained import PretrainedEncoder
+from halp.tasks.export import check_onnx, export
+
+
+def copied(package: Path, target: Path, **changes: object) -> Path:
+    """A copy of a package with some fields of `config.json` changed."""
+    shutil.copytree(package, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **changes}))
+    return target
+
+
+def test_package_gives_the_same_features_and_facts(encoder: PretrainedEncoder, package: Path, store: Store) -> None:
+    loaded = halp.load_encoder(package)
+    clips = torch.randn(3, 16, 2, 25, 3)
+    assert torch.equal(loaded(clips), encoder(clips))
+    assert not loaded.training
+    for fact in ("topology", "stream", "persons", "frames", "normalisation", "architecture"):
+        assert getattr(loaded, fact) == getattr(encoder, fact), fact
+    assert np.array_equal(halp.embed(loaded, store, progress=False), halp.embed(encoder, store, progress=False))
+
+
+def test_package_holds_no_twin_queue_optimiser_or_path(package: Path) -> None:
+    assert {path.name for path in package.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    names = set(load_file(package / "model.safetensors"))
+    assert names
+    assert all(name.startswith(("layers.", "input_norm.")) for name in names)
+    assert "/somewhere" not in (package / "config.json").read_text() + (package / "README.md").read_text()
+
+
+def test_export_of_a_package_equals_it(package: Path, tmp_path: Path) -> None:
+    again = export(package, tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (package / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        export(package, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "other"}, "not an encoder package"),
+        ({"version": 2}, "version 2"),
+        ({"persons": 0}, "persons = 0"),
+        ({"persons": 3}, "shape"),
+        ({"frames": "many"}, "frames = 'many'"),
+        ({"stream": "smell"}, "unknown stream"),
+        ({"normalisation": ["wobble"]}, "unknown normalisation step"),
+        ({"topology": {"name": "x"}}, "'joints'"),
+        ({"encoder": {"name": "os.system"}}, "unknown encoder"),
+        ({"encoder": {"name": "gru", "hidden": 10**6, "layers": 1}}, "shape"),
+        ({"encoder": {"name": "gru", "hidden": 10**9, "layers": 1}}, "does not fit"),
+        ({"encoder": {"name": "gru", "colour": 3}}, "colour"),
+        ({"encoder": []}, "have to be objects"),
+        ({"weights": {"sha256": "0"}}, "hash"),
+        ({"weights": None}, "hash"),
+    ],
+)
+def test_changed_config_is_refused(package: Path, tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        halp.load_encoder(copied(package, tmp_path / "changed", **changes))
+
+
+def test_changed_weights_are_refused(package: Path, tmp_path: Path) -> None:
+    changed = copied(package, tmp_path / "changed")
+    data = bytearray((changed / "model.safetensors").read_bytes())
+    data[-3] ^= 1
+    (changed / "model.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        halp.load_encoder(changed)
+    weights = load_file(package / "model.safetensors")
+    weights["layers.0.0.bias_ih_l0"][0] = float("nan")
+    save_file(weights, changed / "model.safetensors")
+    config = json.loads((changed / "config.json").read_text())
+    config["weights"]["sha256"] = sha256(changed / "model.safetensors")
+    (changed / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="not finite"):
+        halp.load_encoder(changed)
+
+
+def test_other_stream_than_the_package_reads_is_refused(package: Path) -> None:
+    assert halp.load_encoder(package, "joint").stream == "joint"
+    with pytest.raises(InputError, match="reads stream 'joint'"):
+        halp.load_encoder(package, "bone")
+
+
+def test_unknown_encoder_is_refused_with_the_names_of_shipped_ones(tmp_path: Path) -> None:
+    assert find_package("no-such-encoder") is None
+    with pytest.raises(InputError, match="give a run folder, a package"):
+        halp.load_encoder("no-such-encoder")
+    with pytest.raises(InputError, match="run"):
+        halp.load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("name", list_shipped())
+def test_shipped_encoders_load_by_name(name: str) -> None:
+    assert halp.load_encoder(name).output_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stream": "bone", "direction": "bidirectional", "pooling": "last", "layers": 2},
+        {"stream": "motion", "direction": "causal", "pooling": "thirds-max"},
+        {"stream": "joint", "name": "stgcn", "output": 32, "stages": 2},
+        {"stream": "joint", "name": "branches", "width": 16, "frames": 32},
+    ],
+    ids=["bidirectional", "causal", "stgcn", "branches"],
+)
+def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path, settings: dict[str, object]) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    encoder = fresh_encoder(store, **settings)
+    made = export(encoder, tmp_path / "package", onnx=True)
+    session = onnxruntime.InferenceSession(str(made / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert check_onnx(encoder, session) < 1e-5
+    for batch in (1, 4, 9):
+        clips = torch.randn(batch, encoder.frames, 2, 25, 3)
+        found = session.run(None, {"clips": clips.numpy()})[0]
+        assert np.allclose(found, encoder(clips).detach().numpy(), atol=1e-5)
+    # the check can fail: other weights are found out
+    with torch.no_grad():
+        next(encoder.parameters()).add_(1.0)
+    with pytest.raises(InputError, match="differs from torch"):
+        check_onnx(encoder, session)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list_shipped())
+def test_shipped_encoders_can_be_exported_to_onnx(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = export(halp.load_encoder(name), tmp_path / "package", onnx=True)
+    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 5e-5
+
+
+def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = export(package, tmp_path / "package", onnx=True)
+    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 1e-4
+    assert capfd.readouterr() == ("", "")
