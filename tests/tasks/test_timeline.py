@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.data.normalise import normalise
 from halp.data.store import Store
+from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, get_topology
@@ -242,11 +244,64 @@ def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> No
         "label": None,
         "best": None,
         "probability": None,
-        "rejected": False,
+        "rejected": None,
         "state": "nobody",
     }
     assert "state" not in answers[0].to_json()
     assert "no answer" in LiveRecognition(model, 30.0, 1.0, 0.5).summary()
+
+
+def test_a_person_in_a_later_slot_is_recognised_live_as_in_the_first(model: Model, few: Store) -> None:
+    def answers(slot: int) -> list[float]:
+        live = LiveRecognition(model, fps=30.0, window=1.0, stride=0.5)
+        frames = np.zeros((len(few.clip(0)), 4, *few.clip(0).shape[2:]), dtype=np.float32)
+        frames[:, slot] = few.clip(0)[:, 0]
+        return [answer.probability for frame in frames if (answer := live.push(frame)) is not None]
+
+    assert answers(3) == pytest.approx(answers(0), abs=1e-6)
+    assert answers(1) == pytest.approx(answers(0), abs=1e-6)
+
+
+def test_live_recognition_takes_a_folder_and_the_windows_of_its_model(model: Model, tmp_path: Path) -> None:
+    cut = replace(model, cutting=WindowSettings(1.5, 0.5, 20.0))
+    live = LiveRecognition(save_model(cut, tmp_path / "model"))
+    assert (live.fps, live.window, live.stride) == (20.0, 1.5, 0.5)
+    assert LiveRecognition(model, 30.0).window == 2.0
+    with pytest.raises(InputError, match="frame rate"):
+        LiveRecognition(model)
+    with pytest.raises(InputError, match="a model is needed, not int"):
+        LiveRecognition(3)
+
+
+def test_a_stride_longer_than_the_window_is_refused(model: Model, few: Store) -> None:
+    with pytest.raises(InputError, match="4 of every 9 s would not be looked at"):
+        segment(None, few, model=model, window=5.0, stride=9.0, fps=30.0, progress=False)
+    with pytest.raises(InputError, match="longer than the window"):
+        LiveRecognition(model, 30.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("count", [5, 1000])
+def test_a_stream_of_bad_lines_fails_at_its_start(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    path = save_model(model, tmp_path / "model")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[[1, 2, 3]]\n" * count)))
+    with pytest.raises(SystemExit) as ended:
+        main(["segment", "halp-base", "-", "--model", str(path), "--fps", "30"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert f"none of the first {min(count, 30)} lines is a frame" in error
+    assert "25 joints with 3 coordinates" in error
+
+
+def test_rejected_is_null_where_rejection_is_off(model: Model, few: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not model.can_reject
+    with pytest.warns(UserWarning, match="rejection is off"):
+        assert {answer.rejected for answer in predict(model, few, progress=False)} == {None}
+    on = predict(model, few, reject=0.3, progress=False)
+    assert {answer.rejected for answer in on} <= {True, False}
+    timeline = segment(None, few, model=model, window=1.0, fps=30.0, progress=False)
+    assert {answer.to_json()["rejected"] for answer in timeline} == {None}
 
 
 def test_live_frames_may_have_another_layout_by_name(model: Model) -> None:

@@ -83,6 +83,7 @@ def classify_predict(
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
+    from halp.features.table import frame_notes
     from halp.tasks.classifier import check_rejection
     from halp.tasks.classify import answers, notes, predict_table, suggest_recordings, window_settings
     from halp.tasks.model_folder import load_model
@@ -105,6 +106,7 @@ def classify_predict(
         write_rows(out, rows)
         show(rows, table_of(rows, digits=2), json=json)
     else:
+        warn(*frame_notes(vectors))
         show_answers(answers(loaded, vectors, prediction, cutting), out, json)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, write_rows
+from halp.cli.app import app, note, show, table_of, warn, write_rows
 from halp.cli.options import READING, Reading
 
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
@@ -103,10 +103,12 @@ def search(
 
     loaded, opened = open_for(encoder, in_, **reading.source)
     from halp.features.embed import ready_clips
+    from halp.features.table import frame_notes
     from halp.reports.pages.answers import search_page
     from halp.tasks.search import search as find
 
     results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    warn(*frame_notes(results.table))
     if facts := results.facts:
         measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
         note(f"approximate search over {facts.vectors} vectors: {measured}")

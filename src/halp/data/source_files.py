@@ -144,12 +144,15 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
-    """The whole file as UTF-8 text, with or without a byte-order mark; line ends become LF."""
+    """The whole file as text: UTF-8, or UTF-16 with a byte-order mark; line ends become LF."""
+    data = read_bytes(path, limit)
+    code = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
-        text = read_bytes(path, limit).decode("utf-8-sig")
+        text = data.decode(code)
     except UnicodeDecodeError as error:
         raise InputError(
-            f"'{path}' is not text: byte {error.start} is not UTF-8; check that the file is whole"
+            f"'{path}' is not text: byte {error.start} is not {'UTF-16' if code == 'utf-16' else 'UTF-8'}; check that the file "
+            "is whole, and save it as UTF-8"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

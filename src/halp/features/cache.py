@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 ENTRY = "entry.json"
-_FORMAT = 2
+_FORMAT = 3
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))
 

@@ -245,7 +245,8 @@ class RecordingFiles:
             files = list(walk(self.path))
         for file in files:
             place = file.relative_to(self.path).as_posix() if file != self.path else file.name
-            digest.update(f"{place}\0{sha256(file)}".encode())
+            # names need not be UTF-8: old archives have other letters
+            digest.update(f"{place}\0{sha256(file)}".encode(errors="surrogateescape"))
         self._digest = digest.hexdigest()
         return self._digest
 

@@ -17,12 +17,13 @@ from halp.augment import ClipPool, centre_crops
 from halp.core.files import cache_home
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
+from halp.data.store import Store
 from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
 from halp.features.content import Recorded, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
-from halp.features.ready import Preparation, prepare_source
+from halp.features.ready import Gaps, Preparation, prepare_source
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.skeleton import Topology
@@ -90,12 +91,13 @@ def embed_table(
         return embed_blocks(encoder, source, batch_size=batch_size, device=device, progress=progress)
 
     note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
-    if note:
-        warnings.warn(note, stacklevel=2)
     key = "" if kept.folder is None else feature_key(encoder, source.hash)
     entry = kept.get(key, encoder.output_size, blocks, lambda: _facts(source))
     spans = _restore(source, entry).absent
-    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, entry.folder)
+    notes = (*([note] if note else []), *map(str, entry.facts["notes"]))
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, notes, entry.folder)
 
 
 def keep_rows(source: Source) -> None:
@@ -113,7 +115,8 @@ def _facts(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     known = source.recorded
     if known is None:
         raise RuntimeError("rows are complete once all recordings were read")
-    return {"rows": known.rows}, {"recordings": known.recordings, "clips": known.clips, "absent": known.absent}
+    facts = {"recordings": known.recordings, "clips": known.clips, "absent": known.absent, "notes": source.notes}
+    return {"rows": known.rows}, facts
 
 
 def _restore(source: Source, entry: Entry) -> Recorded:
@@ -187,8 +190,8 @@ def embed_blocks(
     progress: bool = True,
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
-    ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons):
+    ready, store, source.notes = prepare_source(encoder, source), source.store, []
+    if store is not None and _as_stored(ready, source, store):
         pool = ClipPool.from_store(store, torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
         inner, length = centre_crops(length)
@@ -201,6 +204,20 @@ def embed_blocks(
             warnings.warn(warning, stacklevel=2)
 
 
+def _as_stored(ready: Preparation, source: Source, store: Store) -> bool:
+    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in each."""
+    if not ready.leaves(store.persons):
+        return False
+    if store.persons == 1:
+        return True
+    blocks = range(0, len(store.frames), _FRAMES)
+    first = np.concatenate([(store.frames[at : at + _FRAMES, 0] != 0).any(axis=(1, 2)) for at in blocks])
+    counted = np.concatenate([[0], np.cumsum(first)])
+    rows = source.rows[source.rows["seen"] > 0]
+    begin = store.offsets[:-1][rows["item"]] + rows["first"]
+    return bool((counted[begin + rows["length"]] > counted[begin]).all())
+
+
 def _embed_recordings(
     encoder: PretrainedEncoder,
     source: Source,
@@ -210,7 +227,7 @@ def _embed_recordings(
     progress: bool,
 ) -> Iterator[Vectors]:
     """Recording by recording, each made ready once and cut into its windows."""
-    known = 0
+    known, gaps = 0, Gaps()
     with Bar("embedding", source.content.items, shown=progress) as bar:
 
         def windows() -> Iterator[Frames]:
@@ -220,11 +237,12 @@ def _embed_recordings(
                 if len(rows):
                     # exact once all is read; until then recordings are taken to have as many windows as those before
                     bar.expect(round(known * source.content.items / (int(rows[0]["item"]) + 1)))
-                yield from ready.windows(clip, rows)
+                yield from ready.windows(clip, rows, gaps)
 
         for block in in_blocks(windows(), batch_size):
             yield embed_frames(encoder, block, device)
             bar.advance(len(block))
+    source.notes = [note] if (note := gaps.note()) else []
 
 
 def in_blocks(clips: Iterable[Frames], size: int = BATCH, frames: int = _FRAMES) -> Iterator[list[Frames]]:
@@ -270,7 +288,7 @@ def frames_pool(encoder: PretrainedEncoder, clips: Sequence[Frames], device: tor
 def source_pool(encoder: PretrainedEncoder, source: Source, device: torch.device | str = "cpu") -> ClipPool:
     """All clips of a source, ready for the encoder, as one tensor on the device."""
     ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons) and source.cutting.window is None:
+    if store is not None and source.cutting.window is None and _as_stored(ready, source, store):
         return ClipPool.from_store(store, device)
     return frames_pool(
         encoder, [frames for clip, rows in source.read() for frames in ready.windows(clip, rows)], device
@@ -360,8 +378,8 @@ def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int])
     """Clips of some rows as the encoder reads them; only their own recordings are read, where they are not in memory."""
     ready, clips = prepare_source(encoder, source), []
     for row in map(int, rows):
-        first, length = int(source.rows[row]["first"]), int(source.rows[row]["length"])
-        whole = source.recording(row)
-        frames = ready.recording(whole.frames, whole.fps)[first : first + length]
-        clips.append(ready.clip(replace(source.clip(row), frames=frames)))
+        (frames,) = ready.pieces(source.recording(row), source.rows[row : row + 1])
+        piece = source.clip(row)
+        absent = () if len(frames) == piece.span else piece.absent  # frames that were left out may be there again
+        clips.append(ready.clip(replace(piece, frames=frames, absent=absent)))
     return clips

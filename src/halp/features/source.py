@@ -82,6 +82,7 @@ class Source(RowColumns):
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
         self.recorded: Recorded | None = None
+        self.notes: list[str] = []  # what embedding it found that belongs to the answer
         self._part = ""  # which rows of the content these are, where they are not all
         self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
 

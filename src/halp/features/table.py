@@ -61,6 +61,8 @@ class FeatureTable(RowColumns):
         Share of the frames in which somebody is there.
     absences : list of (recording, start, stop)
         Spans in which nobody is seen; `absent` gives those of one recording.
+    notes : tuple of str
+        What is to be known of the vectors, such as the share of joint positions that were missing and filled.
     folder : path or None
         Where the table is kept.
 
@@ -77,6 +79,7 @@ class FeatureTable(RowColumns):
     recordings: list[str]
     class_names: tuple[str, ...] = ()
     absences: Sequence[tuple[int, float, float]] = ()
+    notes: tuple[str, ...] = ()
     folder: Path | None = None
 
     @property
@@ -91,6 +94,17 @@ class FeatureTable(RowColumns):
     def name(self, row: int) -> str:
         """The recording of a row."""
         return self.recordings[self.recording[row]]
+
+
+def frame_notes(table: FeatureTable) -> list[str]:
+    """A sentence where recordings do not tell their frame rate, so that their times are counted in frames."""
+    count = int((table.fps <= 0).sum())
+    if not count:
+        return []
+    return [
+        f"{count} of {len(table)} clips do not tell their frame rate: their start and end are in frames, not in seconds; "
+        "give it with --fps"
+    ]
 
 
 _ROWS = 16_384  # of a group in a .parquet file

@@ -26,11 +26,16 @@ _FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them,
 @dataclass(frozen=True)
 class Prediction:
     """For every vector the probabilities of the classes `(N, C)`, its similarity to the nearest labelled one, and whether
-    that is too small for any of the classes."""
+    that is too small for any of the classes; `rejects` says whether rejection is on at all."""
 
     probabilities: Floats
     similarity: Floats
     rejected: npt.NDArray[np.bool_]
+    rejects: bool = True
+
+    def rejection(self, row: int) -> bool | None:
+        """Whether a vector is rejected; None where rejection is off."""
+        return bool(self.rejected[row]) if self.rejects else None
 
     @property
     def best(self) -> Labels:
@@ -54,6 +59,10 @@ class Classifier:
     similarities: Floats
     rejection_rate: float | None = REJECTION_RATE
 
+    def can_reject(self, reject: Reject = "auto") -> bool:
+        """Whether anything can be rejected: there is a rate, and enough labelled vectors for it."""
+        return bool(np.isfinite(self.threshold(reject)))
+
     def threshold(self, reject: Reject = "auto") -> float:
         """The similarity below which a vector is rejected."""
         rate = check_rejection(reject)
@@ -72,7 +81,7 @@ class Classifier:
             similarities.append((self.head.directions(block) @ self.head.bank.T).max(1).astype(np.float64))
         similarity = np.concatenate(similarities)
         probabilities = softmax(np.concatenate(logits) / self.temperature, axis=1)
-        return Prediction(probabilities, similarity, similarity < threshold)
+        return Prediction(probabilities, similarity, similarity < threshold, bool(np.isfinite(threshold)))
 
 
 def fit_classifier(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from halp.tasks.classifier import (
     sample_rows,
     suggest,
 )
-from halp.tasks.model_folder import Model, load_model
+from halp.tasks.model_folder import Model, as_model
 from halp.tasks.segments import SEEN, Answer
 
 
@@ -180,7 +181,7 @@ def predict(
     Returns
     -------
     list of Answer
-        Best class, its probability and whether it is rejected, for every clip or window.
+        Best class, its probability and whether it is rejected (None where the model cannot reject), for every clip or window.
 
     Examples
     --------
@@ -192,8 +193,10 @@ def predict(
     >>> [answer.best for answer in halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)]
     ['sit']
     """
-    model = model if isinstance(model, Model) else load_model(model)
+    model = as_model(model)
     cutting = window_settings(model, window, stride, fps)
+    for note in notes(model, cutting, reject):
+        warnings.warn(note, stacklevel=2)
     table, prediction = predict_table(model, source, cutting, reject=reject, **options)
     return answers(model, table, prediction, cutting)
 
@@ -252,15 +255,16 @@ def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: 
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
     rows: list[tuple[int, Answer]] = []
+    nobody = False if prediction.rejects else None
     for row, there in enumerate(somebody.tolist()):
-        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
+        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None, nobody)
         if there:
-            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
+            known = classes[best[row]], float(probability[row]), prediction.rejection(row)
             answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
         rows.append((int(table.recording[row]), answer))
     for recording, start, stop in table.absences:
         name = table.recordings[recording]
-        rows += [(recording, Answer(name, *span, None, None)) for span in _empty_windows(start, stop, cutting)]
+        rows += [(recording, Answer(name, *span, None, None, nobody)) for span in _empty_windows(start, stop, cutting)]
     return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
 
 

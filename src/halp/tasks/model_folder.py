@@ -57,6 +57,11 @@ class Model:
     assessment: dict[str, Any] = field(default_factory=dict)
     labelled: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def can_reject(self) -> bool:
+        """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it cannot."""
+        return self.classifier.can_reject()
+
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """Write a model folder, whole or not at all.
@@ -187,6 +192,17 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         fault = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"model '{path}' is damaged ({fault}); fit it again") from error
     return Model(encoder, classifier, cutting, *facts)
+
+
+def as_model(model: Model | str | os.PathLike[str]) -> Model:
+    """A model, given as one or as its folder."""
+    if isinstance(model, (str, os.PathLike)):
+        return load_model(model)
+    if not isinstance(model, Model):
+        raise InputError(
+            f"a model is needed, not {type(model).__name__}; give a folder, or what classify_fit or load_model gave"
+        )
+    return model
 
 
 def fingerprint(facts: dict[str, Any]) -> str:

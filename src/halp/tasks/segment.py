@@ -18,7 +18,7 @@ from halp.features.table import FeatureTable
 from halp.tasks.classifier import Reject
 from halp.tasks.classify import predict_table
 from halp.tasks.cluster import group_vectors
-from halp.tasks.model_folder import Model, load_model
+from halp.tasks.model_folder import Model, as_model
 from halp.tasks.segments import SEEN, Answer, merge_windows
 
 WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
@@ -87,11 +87,12 @@ def segment(
     >>> [(segment.start, segment.end, segment.label) for segment in timeline]
     [(0.0, 8.0, 'group 1')]
     """
-    loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    loaded = None if model is None else as_model(model)
     cutting = timeline_cutting(loaded, window, stride, fps)
     if loaded is not None:
         table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
         labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+        rejects = prediction.rejects
     elif encoder is None:
         raise InputError("segments need an encoder, or a model, which brings its own")
     else:
@@ -99,6 +100,7 @@ def segment(
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
+        rejects = False
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
@@ -114,6 +116,7 @@ def segment(
             rejected=rejected[rows],
             absent=absent,
             shortest=shortest,
+            rejects=rejects,
         )
     return Timeline(segments, table, labels, cutting)
 
@@ -126,4 +129,10 @@ def timeline_cutting(
     width = window if window is not None else fitted.window or WINDOW
     if stride is None:
         stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
-    return WindowSettings(width, stride, fitted.fps if fps is None else fps)
+    cutting = WindowSettings(width, stride, fitted.fps if fps is None else fps)
+    if stride > width:
+        raise InputError(
+            f"a stride of {stride:g} s is longer than the window of {width:g} s, so that {stride - width:g} of every "
+            f"{stride:g} s would not be looked at; choose a stride of at most the window"
+        )
+    return cutting

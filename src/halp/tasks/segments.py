@@ -20,14 +20,14 @@ COLUMNS = ("name", "start", "end", "label", "probability", "best", "rejected")
 @dataclass(frozen=True)
 class Answer:
     """What is seen in a span of a recording, in seconds: the most probable class with its probability, and whether it is
-    rejected because it is unlike everything labelled. Where nobody is seen there is no class at all."""
+    rejected because it is unlike everything labelled (None where rejection is off). Where nobody is seen there is no class."""
 
     name: str
     start: float
     end: float
     best: str | None
     probability: float | None
-    rejected: bool = False
+    rejected: bool | None = False
 
     @property
     def label(self) -> str | None:
@@ -57,13 +57,14 @@ def merge_windows(
     rejected: npt.NDArray[np.bool_] | None = None,
     absent: Sequence[tuple[float, float]] = (),
     shortest: float = 0.0,
+    rejects: bool = True,
 ) -> list[Answer]:
     """Segments of one recording from windows `(N,)` with probabilities `(N, C)` of the classes.
 
     Time is cut at every start and end of a window. Each piece takes the class of the largest mean probability of the windows
     over it, a window counting more towards its middle, and is rejected where most of them are. Pieces of one class are
     joined, and segments shorter than `shortest` go to the neighbour that is likelier there. In the spans `absent` nobody is
-    seen. A gap between windows belongs to the piece before it.
+    seen. A gap between windows belongs to the piece before it. Without `rejects` nothing says whether a segment is rejected.
     """
     moments = np.unique(np.round(np.concatenate([starts, ends, np.ravel(absent)]), 6))
     if not len(moments):
@@ -83,12 +84,12 @@ def merge_windows(
     for first, last in runs:
         span = float(edges[first]), float(edges[last])
         if kind[first] > len(labels):
-            segments.append(Answer(name, *span, None, None))
+            segments.append(Answer(name, *span, None, None, False if rejects else None))
             continue
         means = np.average(classes[first:last], axis=0, weights=lengths[first:last])
         unlike = bool(kind[first] == len(labels))
         best = int(means.argmax()) if unlike else int(kind[first])
-        segments.append(Answer(name, *span, labels[best], float(means[best]), unlike))
+        segments.append(Answer(name, *span, labels[best], float(means[best]), unlike if rejects else None))
     return segments
 
 

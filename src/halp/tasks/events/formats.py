@@ -118,6 +118,8 @@ def _choose_format(path: Path, file_format: str) -> str:
 def read_csv(path: Path) -> Rows:
     """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
     text = read_text(path, LARGEST)
+    if "\0" in text:
+        raise problem(path, "", "it holds a NUL character", "save it again as a CSV table in UTF-8")
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
     reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count))
     try:
@@ -138,6 +140,9 @@ def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
             else None
         )  # fmt: skip
         if reads is not None:
+            twice = next((name for name in header if name and header.count(name) > 1), None)
+            if twice is not None:
+                raise problem(path, f"line {rows[at][0]}", f"column '{twice}' is there twice", "rename one of the two")
             table = [(line, dict(zip(header, row + [""] * (len(header) - len(row))))) for line, row in rows[at + 1 :]]
             return reads(path, table)
     raise problem(
