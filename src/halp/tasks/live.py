@@ -16,13 +16,14 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.data.clip import present
 from halp.data.topology_file import find_topology
+from halp.data.windows import WindowSettings
 from halp.features.embed import embed_frames
 from halp.features.ready import prepare_source
 from halp.features.source import open_source
 from halp.skeleton import Topology
 from halp.tasks.classifier import Reject, check_rejection
 from halp.tasks.model_folder import Model, as_model
-from halp.tasks.segment import timeline_cutting
+from halp.tasks.segment import WINDOW, timeline_cutting
 from halp.tasks.segments import SEEN, Answer
 
 Frame = npt.NDArray[np.float32]
@@ -87,7 +88,9 @@ class LiveRecognition:
 
     def _cut(self) -> None:
         """Rate, window and stride: those of the model where they are not given."""
-        cutting = timeline_cutting(self.model, self.window, self.stride, self.fps)
+        if self.window is None and self.stride is not None:
+            self.window = self.model.cutting.window or WINDOW
+        cutting = timeline_cutting(self.model, WindowSettings(self.window, self.stride, self.fps))
         if cutting.fps is None:
             raise InputError("the model does not know the frame rate of what comes in; give it with fps=")
         self.window, self.stride, self.fps = cutting.window, cutting.stride, cutting.fps
