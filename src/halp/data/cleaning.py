@@ -17,8 +17,8 @@ from halp.skeleton import Topology
 Mask = npt.NDArray[np.bool_]
 #: Runs of at most so many frames count as a spike; what lasts longer is taken for a real movement.
 LONGEST_SPIKE = 3
-# Share of a clip that a person may be missing before it counts as away.
-_LONGEST_ABSENCE = 1 / 3
+#: Share of a clip that a person may be missing before it counts as away.
+LONGEST_ABSENCE = 1 / 3
 # Metres in the units that recordings come in, and the usual length of a trunk in metres.
 _UNITS = (1.0, 0.01, 0.001, 0.0254)
 _TRUNK = 0.5
@@ -58,7 +58,7 @@ def fill_gaps(frames: Frames, topology: Topology) -> Frames:
     if not gaps.any():
         return frames
     centre = np.zeros_like(frames[:, :, :1])
-    anchor = "hip_center" if "hip_center" in topology.joints else topology.centre
+    anchor = anchor_joint(topology)
     if anchor:
         joint = topology.index(anchor)
         centre, _ = _lines(frames[:, :, [joint]], seen[:, :, [joint]])
@@ -66,12 +66,17 @@ def fill_gaps(frames: Frames, topology: Topology) -> Frames:
     return np.where(gaps[..., None], lines + centre, frames).astype(np.float32)
 
 
+def anchor_joint(topology: Topology) -> str:
+    """The joint that gaps are filled relative to; empty where a layout has none."""
+    return "hip_center" if "hip_center" in topology.joints else topology.centre
+
+
 def _fillable(seen: Mask) -> Mask:
     """Which joints `(T, P, V)` `fill_gaps` fills."""
     there: Mask = np.asarray(seen.any(axis=2))
     inside = np.maximum.accumulate(there) & np.maximum.accumulate(there[::-1])[::-1]
     _, _, lengths = _neighbours(there)
-    near = there | (inside & (lengths <= len(seen) * _LONGEST_ABSENCE))
+    near = there | (inside & (lengths <= len(seen) * LONGEST_ABSENCE))
     return near[..., None] & ~seen & seen.any(axis=0)
 
 
@@ -219,13 +224,15 @@ def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.
     return (end - start).mean(axis=0) if there.any() else np.zeros(frames.shape[3])
 
 
+def trunk_ends(topology: Topology) -> tuple[str, str] | None:
+    """The two joints between which the trunk lies; None where a layout names none."""
+    pairs = (("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_center", "head"), topology.up)
+    return next((pair for pair in pairs if pair is not None and set(pair) <= set(topology.joints)), None)
+
+
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
     """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None where it is not known."""
-    ends = next(
-        (pair for pair in (("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_center", "head"), topology.up)
-         if pair is not None and set(pair) <= set(topology.joints)),
-        None,
-    )  # fmt: skip
+    ends = trunk_ends(topology)
     if ends is None or not present(frames)[:, 0].any():
         return None
     line = mean_line(frames, topology, ends)

@@ -278,7 +278,8 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-_STANDING = 0.3  # of the trunk's length: what it has to rise or fall in the picture to tell which way is up
+#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+STANDING = 0.3
 
 
 @step("picture-up")
@@ -286,7 +287,7 @@ def picture_up(frames: Frames, topology: Topology) -> Frames:
     """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows that y points up."""
     _refuse_space(topology, "picture-up")
     line = trunk(frames, topology)
-    if line is not None and line[1] > _STANDING * float(np.linalg.norm(line)):
+    if line is not None and line[1] > STANDING * float(np.linalg.norm(line)):
         return frames
     return np.ascontiguousarray(frames * np.array([1, -1], dtype=np.float32))
 
