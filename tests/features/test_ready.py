@@ -163,6 +163,13 @@ def test_nobody_has_a_vector_of_zeros_and_empty_frames_around_a_clip_are_left_ou
     assert not found[3].any()
 
 
+@pytest.mark.parametrize("name", ["halp-base", "halp-view"])
+def test_shipped_encoders_give_zeros_where_nobody_is_seen(name: str) -> None:
+    encoder = halp.load_encoder(name)
+    clip = np.zeros((20, 1, len(encoder.topology), encoder.topology.dimensions), dtype=np.float32)
+    assert not halp.embed(encoder, clip, progress=False).any()
+
+
 @pytest.fixture(scope="module")
 def whole(store: Store) -> list[np.ndarray]:
     """Recordings `(T, 25, 3)` of one person without gaps."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from clip_samples import moving_clips
 from safetensors.torch import load_file, save_file
 from use_samples import fresh_encoder
 
@@ -18,7 +19,7 @@ from halp.core.files import sha256
 from halp.core.packages import find_package, list_shipped
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.skeleton import Topology, get_topology
+from halp.skeleton import get_topology
 from halp.tasks.export import export
 from halp.tasks.onnx_file import check_onnx
 
@@ -179,24 +180,6 @@ def test_one_file_prepares_encodes_and_classifies_as_the_library(name: str, layo
                 answered += 1
                 assert answer.best == ["a", "b", "c"][int(probabilities[0].argmax())]
         assert 10 < answered < 18  # some clips have nobody in them
-
-
-def moving_clips(topology: Topology, count: int, *, seed: int = 0, damaged: bool = False) -> list[np.ndarray]:
-    """Recordings `(T, P, V, C)` of three kinds of movements; damaged ones lack joints, frames and persons (NaN)."""
-    draw, clips = np.random.default_rng(seed), []
-    body = np.random.default_rng(0).normal(size=(len(topology), topology.dimensions))
-    for number in range(count):
-        frames, persons = int(draw.integers(20, 120)), int(draw.integers(1, 4))
-        time = np.linspace(0, 6, frames)[:, None, None, None]
-        swing = np.sin((1 + number % 3) * time) * np.sin(np.arange(len(topology)))[:, None]
-        clip = body + 0.3 * swing + 0.05 * draw.normal(size=(frames, persons, len(topology), topology.dimensions))
-        clip = clip + draw.normal(size=(1, persons, 1, topology.dimensions))
-        if damaged:
-            clip[draw.random(clip.shape[:3]) < 0.2] = np.nan
-            clip[draw.random(frames) < 0.1] = np.nan
-            clip[:, : number % (persons + 1)] = np.nan
-        clips.append(clip.astype(np.float32))
-    return clips
 
 
 def test_a_step_that_no_file_can_hold_is_refused_by_name(store: Store, tmp_path: Path) -> None:
