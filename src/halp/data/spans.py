@@ -111,6 +111,14 @@ class Events(Sequence[Event]):
         return sorted({event.recording for event in self.events} | set(self.lengths))
 
     @property
+    def ends(self) -> dict[str, float]:
+        """Where every recording ends: its length where that is known, else the stop of its last event."""
+        ends: dict[str, float] = {}
+        for event in self.events:
+            ends[event.recording] = max(ends.get(event.recording, 0.0), event.stop)
+        return ends | {name: length for name, length in self.lengths.items() if length}
+
+    @property
     def labels(self) -> list[str]:
         """Labels of movements: neither `nobody` nor the empty one."""
         return sorted({event.label for event in self.events} - {"", NOBODY})
@@ -169,7 +177,8 @@ class Events(Sequence[Event]):
     def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
         """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are left out.
 
-        Another label between two events keeps them apart; an empty label between them is swallowed.
+        Another label between two events keeps them apart; an empty label between them is swallowed. Recordings keep their
+        end: without a known length, it is the stop of the last event before anything is left out.
         """
         bouts: list[Event] = []
         for tier in self.tiers().values():
@@ -185,7 +194,11 @@ class Events(Sequence[Event]):
                 bout[event.label] = event
                 latest = event.label or latest
             bouts += bout.values()
-        long = self.with_events(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY))
+        long = replace(
+            self,
+            events=tuple(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY)),
+            lengths=self.ends,
+        )
         return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
 
     def matched(self, recordings: Sequence[str]) -> tuple[Events, list[str], list[str]]:

@@ -41,8 +41,9 @@ class Bouts:
 def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None) -> list[Bouts]:
     """Bouts by recording and subject, cut to the part that counts."""
     tiers: list[Bouts] = []
+    ends = events.ends
     for recording, rows in events.by_recording().items():
-        end = events.lengths.get(recording) or max((event.stop for event in rows), default=0.0)
+        end = ends.get(recording, 0.0)
         end = end if stop is None else min(end, stop)
         cut = [replace(e, start=max(e.start, start), stop=min(e.stop, end)) for e in rows if overlap(e, start, end) > 0]
         named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
