@@ -327,6 +327,7 @@ def deviation(
     source: Positional[Path],
     *,
     people: Path | None = None,
+    other_windows: bool = True,
     html: Path | None = None,
     reading: Reading = READING,
     cache: bool = True,
@@ -344,25 +345,31 @@ def deviation(
         reference: a store or recordings of five or more people, doing what is tested.
         source: a store or recordings of the tested people.
         people: a CSV table with the columns recording and subject, where recordings do not tell who it is.
+        other_windows: also measure with half the window and warn where the answer changes (--no-other-windows saves time).
         html: also write a page with visits, joints and moments.
         json: print a list of recordings with score, percentile, joints and moments as JSON.
     """
     from halp.reports.pages.findings import deviation_page
-    from halp.tasks.deviation import deviation as measure
-    from halp.tasks.deviation import make_reference
+    from halp.tasks.deviation import warnings_about
     from halp.tasks.stats import rounded
-    from halp.tasks.windows import deviation_windows, embedded
+    from halp.tasks.windows import measure_deviation
 
-    asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}
+    asked = {**reading.source, "window": reading.window or 2.0}
     names = None if people is None else read_people(people, "subject", ("recording", "name", "path"))
-    windows = []
-    for place in (reference, source):
-        loaded, opened, table = embedded(encoder, place, cache=cache, **asked)
-        windows.append(deviation_windows(loaded, opened, table, names))
-    rows = rounded(measure(make_reference(windows[0]), windows[1]))
+    rows = rounded(
+        measure_deviation(encoder, reference, source, people=names, other_windows=other_windows, cache=cache, **asked)
+    )
     flat = [
-        {k: v for k, v in row.items() if k not in ("joints", "moments")}
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {f"percentile, {o['window']:g} s windows": o["percentile"] for o in row.get("other_windows", ())}
+        | {"unlike": "unlike the reference" if row["unlike"] else ""}
         | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
         for row in rows
     ]
-    show(rows, table_of(flat), json=json, html=html, page=lambda: deviation_page(rows, f"{source} beside {reference}"))
+    spread = rows[0]["reference"] if rows else {}
+    said = "scores of the reference, each person against the others: " + ", ".join(
+        f"{name} {value:.3f}" for name, value in spread.items()
+    )
+    page = f"{source} beside {reference}"
+    show(rows, table_of(flat), json=json, said=said, html=html, page=lambda: deviation_page(rows, page))
+    warn(*warnings_about(rows))

@@ -16,7 +16,7 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.bouts import measures
-from halp.tasks.deviation import Windows, resampled_poses
+from halp.tasks.deviation import Windows, deviation, make_reference, resampled_poses
 from halp.tasks.motifs import MotifModel, motif_names
 from halp.tasks.segments import Answer, merge_windows
 
@@ -131,6 +131,47 @@ def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], moti
     _, first = np.unique(table.recording[windows], return_index=True)
     chosen = [*windows[np.sort(first)], *np.delete(windows, first)]
     return [int(row) for row in chosen[:count]]
+
+
+def measure_deviation(
+    encoder: AnyEncoder,
+    reference: AnySource,
+    source: AnySource,
+    *,
+    window: float = 2.0,
+    stride: float | None = None,
+    people: dict[str, str] | None = None,
+    other_windows: bool = True,
+    cache: bool = True,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """How far every recording of a source is from a reference group, see `halp.tasks.deviation`.
+
+    Parameters
+    ----------
+    window, stride : seconds; half a window apart unless given.
+    people : the person of every recording by name, where recordings do not tell.
+    other_windows : also measure with half the window; `other_windows` of a row has the answers.
+    **options : what `halp.open_source` takes.
+    """
+
+    def rows_with(width: float, apart: float) -> list[dict[str, Any]]:
+        windows = []
+        for place in (reference, source):
+            loaded, opened, table = embedded(encoder, place, cache=cache, window=width, stride=apart, **options)
+            windows.append(deviation_windows(loaded, opened, table, people))
+        return deviation(make_reference(windows[0]), windows[1])
+
+    stride = stride or window / 2
+    rows = rows_with(window, stride)
+    if not other_windows:
+        return rows
+    others = {row["recording"]: row for row in rows_with(window / 2, stride / 2)}
+    for row in rows:
+        other = others.get(row["recording"])
+        kept = {name: other[name] for name in ("score", "percentile", "unlike")} if other else {}
+        row["other_windows"] = [{"window": window / 2, **kept}] if kept else []
+    return rows
 
 
 def deviation_windows(

@@ -17,6 +17,7 @@ from halp.reports.pages.event_figures import dendrogram, ethogram, transition_gr
 from halp.reports.player import PlayerClip, TimelinePart, player, timeline
 from halp.tasks.angles import FLAT, angle_rows, joint_angles
 from halp.tasks.bouts import Bouts
+from halp.tasks.deviation import warnings_about
 from halp.tasks.motifs import MotifModel
 from halp.tasks.pose_tracks import Poses
 from halp.tasks.repetitions import Repetitions
@@ -310,6 +311,8 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
         f"100 of them, each held out in turn. With {people} people it moves in steps of {100 / max(people, 1):.1f}. "
         "This is a distance, not a diagnosis.",
     )
+    for sentence in warnings_about(rows):
+        report.text(f"Warning: {sentence}.")
     by_person: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_person.setdefault(row["person"], []).append(row)
@@ -321,7 +324,14 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
         line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),
         "Percentile of every visit in its order.",
     )
-    report.rows([{k: v for k, v in row.items() if k not in ("joints", "moments")} for row in rows], "All recordings.")
+    spread = [{"reference": name, "score": value} for name, value in (rows[0]["reference"] if rows else {}).items()]
+    report.rows(spread, "Scores of the reference itself, each person against the others.")
+    visits = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {f"percentile with {other['window']:g} s windows": other["percentile"] for other in row.get("other_windows", ())}
+        for row in rows
+    ]
+    report.rows(visits, "All recordings; unlike: further from the reference than anybody in it.")
     report.section(
         "Joints", "How far joints are from the nearest movement of the reference, and how many times what is usual."
     )
