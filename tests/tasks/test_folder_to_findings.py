@@ -162,5 +162,7 @@ def test_motifs_and_deviation_commands_answer(
     rows = json.loads(capsys.readouterr().out)
     assert [row["people"] for row in rows] == [5] * 6
     assert all(row["other_windows"][0]["window"] == 1.0 for row in rows)
-    assert all(set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False) for row in rows)
+    assert all(
+        set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False) for row in rows
+    )
     assert "not a diagnosis" in page.read_text()

@@ -105,7 +105,7 @@ def classify_predict(
         write_rows(out, rows)
         show(rows, table_of(rows, digits=2), json=json)
     else:
-        show_answers(answers(loaded, vectors, prediction, cutting), out, json)
+        show_answers(answers(loaded, vectors, prediction, cutting, reject), out, json)
 
 
 @app.command

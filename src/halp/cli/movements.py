@@ -276,6 +276,7 @@ def motifs(
     from halp.tasks.events.formats import write_events
     from halp.tasks.motifs import fit_motifs, load_motifs
     from halp.tasks.motifs import stability as measure_stability
+    from halp.tasks.segment import check_stride
     from halp.tasks.segments import answers_to_events
     from halp.tasks.stats import rounded
     from halp.tasks.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
@@ -286,6 +287,7 @@ def motifs(
     asked["stride"] = reading.stride or (
         asked["window"] / 4 if fitted is None else float(fitted.facts.get("stride", 0.25))
     )
+    check_stride(asked["window"], asked["stride"])
     loaded, opened, table = embedded(encoder, source, cache=cache, **asked)
     parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
     steady = None

@@ -60,6 +60,10 @@ class Classifier:
         rate = self.rejection_rate if rate == "auto" else rate
         return -np.inf if rate is None else rejection_threshold(self.similarities, float(rate))
 
+    def can_reject(self, reject: Reject = "auto") -> bool:
+        """Whether anything is ever rejected; without it an answer that is not rejected says nothing."""
+        return bool(np.isfinite(self.threshold(reject)))
+
     def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
         """Classes of vectors `(N, F)`; `reject` is a rate, "auto" for that of the fit, "none" for never."""
         from scipy.special import softmax

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from halp.core.errors import InputError
+from halp.core.progress import log
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.features.embed import embed_frames, embed_table, ready_clips
@@ -99,6 +100,7 @@ def fit(
     check_rejection(rejection_rate)
     encoder, source = open_for(encoder, labelled, **options)
     source = labelled_rows(source)
+    check_classes(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
     labels, groups = data.labels, data.groups
@@ -122,6 +124,17 @@ def labelled_rows(source: Source) -> Source:
             "--labels labels.csv with the columns name and label"
         )
     return source.only(known)
+
+
+def check_classes(source: Source) -> None:
+    """Refuse labels of a single class before anything is computed: a model of it would call everything so."""
+    classes = np.unique(source.labels)
+    if len(classes) < 2:
+        name = f"'{source.class_names[classes[0]]}'" if len(source.class_names) > classes[0] else "one class"
+        raise InputError(
+            f"all labels are {name}, and one class cannot be told from anything else; label some other movements as well, "
+            "with a name such as 'other', or find more of this one with `halp search`"
+        )
 
 
 def labelling(source: Source) -> Labelling:
@@ -195,7 +208,9 @@ def predict(
     model = model if isinstance(model, Model) else load_model(model)
     cutting = window_settings(model, window, stride, fps)
     table, prediction = predict_table(model, source, cutting, reject=reject, **options)
-    return answers(model, table, prediction, cutting)
+    for sentence in notes(model, cutting, reject):
+        log.warning(sentence)
+    return answers(model, table, prediction, cutting, reject)
 
 
 def window_settings(model: Model, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
@@ -247,15 +262,18 @@ def predict_table(
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 
-def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> list[Answer]:
+def answers(
+    model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings, reject: Reject = "auto"
+) -> list[Answer]:
     """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
     rows: list[tuple[int, Answer]] = []
     for row, there in enumerate(somebody.tolist()):
         answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
         if there:
-            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
+            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row]) if can_reject else None
             answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
         rows.append((int(table.recording[row]), answer))
     for recording, start, stop in table.absences:

@@ -91,14 +91,15 @@ def segment(
     cutting = timeline_cutting(loaded, window, stride, fps)
     if loaded is not None:
         table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
-        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+        labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
+        rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     elif encoder is None:
         raise InputError("segments need an encoder, or a model, which brings its own")
     else:
         table = embed_table(encoder, source, **asdict(cutting), **options)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
+        label_scores, rejected = np.eye(len(labels))[grouped.group], None
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
     for number, name in enumerate(table.recordings):
@@ -111,7 +112,7 @@ def segment(
             table.stops[rows],
             label_scores[rows],
             labels,
-            rejected=rejected[rows],
+            rejected=None if rejected is None else rejected[rows],
             absent=absent,
             shortest=shortest,
         )
@@ -126,4 +127,14 @@ def timeline_cutting(
     width = window if window is not None else fitted.window or WINDOW
     if stride is None:
         stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
+    check_stride(width, stride)
     return WindowSettings(width, stride, fitted.fps if fps is None else fps)
+
+
+def check_stride(window: float, stride: float) -> None:
+    """Refuse windows that leave time between them: a timeline would claim to have seen it."""
+    if stride > window:
+        raise InputError(
+            f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of every {stride:g} s "
+            f"would not be seen; give a stride of up to {window:g} s"
+        )

@@ -20,14 +20,15 @@ COLUMNS = ("name", "start", "end", "label", "probability", "best", "rejected")
 @dataclass(frozen=True)
 class Answer:
     """What is seen in a span of a recording, in seconds: the most probable class with its probability, and whether it is
-    rejected because it is unlike everything labelled. Where nobody is seen there is no class at all."""
+    rejected because it is unlike everything labelled; None where nothing is ever rejected. Where nobody is seen there is no
+    class at all."""
 
     name: str
     start: float
     end: float
     best: str | None
     probability: float | None
-    rejected: bool = False
+    rejected: bool | None = None
 
     @property
     def label(self) -> str | None:
@@ -88,7 +89,8 @@ def merge_windows(
         means = np.average(classes[first:last], axis=0, weights=lengths[first:last])
         unlike = bool(kind[first] == len(labels))
         best = int(means.argmax()) if unlike else int(kind[first])
-        segments.append(Answer(name, *span, labels[best], float(means[best]), unlike))
+        off = None if rejected is None else unlike
+        segments.append(Answer(name, *span, labels[best], float(means[best]), off))
     return segments
 
 

@@ -328,7 +328,10 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
     report.rows(spread, "Scores of the reference itself, each person against the others.")
     visits = [
         {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
-        | {f"percentile with {other['window']:g} s windows": other["percentile"] for other in row.get("other_windows", ())}
+        | {
+            f"percentile with {other['window']:g} s windows": other["percentile"]
+            for other in row.get("other_windows", ())
+        }
         for row in rows
     ]
     report.rows(visits, "All recordings; unlike: further from the reference than anybody in it.")
