@@ -20,6 +20,7 @@ from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.data.normalise import normalise
 from halp.data.store import Store
+from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, get_topology
@@ -241,7 +242,7 @@ def test_a_stream_without_a_single_frame_is_refused() -> None:
 
 def test_a_stride_longer_than_the_window_is_refused() -> None:
     with pytest.raises(InputError, match=r"4 of every 9 s would not be seen; give a stride of up to 5 s"):
-        timeline_cutting(None, 5.0, 9.0, None)
+        timeline_cutting(None, WindowSettings(5.0, 9.0))
 
 
 def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> None:

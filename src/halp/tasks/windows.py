@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import NOBODY, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
@@ -23,13 +26,13 @@ from halp.tasks.segments import Answer, merge_windows
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
 
-def usual_cutting(events: Events, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
     durations = [event.duration for event in events if event.label not in ("", NOBODY)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
-    width = window or min(LONGEST, float(np.median(durations)))
-    return WindowSettings(width, stride or width / 2, fps)
+    width = asked.window or min(LONGEST, float(np.median(durations)))
+    return WindowSettings(width, asked.stride or width / 2, asked.fps)
 
 
 def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
@@ -68,10 +71,10 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
 
 
 def embedded(
-    encoder: AnyEncoder, source: AnySource, *, cache: bool = True, **options: Any
+    encoder: AnyEncoder, source: AnySource, reading: Reading, *, cache: bool = True
 ) -> tuple[PretrainedEncoder, Source, FeatureTable]:
     """The encoder, the opened source and its feature table; windows are needed, and seconds."""
-    loaded, opened = open_for(encoder, source, **options)
+    loaded, opened = open_for(encoder, source, reading)
     table = embed_table(loaded, opened, cache=cache)
     if (opened.fps <= 0).any():
         raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")
@@ -137,36 +140,37 @@ def measure_deviation(
     encoder: AnyEncoder,
     reference: AnySource,
     source: AnySource,
+    reading: Reading | None = None,
     *,
-    window: float = 2.0,
-    stride: float | None = None,
     people: dict[str, str] | None = None,
     other_windows: bool = True,
     cache: bool = True,
-    **options: Any,
+    **keywords: Unpack[ReadingKeywords],
 ) -> list[dict[str, Any]]:
     """How far every recording of a source is from a reference group, see `halp.tasks.deviation`.
 
     Parameters
     ----------
-    window, stride : seconds; half a window apart unless given.
+    reading, **keywords : how recordings are read and cut; windows of 2 seconds, half a window apart, unless given.
     people : the person of every recording by name, where recordings do not tell.
     other_windows : also measure with half the window; `other_windows` of a row has the answers.
-    **options : what `halp.open_source` takes.
     """
+    asked = combine(reading, keywords)
+    window = asked.window or LONGEST
+    stride = asked.stride or window / 2
 
-    def rows_with(width: float, apart: float) -> list[dict[str, Any]]:
+    def rows_with(part: float) -> list[dict[str, Any]]:
+        cut = replace(asked, window=part * window, stride=part * stride)
         windows = []
         for place in (reference, source):
-            loaded, opened, table = embedded(encoder, place, cache=cache, window=width, stride=apart, **options)
+            loaded, opened, table = embedded(encoder, place, cut, cache=cache)
             windows.append(deviation_windows(loaded, opened, table, people))
         return deviation(make_reference(windows[0]), windows[1])
 
-    stride = stride or window / 2
-    rows = rows_with(window, stride)
+    rows = rows_with(1.0)
     if not other_windows:
         return rows
-    others = {row["recording"]: row for row in rows_with(window / 2, stride / 2)}
+    others = {row["recording"]: row for row in rows_with(0.5)}
     for row in rows:
         other = others.get(row["recording"])
         kept = {name: other[name] for name in ("score", "percentile", "unlike")} if other else {}
