@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -273,3 +274,39 @@ def test_leaving_out_short_bouts_does_not_shorten_the_observed_time(seed: int) -
         assert row["count"] == count
         assert row["share"] == (None if share is None else pytest.approx(share))
         assert row["rate"] == (None if rate is None else pytest.approx(rate))
+
+
+def long_table(recordings: int, bouts: int) -> Events:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(list("abcd"), (recordings, bouts))
+    return Events(
+        [Event(f"r{r:04}", 2.0 * b, 2.0 * b + 1, str(labels[r, b])) for r in range(recordings) for b in range(bouts)]
+    )
+
+
+@pytest.mark.parametrize(("recordings", "bouts"), [(200, 100), (1, 20_000)])
+def test_transitions_of_many_bouts_need_little_memory(recordings: int, bouts: int) -> None:
+    tiers = observed_bouts(long_table(recordings, bouts))
+    tracemalloc.start()
+    rows = transitions(tiers, list("abcd"), resamples=1999)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(row["count"] for row in rows) == recordings * (bouts - 1)
+    assert sum(row["expected"] for row in rows) == pytest.approx(recordings * (bouts - 1))
+    assert peak < 150e6  # all orders of all bouts together would be 320e6, several times
+
+
+def test_bins_are_what_is_left_when_events_are_cut() -> None:
+    rng = np.random.default_rng(3)
+    times = np.sort(rng.uniform(0, 50, 80)).reshape(-1, 2)
+    events = [Event("a", float(s), float(e), str(rng.choice(["x", "y", NOBODY]))) for s, e in times]
+    rows = statistics(Events(events), bins=3.7, resamples=9).bins
+    assert len(rows) == 2 * 14
+    for row in rows:
+        start, stop = row["start"], row["stop"]
+        inside = {e: max(0.0, min(e.stop, stop) - max(e.start, start)) for e in events}
+        own = [e for e in events if e.label == row["label"]]
+        seen = stop - start - sum(inside[e] for e in events if e.label == NOBODY)
+        assert row["total"] == pytest.approx(sum(inside[e] for e in own), abs=1e-9)
+        assert row["share"] == pytest.approx(row["total"] / seen)
+        assert row["count"] == sum(start <= e.start < stop for e in own)

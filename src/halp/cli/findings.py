@@ -137,6 +137,7 @@ def stats(
         test=test,
         resamples=resamples,
         seed=seed,
+        progress=True,
     )
     tables = {name: table for name, table in result.to_json().items() if name != "groups"}
     if result.groups:

@@ -290,9 +290,9 @@ def motifs(
     parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
     steady = None
     if fitted is None:
-        fitted = fit_motifs(parts, motifs, sticky=sticky, seed=seed)
+        fitted = fit_motifs(parts, motifs, sticky=sticky, seed=seed, progress=True)
         fitted.facts.update(window=width, stride=step, encoder=str(encoder))
-        steady = measure_stability(parts, len(fitted), sticky=sticky, seed=seed) if stability else None
+        steady = measure_stability(parts, len(fitted), sticky=sticky, seed=seed, progress=True) if stability else None
     if merge is not None and not 1 <= merge <= len(fitted):
         raise InputError(f"{len(fitted)} motifs cannot be merged to {merge}; give 1 to {len(fitted)}")
     answers, probability = motif_answers(

@@ -107,10 +107,9 @@ def segment(
         label_scores, rejected = np.eye(len(labels))[grouped.group], None
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Answer] = []
-    for number, name in enumerate(table.recordings):
+    for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
         absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
-        members = table.recording == number
-        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        rows = rows[table.seen[rows] >= SEEN] if absent else rows
         segments += merge_windows(
             name,
             table.starts[rows],

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
-from halp.tasks.bouts import Bouts, measures, observed_bouts, overlap, transitions
+from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
 
 
@@ -51,6 +51,7 @@ def statistics(
     test: str = "permutation",
     resamples: int = 9999,
     seed: int = 0,
+    progress: bool = False,
 ) -> Statistics:
     """All statistics of events.
 
@@ -82,7 +83,7 @@ def statistics(
         [row for tier in tiers for row in _bout_rows(tier, labels)],
         [_observed_row(tier, labels) for tier in tiers],
         [row for tier in tiers for row in _bin_rows(tier, labels, bins)] if bins else [],
-        transitions(tiers, labels, resamples=min(resamples, 1999), seed=seed),
+        transitions(tiers, labels, resamples=min(resamples, 1999), seed=seed, progress=progress),
     )
     if by is None and groups is None:
         return result
@@ -132,27 +133,25 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
     count = math.ceil((tier.end - tier.begin) / width - 1e-9)
     if count > 100_000:
         raise InputError(f"bins of {width:g} s cut '{tier.recording}' into {count} parts; choose longer ones")
-    rows = []
-    for number in range(count):
-        start = tier.begin + number * width
-        stop = min(start + width, tier.end)
-        seen = tier.seen(start, stop)
-        for label in labels:
-            bouts = [e for e in tier.bouts if e.label == label]
-            total = sum(overlap(e, start, stop) for e in bouts)
-            rows.append(
-                {
-                    "recording": tier.recording,
-                    "subject": tier.subject,
-                    "label": label,
-                    "start": start,
-                    "stop": stop,
-                    "count": sum(start <= e.start < stop for e in bouts),
-                    "total": total,
-                    "share": total / seen if seen > 0 else None,
-                }
-            )
-    return rows
+    edges = np.minimum(tier.begin + np.arange(count + 1) * width, tier.end)
+    seen = np.diff(edges) - np.diff(covered([(e.start, e.stop) for e in tier.absent], edges))
+    by_label = {label: [(e.start, e.stop) for e in tier.bouts if e.label == label] for label in labels}
+    totals = {label: np.diff(covered(spans, edges)) for label, spans in by_label.items()}
+    counts = {label: np.histogram([s for s, _ in spans], edges)[0] for label, spans in by_label.items()}
+    return [
+        {
+            "recording": tier.recording,
+            "subject": tier.subject,
+            "label": label,
+            "start": float(edges[number]),
+            "stop": float(edges[number + 1]),
+            "count": int(counts[label][number]),
+            "total": float(totals[label][number]),
+            "share": float(totals[label][number] / seen[number]) if seen[number] > 1e-9 else None,
+        }
+        for number in range(count)
+        for label in labels
+    ]
 
 
 def rounded(value: Any) -> Any:

@@ -10,8 +10,9 @@ import csv
 import io
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, w
 from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
+_KNOWN = {*COLUMNS, *_OTHER_WORDS}
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,28 @@ def read_csv(path: Path) -> Rows:
     """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
     text = read_text(path, LARGEST)
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
-    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count))
-    try:
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
-    except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
-    return _from_rows(path, rows)
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=max(",;\t", key=first.count))
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        same: dict[str, str] = {}  # names and labels come again and again; each is kept once
+        try:
+            for row in reader:
+                if any(map(str.strip, row)):
+                    yield reader.line_num, [same.setdefault(cell, cell) for cell in map(str.strip, row)]
+                    if len(same) > 100_000:  # times do not come again
+                        same.clear()
+        except csv.Error as error:
+            raise problem(
+                path, f"line {reader.line_num}", f"not CSV ({error})", "check that the file is whole"
+            ) from None
+
+    return _from_rows(path, rows())
 
 
-def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
-    for at, (_, cells) in enumerate(rows):
+def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Rows:
+    """Events of rows that are read one by one; the first that names known columns is the header."""
+    rows = iter(rows)
+    for _, cells in rows:
         header = [cell.lower() for cell in cells]
         names = {_OTHER_WORDS.get(name, name) for name in header}
         reads = (
@@ -138,8 +152,9 @@ def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
             else None
         )  # fmt: skip
         if reads is not None:
-            table = [(line, dict(zip(header, row + [""] * (len(header) - len(row))))) for line, row in rows[at + 1 :]]
-            return reads(path, table)
+            return reads(
+                path, ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
+            )
     raise problem(
         path,
         "line 1",
@@ -148,13 +163,17 @@ def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
     )
 
 
-def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     events = []
+    same: dict[
+        tuple[str, ...], dict[str, str]
+    ] = {}  # further columns, such as a group, are mostly those of the row before
     for line, cells in table:
         row = {**{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell}, **cells}
         for name, other in _OTHER_WORDS.items():
             row[other] = cells.get(other) or cells.get(name, "")
         where = f"line {line}, column "
+        more = {k: unguarded(v) for k, v in cells.items() if k and k not in _KNOWN}
         events.append(
             Event(
                 row["recording"],
@@ -164,7 +183,7 @@ def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> R
                 unguarded(row.get("subject", "")),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,
-                {k: unguarded(v) for k, v in cells.items() if k and k not in (*COLUMNS, *_OTHER_WORDS)},
+                same.setdefault(tuple(more.values()), more) if len(same) < 10_000 else more,
             )
         )
     return events, {}, []
