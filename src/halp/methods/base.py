@@ -158,9 +158,9 @@ def register_method(
 
 def uncount_calls(method: nn.Module) -> None:
     """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
-    for name, buffer in method.named_buffers():
-        if name.endswith(".calls"):
-            buffer.sub_(1).clamp_min_(0)
+    for module in method.modules():
+        if hasattr(module, "uncount_call"):
+            module.uncount_call()
 
 
 @torch.no_grad()
