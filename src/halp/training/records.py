@@ -101,7 +101,7 @@ class RunRecords:
         seconds = max(time.monotonic() - began, 1e-9)
         line = {"epoch": epoch, "seconds": round(seconds, 3), "clips_per_second": round(clips / seconds, 1)}
         with writing(self.run), open(self.run.timing_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "peak_memory": peak_memory()}) + "\n")
+            file.write(json.dumps({**line, "peak_memory": peak_memory(), **_device_memory()}) + "\n")
 
     def flush(self) -> None:
         """Bring all lines to the disk."""
@@ -121,6 +121,11 @@ class RunRecords:
             warnings.warn(
                 f"the embeddings collapse: {text}; lower the learning rate or raise the batch size", stacklevel=2
             )
+
+
+def _device_memory() -> dict[str, int]:
+    """The most memory that tensors have held on this process's GPU, where there is one."""
+    return {"device_memory": torch.cuda.max_memory_allocated()} if torch.cuda.is_initialized() else {}
 
 
 def truncate_records(path: Path, step: int) -> None:
