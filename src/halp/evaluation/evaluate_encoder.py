@@ -230,17 +230,29 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
     return None if clips is None else int(np.isin(test, clips).sum())
 
 
-def overlap_warning(origin: Mapping[str, Any], store: Store, split: str, *, allowed: bool) -> str | None:
-    """What has to be said of evaluating on this split; an overlap that is neither allowed nor inevitable is refused."""
-    _, test = store.split(split)
-    shared = count_overlap(origin, store, test)
-    if not shared:
+def overlap_warning(
+    origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
+) -> str | None:
+    """What has to be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
+    shared, tested, named = 0, 0, []
+    for split in splits:
+        _, test = store.split(split)
+        counts = [(count_overlap(origin, store, test) or 0, origin) for origin in origins]
+        most, origin = max(counts, key=lambda pair: pair[0])
+        if not most:
+            continue
+        shared, tested, named = shared + most, tested + len(test), [*named, split]
+        learned = pretraining_splits(origin)
+        if not allowed and ALL not in learned:
+            raise InputError(
+                f"{most} of the {len(test)} test clips of split '{split}' were in the pre-training on split "
+                f"{' and '.join(map(repr, learned))}; evaluate on that split, pre-train on '{split}', or add --allow-overlap, "
+                "which marks the results"
+            )
+    if not named:
         return None
-    seen = f"{shared} of the {len(test)} test clips of split '{split}' were in the pre-training"
-    splits = pretraining_splits(origin)
-    if allowed or ALL in splits:
-        return f"{seen}; the results are marked and do not compare with those on clips that were not trained on"
-    raise InputError(
-        f"{seen} on split {' and '.join(map(repr, splits))}; evaluate on that split, pre-train on '{split}', "
-        "or add --allow-overlap, which marks the results"
+    where = f"split '{named[0]}'" if len(named) == 1 else f"{len(named)} splits"
+    return (
+        f"{shared} of the {tested} test clips of {where} were in the pre-training; the results are marked and do not compare "
+        "with those on clips that were not trained on"
     )

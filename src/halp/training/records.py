@@ -200,6 +200,7 @@ class StepProfile:
     def __init__(self, steps: int = 10, skip: int = 3) -> None:
         self.steps, self.skip, self.seen = steps, skip, 0
         self.parts: dict[str, float] = {}  # milliseconds of every labelled part of a step
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise the profiler prints lines about itself
         kinds = profiler.supported_activities()
         self._profiler = profiler.profile(activities=list(kinds))
 

@@ -64,6 +64,7 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
     if remark:
         # What was learned from is recorded, so that a split made later does not pass for the one trained on.
         recipe = replace(recipe, split=ALL)
+    recipe = recipe.fitted_to(len(clips))
     if (batch := min(recipe.batch_size, len(clips))) < world_size():
         raise InputError(f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices")
     method = build_method(recipe, store.topology, store.persons)
