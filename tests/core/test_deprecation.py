@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 
 import halp
 import halp.tasks
 from halp.core.deprecation import renamed_keywords
-from halp.hallucinate import HallucinatedPositives, hallucinate, halp_loss
 
 PUBLIC = ["halp", "halp.extend", "halp.hallucinate", "halp.sphere", "halp.losses"]
 PUBLIC += [f"halp.tasks.{module.name}" for module in pkgutil.iter_modules(halp.tasks.__path__)]
@@ -44,22 +42,6 @@ def test_no_public_signature_hides_a_builtin(module: str) -> None:
         if hasattr(builtins, parameter)
     }
     assert hidden <= KEYS
-
-
-UNIT = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)), dim=1)
-
-
-def test_the_former_keyword_of_the_filter_gives_the_same_positives() -> None:
-    query, key, prototypes = UNIT.split(4)
-    for function, given in ((hallucinate, (key, prototypes)), (halp_loss, (query, key, prototypes))):
-        seeded = torch.Generator().manual_seed
-        expected = function(*given, positive_filter="none", generator=seeded(0))
-        with pytest.warns(FutureWarning, match="'filter' is called 'positive_filter' now"):
-            same = function(*given, filter="none", generator=seeded(0))
-        torch.testing.assert_close(same, expected)
-    with pytest.warns(FutureWarning, match="HallucinatedPositives: the keyword 'filter'"):
-        term = HallucinatedPositives(prototypes=2, recent=4, filter="variant-2")  # type: ignore[call-arg]
-    assert term.settings["positive_filter"] == "variant-2"
 
 
 def former(function: Callable[..., Any], *given: Any, **keywords: Any) -> Any:

@@ -257,3 +257,14 @@ def test_penalty_of_the_raw_baseline_is_chosen_on_held_out_people(store: Store) 
     automatic = halp.evaluate(raw, store, "linear", penalty=0.0, **exact)
     by_hand = halp.evaluate(raw, store, "linear", penalty=chosen, **exact)
     assert automatic.accuracy == by_hand.accuracy
+
+
+def test_several_protocols_give_the_results_that_each_gives_alone(store: Store) -> None:
+    both = halp.evaluate("halp-base", store, ["knn", "ridge"], progress=False)
+    assert list(both) == ["knn", "ridge"]
+    for name, result in both.items():
+        assert result == halp.evaluate("halp-base", store, name, progress=False)
+    with pytest.raises(InputError, match="settings belong to one protocol"):
+        halp.evaluate("halp-base", store, ["knn", "ridge"], k=5)
+    with pytest.raises(InputError, match="unknown protocol 'knm'"):
+        halp.evaluate("halp-base", store, ["knn", "knm"])
