@@ -20,7 +20,6 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Fold = tuple[Mask, Mask]  # which training clips are fitted to, and which are held out
 PENALTIES = tuple(float(10.0 ** (half / 2)) for half in range(-8, 7))
-FINE_PENALTIES = tuple(float(10.0 ** (quarter / 4)) for quarter in range(-16, 17))
 # Where nothing can be held out (one clip per class): the middle of what is chosen on real sets.
 DEFAULT_PENALTY = 1.0
 
@@ -81,27 +80,10 @@ class RidgePath:
         if x.shape[1] <= len(x):
             self.values, vectors = np.linalg.eigh(x.T @ x / len(x))
             self.coefficients, self.basis = vectors.T @ (x.T @ target), vectors
-            self._left = x @ vectors / np.sqrt(len(x) * self.values.clip(1e-12))
         else:
             self.values, vectors = np.linalg.eigh(x @ x.T / len(x))
             self.coefficients, self.basis = vectors.T @ target, x.T @ vectors
-            self._left = vectors
         self.values = self.values.clip(0)
-        self._target = target * len(x)
-
-    def leave_one_out_error(self, penalty: float) -> float:
-        """Mean squared error on each clip of the classifier fitted to all others, in closed form (PRESS).
-
-        The scale of the features is that of all clips; the mean is left out with the clip.
-        """
-        shrunk = self.values / (self.values + penalty)
-        leverage = 1 / len(self._target) + self._left**2 @ shrunk
-        residual = self._target - self._left @ (shrunk[:, None] * (self._left.T @ self._target))
-        return float(np.mean((residual / (1 - leverage).clip(1e-12)[:, None]) ** 2))
-
-    def choose_penalty(self, penalties: Sequence[float] = FINE_PENALTIES) -> float:
-        """The penalty with the least leave-one-out error; of equals the largest."""
-        return min(penalties, key=lambda penalty: (self.leave_one_out_error(penalty), -penalty))
 
     def classifier(self, penalty: float) -> RidgeClassifier:
         """The classifier of one penalty."""
