@@ -144,11 +144,10 @@ class SweepRunner:
         )
         if settings is None:
             return None
-        seeds: Sequence[int] = (
-            range(scale.draws)
-            if get_protocol(column.protocol).draws_labels
-            else (cell.seed if cell.row.has_recipe else 0,)
-        )
+        own = cell.seed if cell.row.has_recipe else 0
+        seeds: Sequence[int] = (own,)
+        if get_protocol(column.protocol).draws_labels:  # other labels for every seed: what varies is averaged over
+            seeds = range(1000 * own, 1000 * own + scale.draws)
         return evaluate_cached(
             home, encoder, store, column.protocol, split, seeds=seeds, settings=settings, progress=self.progress
         )
