@@ -18,7 +18,7 @@ import numpy as np
 from halp.clips.clip import Clip, unknown
 from halp.clips.source_files import leaving_out, walk
 from halp.clips.store import open_store
-from halp.clips.text_files import LONGEST_NAME, Table, are_whole, problem, read_table, shown
+from halp.clips.text_files import LONGEST_NAME, Table, are_whole, problem, read_plain_table, shown
 from halp.errors import InputError
 
 COLUMNS = ("recording", "start", "stop", "label")
@@ -199,7 +199,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
     if not path.is_file():
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
-    table = read_table(path)
+    table = read_plain_table(path)
     if all(column in table.columns for column in COLUMNS):  # rows are stretches of recordings rather than clips
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)
