@@ -59,7 +59,7 @@ export function Grid({ rows, notes, acts, at = -1, onPick = (row) => s.look(row,
 
 // Names of classes as buttons, with the keys 1 … 9, and a field for a new one.
 export function LabelBar({ given }) {
-  const { classes } = s.facts.value;
+  const classes = s.classes.value;
   const own = s.focus.value >= 0 && s.labelValues.value ? s.labelValues.value[s.focus.value] : -1;
   const add = (event) => {
     event.preventDefault();
@@ -71,9 +71,9 @@ export function LabelBar({ given }) {
   if (s.facts.value.static) return null;
   return (
     <div class="label-bar" role="group" aria-label="labels">
-      {classes.map((one, i) => (
-        <button type="button" key={one.name} class="chip" aria-pressed={own === i} onClick={() => s.giveLabel(one.name, given?.() ?? s.target())}>
-          <Dot place={i} />{one.name}{i < 9 && <kbd>{i + 1}</kbd>}
+      {classes.map((one) => (
+        <button type="button" key={one.name} class="chip" aria-pressed={own === one.place} onClick={() => s.giveLabel(one, given?.() ?? s.target())}>
+          <Dot place={one.place} />{one.name}{one.place < 9 && <kbd>{one.place + 1}</kbd>}
         </button>
       ))}
       <form onSubmit={add}><input name="label" aria-label="new label" placeholder={classes.length ? "new label" : "label, e.g. squat"} maxLength={100} autocomplete="off" /></form>
