@@ -309,9 +309,7 @@ function onKey(event) {
     Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
   const digit = /^[1-9]$/.test(event.key) && !isStatic;
-  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones that was tabbed to
-  if (digit && tile) s.only.value = Number(tile.dataset.row);
-  if (digit) s.giveKey(Number(event.key), tile ? { rows: [s.only.value], text: tile.querySelector(".mini-name").title } : undefined);
+  if (digit) s.giveKey(Number(event.key));
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;

@@ -99,7 +99,7 @@ function Details({ clip }) {
   const values = s.details.value;
   if (clip.waiting) return null;
   return (
-    <dl class="details">
+    <dl class="details" data-row={clip.row}>
       <div><dt>recording</dt><dd title={clip.name}>{clip.name}</dd></div>
       <div><dt>time</dt><dd>{spanText(clip)}</dd></div>
       {values.map(([name, text, place]) => <div key={name}><dt>{name}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
@@ -120,7 +120,7 @@ function Chosen() {
         ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
         : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
-      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
+      <Grid rows={rows} at={s.only.value} onReach={(row) => !isStatic && (s.only.value = row)} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
       <div class="acts">
         {next && <button type="button" class="primary" onClick={() => showGroup(next)}>Next: {next.name}</button>}
         {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12), s.shownGroup.value)}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}

@@ -16,7 +16,7 @@ export function rowsText(count, recordings = 0) {
 export const inStep = (clip) => Math.floor(s.clock.passed * clip.rate) % clip.shape[0];
 
 // A row of the collection as a small moving picture that can be clicked.
-export function Mini({ row, title, note, children, onPick, mood = "" }) {
+export function Mini({ row, title, note, children, onPick, onReach, mood = "" }) {
   const [clip, setClip] = useState(null);
   useEffect(() => {
     let there = true;
@@ -28,7 +28,7 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
   const own = s.labelValues.value?.[row] ?? -1;
   return (
     <figure class={`mini ${mood} ${s.focus.value === row ? "is-focus" : ""}`} data-row={row}>
-      <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)}>
+      <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)} onFocus={(event) => event.currentTarget.matches(":focus-visible") && onReach?.(row)}>
         {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
       </button>
       <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
@@ -38,14 +38,14 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
 }
 
 // at: a row that is always on the page.
-export function Grid({ rows, notes, acts, at = -1, onPick = (row) => s.look(row, true) }) {
+export function Grid({ rows, notes, acts, at = -1, onReach, onPick = (row) => s.look(row, true) }) {
   const [first, setFirst] = useState(0);
   useEffect(() => setFirst(0), [rows]);
   useEffect(() => { if (rows.includes(at)) setFirst(rows.indexOf(at) - (rows.indexOf(at) % 12)); }, [at]);
   const page = rows.slice(first, first + 12);
   return (
     <>
-      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick}>{acts?.(row)}</Mini>)}</div>
+      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick} onReach={onReach}>{acts?.(row)}</Mini>)}</div>
       {rows.length > 12 && (
         <div class="pager">
           <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>
