@@ -39,7 +39,7 @@ def key_space(run: Run) -> KeySpace | None:
     halp = dict(model.terms.items()).get("halp") if isinstance(model, MocoMethod) else None
     if not isinstance(model, MocoMethod) or not isinstance(halp, HalpTerm):
         return None
-    term = cast(HallucinatedPositives, halp.skeleton.streams[stream])
+    term = cast(HallucinatedPositives, halp.streams[stream])
     if not len(term.centres):
         return None
     pair: torch.nn.Module = model.pairs[stream]
