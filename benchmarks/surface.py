@@ -146,7 +146,7 @@ def compare(name: str, before: Version, after: Version) -> list[str]:
         old, new = pool.map(lambda version: version.run(name), (before, after))
     if old.returncode != new.returncode:
         return [f"exit code {new.returncode}, was {old.returncode}: {(new.stderr or old.stderr).strip()[-300:]}"]
-    found = []
+    found: list[str] = []
     if "$json" in COMMANDS[name][0] and not old.returncode:
         found += differences(json.loads(old.stdout), json.loads(new.stdout))
     for table in sorted(before.folder.glob("*.csv")) + sorted(before.folder.glob("stats/*.csv")):

@@ -146,7 +146,7 @@ def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store
     refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
     refused(halp("evaluate", tmp_path), "neither a run folder nor a package")
     refused(halp("report", tmp_path), "is not a run folder")
-    refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
+    refused(halp("evaluate", trained, "--protocol", "knnn", "--no-baselines"), "did you mean 'knn'")
 
 
 def test_a_split_that_shares_clips_with_the_training_is_refused(trained: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_run_folder_that_cannot_be_written_is_still_evaluated(trained: Path, t
 
 
 def test_the_former_name_of_the_baselines_is_still_understood(trained: Path) -> None:
-    answer = halp("evaluate", trained, "--protocol", "knn", "--no-floors", "--json")
+    answer = halp("evaluate", trained, "--protocol", "knn", "--no-baselines", "--json")
     assert answer.returncode == 0, answer.stderr
     assert list(json.loads(answer.stdout)) == ["tiny"]
 

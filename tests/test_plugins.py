@@ -74,7 +74,7 @@ def test_a_method_of_ones_own_trains_from_a_recipe(walks: Path) -> None:
     (walks / "denoise.toml").write_text(
         'name = "denoise"\nmethod = "denoise"\nsplit = "all"\nepochs = 3\nbatch_size = 16\n'
         '[views]\nframes = 16\ncrop_frames = 8\n[encoder]\nname = "plane"\nwidth = 8\n[denoise]\nnoise = 0.1\n'
-        '[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\nevery = 1\nwatch = 1\n'
+        '[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\ncheckpoint_epochs = 1\nlog_every = 1\n'
     )
     whole = ["pretrain", "denoise.toml", "--data", "store", "--plugin", PLUGIN, "--accelerator", "cpu"]
     succeed(*whole, "--run", "denoised", cwd=walks)
@@ -146,11 +146,3 @@ def test_nothing_is_imported_because_a_file_names_it(tmp_path: Path) -> None:
     answer = halp("recipes", "evil.toml", cwd=tmp_path)
     assert answer.returncode == 2
     assert not (tmp_path / "executed").exists()
-
-
-def test_former_name_of_the_check_of_choices_still_works_with_a_notice() -> None:
-    import halp.extend
-
-    with pytest.warns(FutureWarning, match="check_choice"):
-        former = halp.extend.choose
-    assert former("filter", "rank", ["rank", "none"]) == "rank"

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, check_choice
 from halp.sphere import kmeans, precise
 
@@ -65,7 +64,6 @@ class PositivePlan:
             return torch.addmm(own * self.anchor, share, self.targets)
 
 
-@renamed_keywords(filter="positive_filter")
 @torch.no_grad()
 def plan_positives(
     key: Tensor,
@@ -319,7 +317,6 @@ class HallucinatedPositives(nn.Module):
     centres: Tensor
     calls: Tensor
 
-    @renamed_keywords(filter="positive_filter")
     def __init__(
         self,
         prototypes: int = 20,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.explorer.api import Api, answer, asset
 from halp.explorer.session import Session, Settings
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 _open: dict[Path, Session] = {}  # by the table of labels, which one session at a time holds
 
 
-@renamed_keywords(format="file_format")
 def explore(
     source: str | os.PathLike[str],
     encoder: str = "auto",

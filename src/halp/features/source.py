@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip
@@ -281,7 +280,6 @@ def _piece(clip: Clip, row: Any, window: bool) -> Clip:
     )
 
 
-@renamed_keywords(format="file_format")
 def open_source(
     source: AnySource,
     *,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.data.clip import present
 from halp.features.source import AnySource, open_source
@@ -42,7 +41,6 @@ class Poses:
         return {"recording": self.recording, "subject": self.subject, "person": self.person}
 
 
-@renamed_keywords(format="file_format")
 def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
     """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
     opened = open_source(source, file_format=file_format, fps=fps)

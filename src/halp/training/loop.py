@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.augment import ViewMaker
-from halp.core.deprecation import renamed_keywords
 from halp.core.distributed import (
     any_rank,
     destroy_group_at_exit,
@@ -50,7 +49,6 @@ from halp.training.start import Begun, Learner, Start, begin, build_learner
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
 
-@renamed_keywords(compile="compile_model")
 def pretrain(
     recipe: Recipe,
     store: Store,

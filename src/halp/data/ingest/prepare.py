@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, Interrupted
 from halp.core.progress import Bar, console
 from halp.data.clip import NOBODY, Clip, Dropped
@@ -39,7 +38,6 @@ _CHUNK = 32
 _FEW = 200
 
 
-@renamed_keywords(format="file_format", path="pattern")
 def prepare(
     file_format: str,
     source: str | os.PathLike[str],
