@@ -14,6 +14,7 @@ import pytest
 
 from halp.cli.app import print_json
 from halp.cli.demo import _clear
+from halp.core.packages import list_encoders
 from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 
@@ -74,6 +75,9 @@ def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store
 
 def test_recipes_are_listed_and_printed_as_toml() -> None:
     assert "ntu60-halp" in json.loads(halp("recipes", "--json").stdout)
+    few, every = (halp("recipes", *more).stdout for more in ((), ("--all",)))
+    assert len(every.splitlines()) > 95 > 20 > len(few.splitlines())
+    assert json.loads(halp("encoders", "--json").stdout) == list_encoders()
     assert 'name = "small"' in halp("recipes", "small").stdout
 
 

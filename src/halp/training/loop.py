@@ -241,7 +241,7 @@ class Trainer:
             views = self.engine.views.make(clips, epoch, index, rows)
         begin_step(self.engine.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
         context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips), clips)
-        before = self._seed_global_generator(epoch, index)
+        before = torch.default_generator.get_state()
         output: StepOutput = self.engine.method(views, context)
         self._refuse_global_draws(before)
         if not bool(torch.isfinite(output.loss)):
@@ -262,17 +262,12 @@ class Trainer:
             group["lr"] = rate
         return rate
 
-    def _seed_global_generator(self, epoch: int, index: int) -> Tensor | None:
-        """Draws from torch's own generator, which foreign code may make, are a function of the step too."""
-        torch.default_generator.manual_seed(generator(self.recipe.seed, "global", epoch, index).initial_seed())
-        return torch.default_generator.get_state() if world_size() > 1 or torch.get_num_threads() > 1 else None
-
-    def _refuse_global_draws(self, before: Tensor | None) -> None:
-        """With several processes or threads the order of such draws is not defined: refuse instead of differing."""
-        if before is not None and not torch.equal(before, torch.default_generator.get_state()):
+    def _refuse_global_draws(self, before: Tensor) -> None:
+        """Refuse draws from torch's global generator: they would depend on threads and processes and not resume."""
+        if not torch.equal(before, torch.default_generator.get_state()):
             raise InputError(
-                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, which several "
-                "processes or threads do not share; use nn.Dropout modules or draw from the step context's generator"
+                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, whose numbers "
+                "are not resumable; use nn.Dropout modules or draw from the step context's generator"
             )
 
     def _stop_if_asked(self) -> None:
