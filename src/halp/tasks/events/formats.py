@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
@@ -48,7 +47,6 @@ class Format:
     takes: tuple[str, ...] = ()
 
 
-@renamed_keywords(format="file_format")
 def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
     """Events of a file, or of all files of a folder, and sentences about what was left out.
 
@@ -75,7 +73,6 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
     return Events(events, lengths, f"'{path}'"), notes
 
 
-@renamed_keywords(format="file_format")
 def write_events(
     events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
 ) -> list[Path]:
