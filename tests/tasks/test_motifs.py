@@ -119,7 +119,7 @@ def looks_at_columns(recordings: int) -> int:
     CountedTable.looks = 0
     windows.sequences(table)
     answers, _ = windows.motif_answers(model, table)
-    assert {answer.name for answer in answers} == set(names)
+    assert {answer.recording for answer in answers} == set(names)
     return CountedTable.looks
 
 

@@ -16,9 +16,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, check_choice
-from halp.core.files import atomic_path, write_csv
+from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
 from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
 from halp.data.text_files import number, problem, safe_name
@@ -33,7 +32,7 @@ from halp.tasks.events.annotations import (
     write_textgrid,
 )
 from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
-from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
+from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, write_workbook
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 _KNOWN = {*COLUMNS, *_OTHER_WORDS}
@@ -50,7 +49,6 @@ class Format:
     takes: tuple[str, ...] = ()
 
 
-@renamed_keywords(format="file_format")
 def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
     """Events of a file, or of all files of a folder, and sentences about what was left out.
 
@@ -77,7 +75,6 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
     return Events(events, lengths, f"'{path}'"), notes
 
 
-@renamed_keywords(format="file_format")
 def write_events(
     events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
 ) -> list[Path]:
@@ -128,7 +125,10 @@ def read_csv(path: Path) -> Rows:
         try:
             for row in reader:
                 if any(map(str.strip, row)):
-                    yield reader.line_num, [same.setdefault(cell, cell) for cell in map(str.strip, row)]
+                    yield (
+                        reader.line_num,
+                        [same.setdefault(cell, cell) for cell in map(plain_cell, map(str.strip, row))],
+                    )
                     if len(same) > 100_000:  # times do not come again
                         same.clear()
         except csv.Error as error:
@@ -173,14 +173,14 @@ def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> R
         for name, other in _OTHER_WORDS.items():
             row[other] = cells.get(other) or cells.get(name, "")
         where = f"line {line}, column "
-        more = {k: unguarded(v) for k, v in cells.items() if k and k not in _KNOWN}
+        more = {k: v for k, v in cells.items() if k and k not in _KNOWN}
         events.append(
             Event(
                 row["recording"],
                 seconds(row["start"], path, f"{where}start"),
                 seconds(row["stop"], path, f"{where}stop"),
-                NOBODY if row.get("state") == NOBODY else unguarded(row["label"]),
-                unguarded(row.get("subject", "")),
+                NOBODY if row.get("state") == NOBODY else row["label"],
+                row.get("subject", ""),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,
                 same.setdefault(tuple(more.values()), more) if len(same) < 10_000 else more,
