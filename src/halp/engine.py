@@ -40,9 +40,10 @@ _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "dask")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a shard has no result."""
+    """Why a shard has no result; `error` is what its function raised, None where its worker died."""
 
     reason: str
+    error: Exception | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,8 @@ def _called(function: Callable[[SHARD], Any], shard: SHARD) -> Any:
         return _failure(error)
 
 
-def _failure(error: BaseException) -> Failure:
-    return Failure(str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}")
+def _failure(error: Exception) -> Failure:
+    return Failure(str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}", error)
 
 
 def _rounds(

@@ -50,17 +50,16 @@ class FileHashes:
 
     def place(self, file: Path) -> str:
         """A file by its place below the root."""
-        return file.relative_to(self.root).as_posix() if file != self.root else file.name
+        text, root = str(file), os.path.join(self.root, "")
+        return text[len(root) :].replace(os.sep, "/") if text.startswith(root) else file.name
 
     def of(self, files: Iterable[Path]) -> dict[Path, tuple[str, int]]:
         """SHA-256 and size of every file."""
         now, hashes, changed = time.time_ns(), {}, False
-        root = os.path.join(self.root, "")
         for file in files:
-            text = str(file)
-            place = text[len(root) :] if text.startswith(root) else file.name
+            place = self.place(file)
             try:
-                status = os.stat(text)
+                status = os.stat(file)
                 state = [getattr(status, name) for name in _FIELDS]
                 known = self._known.get(place)
                 if known is None or known[:-1] != state:
@@ -84,22 +83,27 @@ class FileHashes:
                 write_text(self._record, json.dumps(self._known))
 
 
-def files_of(item: Item) -> list[Path]:
-    """Files that an item is read from."""
-    names = getattr(item.key, "files", ())
-    if names:
-        return [item.path / name for name in names]
-    if item.path.is_dir():
-        return sorted(path for path in item.path.rglob("*") if path.is_file())
-    return [item.path]
+def item_files(items: Sequence[Item], walked: Sequence[Path]) -> tuple[list[list[Path]], list[Path]]:
+    """Files that every item is read from, and those of all `walked` files that belong to none."""
+    there = {str(file): file for file in walked}
+    groups = []
+    for item in items:
+        path, names = str(item.path), getattr(item.key, "files", ())
+        if names:
+            groups.append([item.path / name for name in names])
+        elif path in there or not item.path.is_dir():
+            groups.append([item.path])
+        else:
+            groups.append([file for name, file in there.items() if name.startswith(os.path.join(path, ""))])
+    used = {str(file) for group in groups for file in group}
+    return groups, [file for name, file in there.items() if name not in used]
 
 
 def item_keys(
-    root: Path, items: Sequence[Item], others: Iterable[Path], hashes: FileHashes
+    root: Path, items: Sequence[Item], files: Sequence[Sequence[Path]], others: Sequence[Path], hashes: FileHashes
 ) -> tuple[list[str], list[int]]:
     """A key and the bytes of every item: of its files, of what its reader noted about it, and of files beside all items."""
-    files = [[item.path] if item.path.is_file() else files_of(item) for item in items]
-    known = hashes.of({file: None for group in (*files, list(others)) for file in group})
+    known = hashes.of({file: None for group in (*files, others) for file in group})
     beside = hashlib.sha256()
     for file in others:
         beside.update(f"{hashes.place(file)}\0{known[file][0]}\n".encode())

@@ -18,7 +18,7 @@ from halp.core.cores import run_in_threads
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
-from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows
+from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows, in_tiles
 from halp.encoders.fusion import Projection
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
 from halp.skeleton import Topology, get_topology
@@ -152,7 +152,7 @@ class LiftedEncoder(nn.Module):
             lifted = self.lifter(bodies) * seen[:, None, None, None]
         else:  # nobody costs nothing
             lifted = bodies.new_zeros(*bodies.shape[:3], 3)
-            lifted[seen] = self.lifter(bodies[seen])
+            lifted[seen] = in_tiles(self.lifter, bodies[seen])
         if stride == 2:
             later = torch.cat([lifted[:, 1:], lifted[:, -1:]], dim=1)
             lifted = torch.stack([lifted, (lifted + later) / 2], dim=2).flatten(1, 2)[:, :frames]
