@@ -46,6 +46,14 @@ class Failure:
     error: Exception | None = field(default=None, compare=False)
 
 
+class PartDone(Exception):
+    """One part of the shards was computed, as `--shard` asks for; an answer needs all of them."""
+
+    def __init__(self, engine: Engine, there: int, wanted: int) -> None:
+        part, parts = engine.part or (1, 1)
+        super().__init__(f"part {part}/{parts} is done: {there} of {wanted} shards are there")
+
+
 @dataclass(frozen=True)
 class Engine:
     """Where shards run, as options say it.
@@ -250,7 +258,7 @@ class _Context(SpawnContext):
 
 def start_worker(threads: int = 1) -> None:
     """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with it."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ.update(OMP_NUM_THREADS=str(threads))
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
     with suppress(ValueError):  # only the main thread may

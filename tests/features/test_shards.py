@@ -14,12 +14,12 @@ import pytest
 from use_samples import fresh_encoder
 
 import halp
-from halp.data.shards import FileHashes
+from halp.data.ingest.shards import FileHashes
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
+from halp.engine import PartDone
 from halp.features import embed as embedding
 from halp.features import shards
-from halp.features.shards import PartDone
 from halp.features.source import Source, open_source
 
 LAYOUT = {"options": {"topology": "kinect-v2"}}
@@ -57,7 +57,7 @@ def settled(path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files count as settled at once: what they are compared by is what a test changes."""
-    monkeypatch.setattr("halp.data.shards._SETTLED", -(10**12))
+    monkeypatch.setattr("halp.data.ingest.shards._SETTLED", -(10**12))
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_files_are_read_again_only_where_they_changed_and_always_with_verify(
 
 
 def test_a_young_file_is_read_again_every_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halp.data.shards._SETTLED", 10**12)
+    monkeypatch.setattr("halp.data.ingest.shards._SETTLED", 10**12)
     files = sorted(folder.rglob("*.npy"))
     for _ in range(2):
         hashes = FileHashes(folder)

@@ -97,7 +97,7 @@ class FusionEncoder(nn.Module):
 
     def _describe_seen(self, bodies: Tensor, seen: Tensor) -> Tensor:
         """Features of bodies, zeros for those that are not seen; outside of training these cost nothing."""
-        if self.training or _exported() or bool(seen.all()):
+        if self.training or _exported():
             return self.describe(bodies)
         features = bodies.new_zeros(len(bodies), self.pooled_size)
         if bool(seen.any()):

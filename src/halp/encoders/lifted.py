@@ -148,7 +148,7 @@ class LiftedEncoder(nn.Module):
         batch, frames, persons = clips.shape[:3]
         bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)
-        if self.training or torch.compiler.is_exporting() or torch.jit.is_tracing() or bool(seen.all()):
+        if self.training or torch.compiler.is_exporting() or torch.jit.is_tracing():
             lifted = self.lifter(bodies) * seen[:, None, None, None]
         else:  # nobody costs nothing
             lifted = bodies.new_zeros(*bodies.shape[:3], 3)

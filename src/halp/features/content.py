@@ -17,9 +17,9 @@ from halp.core.errors import InputError
 from halp.data.arrays import checked_array
 from halp.data.clip import Clip, Dropped, runs
 from halp.data.ingest.pipeline import Pipeline
+from halp.data.ingest.shards import FileHashes, item_files, item_keys
 from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
-from halp.data.shards import FileHashes, item_files, item_keys
 from halp.data.source_files import leaving_out, walk
 from halp.data.store import Store
 from halp.data.topology_file import find_topology

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from halp.core.files import write_text
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
-from halp.data.shards import FILES, cut_shards
-from halp.engine import Engine, Failure, run_shards
+from halp.data.ingest.shards import FILES, cut_shards
+from halp.engine import Engine, Failure, PartDone, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
 from halp.features.content import ROW, Recorded, RecordingFiles, StoredClips
 from halp.features.source import Source, edges
@@ -129,7 +129,7 @@ def embed_shards(
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
     if engine.part is not None:
-        raise PartDone("part {}/{} is done".format(*engine.part), len(parts) - len(missing), len(parts))
+        raise PartDone(engine, len(parts) - len(missing), len(parts))
     if missing:
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
@@ -151,14 +151,6 @@ def _table_name(parts: Sequence[Part]) -> str:
         (number, key) for part in parts for number, key in zip(part.numbers.tolist(), part.items) if number >= 0
     )
     return "table-" + hashlib.sha256("\n".join(key for _, key in there).encode()).hexdigest()[:16]
-
-
-class PartDone(Exception):
-    """One part of the shards was computed, as `--shard` asks for; an answer needs all of them."""
-
-    def __init__(self, text: str, there: int, wanted: int) -> None:
-        super().__init__(f"{text}: {there} of {wanted} shards are there")
-        self.there, self.wanted = there, wanted
 
 
 def _content(source: Source, part: Part) -> Any:
