@@ -101,12 +101,6 @@ def test_a_file_without_a_subject_in_its_name_is_refused(raw: Path, tmp_path: Pa
         corpus.build(raw, tmp_path / "store", seconds=2.0, stride=2.0, progress=False)
 
 
-def test_what_was_measured_is_in_the_results() -> None:
-    found = json.loads((corpus.RESULTS / "corpus.json").read_text())
-    assert found["windows"] > 10_000
-    assert found["splits"]["xsub"]["train"] + found["splits"]["xsub"]["test"] == found["windows"]
-
-
 @pytest.mark.parametrize(("dilation", "kernel"), [(1, 0), (2, 41), (3, 83)])
 def test_responses_of_minirocket_are_those_of_a_loop(dilation: int, kernel: int) -> None:
     series = np.random.default_rng(0).normal(size=(3, 4, 30)).astype(np.float32)

@@ -12,13 +12,14 @@ from halp._version import __version__
 
 if TYPE_CHECKING:
     from halp.core.errors import InputError
+    from halp.core.packages import list_encoders
     from halp.data.clip import Clip
     from halp.data.ingest.prepare import prepare
     from halp.data.inspect import inspect
     from halp.data.merge import merge
     from halp.data.reading import Reading
     from halp.data.store import Store, StoreWriter, open_store
-    from halp.encoders import build_encoder, list_encoders
+    from halp.encoders import build_encoder, list_architectures
     from halp.encoders.pretrained import PretrainedEncoder
     from halp.evaluation import Result, evaluate, list_protocols
     from halp.explorer.notebook import explore
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "halp.data.store": ("Store", "StoreWriter", "open_store"),
-    "halp.encoders": ("build_encoder", "list_encoders"),
+    "halp.core.packages": ("list_encoders",),
+    "halp.encoders": ("build_encoder", "list_architectures"),
     "halp.core.errors": ("InputError",),
     "halp.data.clip": ("Clip",),
     "halp.data.ingest.prepare": ("prepare",),
@@ -104,6 +106,7 @@ __all__ = [
     "get_topology",
     "halp_loss",
     "inspect",
+    "list_architectures",
     "list_encoders",
     "list_protocols",
     "list_recipes",

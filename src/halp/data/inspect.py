@@ -152,7 +152,7 @@ def _unknown(store: Store) -> Pairs:
         yield problem, "halp prepare … --window SECONDS --stride SECONDS"
     if unlabelled := int((store.labels < 0).sum()):
         problem = f"{unlabelled} of {len(store)} clips have no label (training needs none, evaluation does)"
-        yield problem, "halp prepare … --labels TABLE, --path PATTERN, or folders named after the classes"
+        yield problem, "halp prepare … --labels TABLE, --pattern PATTERN, or folders named after the classes"
     if not store.splits:
         yield "there are no splits: training uses all clips, evaluation uses folds", split_command(store)
 

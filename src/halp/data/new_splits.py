@@ -80,7 +80,7 @@ def _column(store: Store, by: str) -> np.ndarray:
     if len(np.unique(column)) < 2:
         verb = "does not know" if column[0] in (-1, "") else "has a single value of"
         raise InputError(
-            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --path PATTERN, "
+            f"store '{store.path}' {verb} '{by}'; give it at prepare time with --labels TABLE or --pattern PATTERN, "
             "or split by another column"
         )
     return column
