@@ -1,17 +1,17 @@
 """`python -m experiments.view_gain STORE`: does HaLP help where there is an invariance to learn?
 
-The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of CMU
-windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the three
-share seed and warm-up, and none was tuned. Frozen encoders are judged as in `experiments/view.py`: four Kinect sets, x and
-y, test clips turned by 0 to 90°, kNN, ridge and one label per class. Differences are paired by seed; intervals are Student's at 95 %,
-corrected for the number of cells of a table (Bonferroni). Finished runs are found again. Writes `results/view_gain.json` and
-`.md`.
+The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of
+CMU windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the
+three share seed and warm-up, and none was tuned. Frozen encoders are judged as in `experiments/view.py`: four Kinect
+sets, x and y, test clips turned by 0 to 90°, kNN, ridge and one label per class. Differences are paired by seed;
+intervals are Student's at 95 %, corrected for the number of cells of a table (Bonferroni). Finished runs are found
+again. Writes `results/view_gain.json` and `.md`.
 
-`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU is trained on all
-training windows by each of them, the two views being two cameras with the faults of estimators (`recipes/cmu-view.toml`), and the
-lifting network of `halp-view` for as many epochs. Test clips are kept out (`experiments.view --validate`). All numbers are
-read and 256 compact ones, fitted as those of `halp-view`; a method's measure counts by the vector with the better mean of
-the angles. Writes its entry of `results/view_trials.json`.
+`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU is
+trained on all training windows by each of them, the two views being two cameras with the faults of estimators
+(`recipes/cmu-view.toml`), and the lifting network of `halp-view` for as many epochs. Test clips are kept out
+(`experiments.view --validate`). All numbers are read and 256 compact ones, fitted as those of `halp-view`; a method's
+measure counts by the vector with the better mean of the angles. Writes its entry of `results/view_trials.json`.
 """
 
 from __future__ import annotations

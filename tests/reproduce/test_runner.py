@@ -141,12 +141,27 @@ def test_the_baseline_that_forks_equals_one_trained_in_one_go(tmp_path: Path) ->
     assert fingerprint(whole.encoder()) == fingerprint(open_run(prepared.runner.path(job.name)).encoder())
 
 
-def test_cost_of_a_training_is_measured_once(tmp_path: Path, store: Store, tiny: tuple[str, ...]) -> None:
+def test_cost_of_a_training_is_measured_once_for_each_device_and_precision(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
     given = (load_recipe("small", tiny), store.path, RunFolder(tmp_path / "run"), None, 0)
     cost = runner_module.measure_training(*given)
     assert cost["time"] > 0
     assert cost["memory"] > 2**20
-    assert runner_module.measure_training(*given) == cost
+    assert runner_module.measure_training(*given, accelerator="cpu") == cost
+    half = runner_module.measure_training(*given, precision="bf16-mixed")
+    kept = json.loads((tmp_path / "run" / "cost.json").read_text())
+    assert kept == {"cpu 1 32-true": cost, "cpu 1 bf16-mixed": half}
+    with pytest.raises(InputError, match="cannot be measured"):
+        runner_module.measure_training(*given, accelerator="cuda")
+
+
+def test_cost_of_a_sweep_is_that_of_its_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(runner_module, "measure_training", lambda *given, **how: seen.append(how) or {})
+    prepared = prepare_sweep("cost", scale="tiny", out=tmp_path, progress=False, precision="bf16-mixed", devices=2)
+    prepared.runner.cost(next(iter(prepared.schedule.jobs.values())))
+    assert seen == [{"precision": "bf16-mixed", "devices": 2}]
 
 
 def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> None:
@@ -158,7 +173,7 @@ def test_cost_is_relative_to_the_baseline_on_the_same_store(tmp_path: Path) -> N
     for job in prepared.schedule.jobs.values():
         folder = RunFolder(prepared.runner.path(job.name))
         key = f"{job.source.key}/{'halp' if 'halp' in job.recipe.terms else 'moco'}"
-        write_json(folder.cost_file, {"time": seconds[key], "memory": 1.0})
+        write_json(folder.cost_file, {"cpu 1 32-true": {"time": seconds[key], "memory": 1.0}})
     column = next(i for i, one in enumerate(prepared.schedule.table.columns) if one.metric == "time")
     found = {
         (cell.source.key, cell.row.name): prepared.runner._relative_cost(prepared.schedule, cell, "time")

@@ -25,7 +25,7 @@ _SLACK = 1e-6  # seconds that rounding may let two events overlap by
 
 @dataclass(frozen=True)
 class Event:
-    """A stretch of a recording with a label; `more` holds further columns of a table, such as a group."""
+    """A span of a recording with a label; `more` holds further columns, such as a group or the best class of a model."""
 
     recording: str
     start: float
@@ -34,7 +34,7 @@ class Event:
     subject: str = ""
     source: str = "human"
     score: float | None = None
-    more: Mapping[str, str] = field(default_factory=dict, hash=False)
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def duration(self) -> float:

@@ -65,6 +65,7 @@ class Recipe:
     batch_size: int = 64
     normalisation: tuple[str, ...] = ()  # steps that the store should have been prepared with; none: any
     dropout_draws: str = "rows"  # batch: as earlier versions drew masks
+    fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
@@ -136,6 +137,21 @@ class Recipe:
         chosen = [METHODS[self.method], *(TERMS[term] for term in self.terms)]
         chosen += [ENCODERS[self.encoder_of(stream).name] for stream in self.streams]
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
+
+    def fitted_to(self, clips: int) -> Recipe:
+        """The recipe for so many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP to match."""
+        queue = getattr(self.method_settings, "queue", 0)
+        if not self.fit_queue or queue <= clips:
+            return self
+        sections = {
+            **self.sections,
+            METHODS[self.method].section: dataclasses.replace(self.method_settings, queue=clips),
+        }
+        if "halp" in sections and sections["halp"].source == "queue":
+            halp = sections["halp"]
+            few = max(2, min(halp.prototypes, clips // 4))
+            sections["halp"] = dataclasses.replace(halp, recent=min(halp.recent, clips), prototypes=few)
+        return dataclasses.replace(self, sections=sections)
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name."""
