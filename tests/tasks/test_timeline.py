@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classify import fit, predict
-from halp.tasks.cluster import cluster, group_vectors, silhouette
+from halp.tasks.cluster import Clusters, cluster, group_vectors, silhouette
 from halp.tasks.compare import compare, joint_distances
 from halp.tasks.heads import unit
 from halp.tasks.live import LONGEST_LINE, Frame, FrameReader, LiveRecognition
@@ -374,3 +375,9 @@ def test_cluster_function_names_rows(encoder: PretrainedEncoder, few: Store) -> 
     assert len(answer) == 2
     assert len(answer.table) == len(answer.clusters.group) == len(answer.events()) == len(few)
     assert answer.table.names == list(few.names)
+
+
+def test_a_finer_number_of_groups_is_suggested_where_the_best_are_coarse() -> None:
+    clusters = Clusters(np.zeros(4, np.int64), np.zeros(1, np.int64), 0.5, {2: 0.5, 3: 0.3, 4: 0.42, 5: 0.39})
+    assert clusters.suggested == 4
+    assert replace(clusters, silhouettes={}).suggested is None

@@ -80,10 +80,14 @@ def _hits(answer: Any) -> Shown:
 def _groups(answer: Any) -> Shown:
     found = answer.clusters
     said = [f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)"]
+    tables = [table_of(answer.summary(), digits=2)]
     if found.silhouettes:
-        tried = ", ".join(f"{count}: {value:.2f}" for count, value in found.silhouettes.items())
-        said.append(f"by number of groups: {tried}; choose another number with --groups")
-    return Shown([table_of(answer.summary(), digits=2)], said)
+        marks = {found.suggested: "suggested", len(answer): "shown"}
+        tried = [{"groups": n, "silhouette": v, "": marks.get(n, "")} for n, v in found.silhouettes.items()]
+        tables.append(table_of(tried, digits=2))
+    if found.suggested not in (None, len(answer)):
+        said.append(f"{found.suggested} groups are nearly as far apart and finer: --groups {found.suggested}")
+    return Shown(tables, said)
 
 
 def _comparison(answer: Any) -> Shown:

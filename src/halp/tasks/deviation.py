@@ -62,9 +62,8 @@ def make_reference(windows: Windows) -> Reference:
     """Measure every person of a reference group against the others."""
     people = sorted(set(windows.persons))
     if len(people) < FEWEST:
-        raise InputError(
-            f"the reference has {len(people)} people; {FEWEST} or more are needed to say what is usual among them"
-        )
+        one = "1 person" if len(people) == 1 else f"{len(people)} people"
+        raise InputError(f"the reference has {one}; {FEWEST} or more are needed to say what is usual among them")
     vectors = _unit(windows.vectors)
     person = np.array(windows.persons)
     distance = 1 - vectors @ vectors.T

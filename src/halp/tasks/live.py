@@ -128,14 +128,19 @@ class LiveRecognition:
             bool(prediction.rejected[0]) if self.model.classifier.can_reject(self.reject) else None,
         )
 
-    def summary(self) -> str:
-        """Frames and answers so far, latency, and how many frames per second it could keep up with."""
+    @property
+    def busy(self) -> float:
+        """Seconds that recognition took so far."""
+        return self._busy
+
+    def summary(self, rate: float | None = None) -> str:
+        """Frames and answers so far, latency, and how many frames per second it could keep up with (`rate`, where known)."""
         if not self.answers:
             return f"{self.frames} frames, no answer: a window of {self.window:g} s has {self.width} frames"
         median, high = np.quantile(self._latencies, [0.5, 0.95])
         return (
             f"{self.frames} frames, {self.answers} answers; latency {median:.1f} ms (median), {high:.1f} ms (95 %); "
-            f"keeps up with {self.frames / max(self._busy, 1e-9):.0f} frames per second"
+            f"keeps up with {self.frames / max(self._busy, 1e-9) if rate is None else rate:.0f} frames per second"
         )
 
 

@@ -20,7 +20,7 @@ from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
 from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
-from halp.data.text_files import number, problem, safe_name
+from halp.data.text_files import number, point_number, problem, safe_name
 from halp.tasks.events.annotations import (
     read_audacity,
     read_elan,
@@ -36,6 +36,9 @@ from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, write_workbo
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 _KNOWN = {*COLUMNS, *_OTHER_WORDS}
+_NUMBERS = {
+    *"start stop end score probability time fps".split(), "start (s)", "stop (s)", "media duration (s)", "total length"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,10 @@ def read_csv(path: Path) -> Rows:
                 path, f"line {reader.line_num}", f"not CSV ({error})", "check that the file is whole"
             ) from None
 
-    return _from_rows(path, rows())
+    return _from_rows(path, rows(), decimal_comma=reader.dialect.delimiter != ",")
 
 
-def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Rows:
+def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_comma: bool = False) -> Rows:
     """Events of rows that are read one by one; the first that names known columns is the header."""
     rows = iter(rows)
     for _, cells in rows:
@@ -152,15 +155,20 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Rows:
             else None
         )  # fmt: skip
         if reads is not None:
-            return reads(
-                path, ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
-            )
+            table = ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
+            return reads(path, map(_with_points, table) if decimal_comma else table)
     raise problem(
         path,
         "line 1",
         "its header is neither of events nor of BORIS",
         f"name the columns {', '.join(COLUMNS[:4])} (and {', '.join(COLUMNS[4:])})",
     )
+
+
+def _with_points(row: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
+    """A row of a table whose separator is not a comma: 1,5 is a number in columns of numbers."""
+    line, cells = row
+    return line, cells | {name: point_number(cell) for name, cell in cells.items() if name in _NUMBERS and "," in cell}
 
 
 def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
@@ -192,6 +200,11 @@ def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> R
 def write_csv_events(path: Path, events: Events) -> None:
     """A CSV table of events."""
     write_csv(path, *_table(events))
+
+
+def write_tsv_events(path: Path, events: Events) -> None:
+    """The CSV table with tabs."""
+    write_csv(path, *_table(events), delimiter="\t")
 
 
 def _table(events: Events) -> tuple[list[str], list[dict[str, Any]]]:
@@ -245,11 +258,17 @@ def write_excel(path: Path, events: Events) -> None:
     write_workbook(path, columns, [[row[name] for name in columns] for row in rows])
 
 
+def _read_any_boris(path: Path) -> Rows:
+    """A project of BORIS, or a table that BORIS exported."""
+    return {".xlsx": read_excel, ".csv": read_csv, ".tsv": read_csv}.get(path.suffix.lower(), read_boris)(path)
+
+
 FORMATS: dict[str, Format] = {
     "csv": Format(".csv", read_csv, write_csv_events),
+    "tsv": Format(".tsv", read_csv, write_tsv_events),
     "parquet": Format(".parquet", read_parquet, write_parquet),
     "excel": Format(".xlsx", read_excel, write_excel),
-    "boris": Format(".boris", read_boris, write_boris, takes=("media",)),
+    "boris": Format(".boris", _read_any_boris, write_boris, takes=("media",)),
     "boris-xlsx": Format(".xlsx", read_excel, write_boris_excel, single=True),
     "elan": Format(".eaf", read_elan, write_elan, single=True),
     "textgrid": Format(".TextGrid", read_textgrid, write_textgrid, single=True),
