@@ -234,7 +234,8 @@ def overlap_warning(
     origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
 ) -> str | None:
     """What has to be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
-    shared, tested, named = 0, 0, []
+    shared, tested = 0, 0
+    named: list[str] = []
     for split in splits:
         _, test = store.split(split)
         counts = [(count_overlap(origin, store, test) or 0, origin) for origin in origins]
