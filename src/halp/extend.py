@@ -13,7 +13,6 @@ An installed package announces its module by an entry point of the group `halp.p
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
@@ -44,21 +43,21 @@ if TYPE_CHECKING:
     from halp.data.clip import Clip
     from halp.data.readers import Info, Item, register_reader
     from halp.evaluation import register_protocol
+    from halp.evaluation.protocol import Predictions, ProtocolContext
 
 # what only readers and protocols need is loaded when asked for
 _LATER = {
     "Clip": "halp.data.clip",
     "Info": "halp.data.readers",
     "Item": "halp.data.readers",
+    "Predictions": "halp.evaluation.protocol",
+    "ProtocolContext": "halp.evaluation.protocol",
     "register_protocol": "halp.evaluation",
     "register_reader": "halp.data.readers",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "choose":
-        warnings.warn("halp.extend.choose is called check_choice now; the old name will go", FutureWarning, 2)
-        return check_choice
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'halp.extend' has no attribute '{name}'")
@@ -83,7 +82,9 @@ __all__ = [
     "Mixes",
     "Policy",
     "Predicted",
+    "Predictions",
     "PredictiveMethod",
+    "ProtocolContext",
     "SharedPositives",
     "Step",
     "StepContext",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import halp
 from halp.core.errors import InputError
-from halp.core.packages import shipped_facts
+from halp.core.packages import list_encoders
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.prepare_graph import GRAPH_STEPS, PrepareGraph
 from halp.skeleton import Topology, get_topology
@@ -21,7 +21,7 @@ SHIPPED = {
 }
 CASES = [
     (name, facts["topology"]["name"], layout)
-    for name, facts in shipped_facts().items()
+    for name, facts in list_encoders().items()
     for layout in SHIPPED[facts["topology"]["name"]]
 ]
 
@@ -74,7 +74,7 @@ LOST = st.lists(
 def test_points_are_prepared_as_by_the_library(
     name: str, target: str, layout: str, frames: int, persons: int, lost: list[str], seed: int
 ) -> None:
-    steps, known = list(shipped_facts()[name]["normalisation"]), get_topology(layout)
+    steps, known = list(list_encoders()[name]["normalisation"]), get_topology(layout)
     assert_equal_to_the_library(get_topology(target), steps, known, recording(known, frames, persons, lost, seed))
 
 
@@ -90,7 +90,7 @@ def test_every_step_is_that_of_the_library(step: str, frames: int, persons: int,
 
 def test_clips_of_a_batch_do_not_disturb_each_other() -> None:
     body = get_topology("body-16")
-    steps = list(shipped_facts()["halp-base"]["normalisation"])
+    steps = list(list_encoders()["halp-base"]["normalisation"])
     graph = PrepareGraph(body, body, 2, 64, steps)
     kinds = [[], ["joints"], ["first"], ["all"], ["start", "frames"]]
     clips = torch.from_numpy(np.stack([recording(body, 50, 3, lost, seed) for seed, lost in enumerate(kinds)]))

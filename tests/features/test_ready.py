@@ -11,7 +11,7 @@ import torch
 
 import halp
 from halp.cli import main
-from halp.core.packages import shipped_facts
+from halp.core.packages import list_encoders
 from halp.data.cleaning import fill_gaps
 from halp.data.store import Store
 from halp.encoders import EncoderSettings
@@ -21,7 +21,7 @@ from halp.features.source import open_source
 from halp.skeleton import get_topology, map_joints
 
 BODY = get_topology("body-16")
-STEPS = shipped_facts()["halp-base"]["normalisation"]
+STEPS = list_encoders()["halp-base"]["normalisation"]
 LAYOUT = {"options": {"topology": "kinect-v2"}}
 
 
@@ -195,7 +195,7 @@ def test_what_a_detector_missed_is_filled_and_said(whole: list[np.ndarray], lost
     with pytest.warns(UserWarning, match=r"joint positions \([0-9.]+%\) were missing and were interpolated"):
         table = halp.embed_table("halp-base", damaged, topology="kinect-v2", cache=False, progress=False)
     assert cosines(table.vectors, wanted).min() > 0.8
-    assert "interpolated" in table.notes[0]
+    assert "interpolated" in table.warnings[-1]
 
 
 def test_the_share_that_was_filled_is_said_again_when_vectors_come_from_the_cache(
@@ -204,7 +204,7 @@ def test_the_share_that_was_filled_is_said_again_when_vectors_come_from_the_cach
     monkeypatch.setenv("HALP_CACHE", str(tmp_path))
     for _ in range(2):
         with pytest.warns(UserWarning, match="interpolated"):
-            assert halp.embed_table(encoder, recordings, topology="kinect-v2", progress=False).notes
+            assert halp.embed_table(encoder, recordings, topology="kinect-v2", progress=False).warnings
 
 
 def test_somebody_who_is_away_for_most_of_a_clip_is_not_filled_in(whole: list[np.ndarray]) -> None:

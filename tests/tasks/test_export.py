@@ -175,10 +175,10 @@ def test_one_file_prepares_encodes_and_classifies_as_the_library(name: str, layo
             (answer,) = halp.classify_predict(model, clip, topology=layout, cache=False, progress=False)
             wanted = model.classifier.predict(halp.embed(model.encoder, clip, topology=layout, progress=False))
             np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4)
-            assert bool(rejected[0]) is (answer.best is None or answer.rejected)
-            if answer.best is not None:
+            assert bool(rejected[0]) is (answer.more["best"] is None or answer.more["rejected"])
+            if answer.more["best"] is not None:
                 answered += 1
-                assert answer.best == ["a", "b", "c"][int(probabilities[0].argmax())]
+                assert answer.more["best"] == ["a", "b", "c"][int(probabilities[0].argmax())]
         assert 10 < answered < 18  # some clips have nobody in them
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ SHARED = {
     "format": "how recordings are written (see `halp formats`).",
     "fps": "frames per second, where the recordings do not tell.",
     "gap": "seconds; bouts of a label that are closer are one.",
+    "html": "also write a page, one HTML file.",
     "json": "print as JSON.",
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",
@@ -43,13 +44,19 @@ class ReadingOptions(Reading):
     options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     labels: Suppress[str | os.PathLike[str] | None] = None
     pattern: Suppress[str | None] = None
+    engine: str | None = None
+    """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
+    shard: Suppress[str | None] = None
+    left_out: Path | None = None
+    """Also write a CSV table of the recordings that were left out, with reasons."""
     option: Settings = ()
     """Settings of the format as key=value (see `halp formats`)."""
 
     @property
     def reading(self) -> Reading:
         """What the library takes."""
-        return Reading(self.format, self.window, self.stride, self.fps, options=parse_options(flat(self.option)))
+        given = {each.name: getattr(self, each.name) for each in fields(Reading)}
+        return Reading(**{**given, "options": parse_options(flat(self.option))})
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,15 @@ from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import Settings, flat
 from halp.core.errors import check_choice
 
+# what `halp recipes` shows without --all
+START = ("small", "small-halp-cmd", "cpu-halp", "cmu-moco", "ntu60-moco", "ntu60-halp", "ntu60-halp-cmd", "ntu120-halp")
+
 
 @app.command
 def demo(
     *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
 ) -> None:
-    """Train MoCo and HaLP on synthetic people, print a table and write a report.
+    """Train MoCo and HaLP on synthetic people, print a table beside the baselines and write a report.
 
     Example: halp demo --folder demo
 
@@ -29,22 +32,26 @@ def demo(
         json: print the accuracies as JSON.
     """
     from halp.cli.demo import run_demo
+    from halp.evaluation.evaluate_run import verdict
     from halp.reports.tables import accuracies_for_terminal
 
     outcome = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
     answer = {row.name: {result.protocol: result.accuracy for result in row.results} for row in outcome.rows}
     show(answer, accuracies_for_terminal(outcome.rows), json=json)
+    note(verdict(outcome.rows))
     note(f"done in {outcome.seconds:.0f} s; open {outcome.report} in a browser")
     store, run = (quote(str(folder / name)) for name in ("store", "halp"))
     note(f"open it: halp explore {store} --encoder {run}")
 
 
 @app.command
-def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
-    """List the recipes that come with halp, or print one with every default spelled out.
+def recipes(name: Positional[str] = "", *, all: bool = False, json: bool = False) -> None:
+    """List recipes that come with halp, or print one with every default spelled out.
 
     Args:
         name: a recipe to print.
+        all: list every recipe; without it, the table has those to start with.
+        json: print all as JSON.
     """
     from halp.core.recipe_list import summarise_recipes
 
@@ -61,7 +68,10 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
     rows = [
         {"recipe": key, "what it is": recipe.description, "epochs": recipe.epochs, "terms": " + ".join(recipe.terms)}
         for key, recipe in known.items()
+        if all or key in START
     ]
+    if not all and not json:
+        note(f"{len(rows)} of {len(known)} recipes; `halp recipes --all` lists the others")
     show({key: recipe.description for key, recipe in known.items()}, table_of(rows), json=json)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from halp.data.clip import Clip, Frames
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.store import Store
 from halp.data.windows import squeeze_warning
+from halp.encoders.body_rows import in_tiles
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
-from halp.features.content import Recorded, RecordingFiles
+from halp.features.cache import FeatureCache, feature_key, rows_key
+from halp.features.content import ArrayClips, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
-from halp.features.ready import Gaps, Preparation, prepare_source
+from halp.features.ready import GAPS, Preparation, gap_note, prepare_source
+from halp.features.shards import embed_shards
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 
@@ -88,47 +91,70 @@ def embed_table(
     """
     encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
-    kept = FeatureCache(cache_home() if cache else None)
-
-    def blocks() -> Iterator[Vectors]:
-        return embed_blocks(encoder, source, batch_size=batch_size, device=device, progress=progress)
-
     note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
-    key = "" if kept.folder is None else feature_key(encoder, source.hash)
-    entry = kept.get(key, encoder.output_size, blocks, lambda: _facts(source))
-    spans = _restore(source, entry).absent
-    notes = (*([note] if note else []), *map(str, entry.facts["notes"]))
-    for note in notes:
+    if note:
         warnings.warn(note, stacklevel=2)
-    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, notes, entry.folder)
+    vectors, folder = _find_vectors(source, Embedding(encoder, batch_size, device), cache, progress)
+    squeezed = None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
+    if squeezed is not None:
+        warnings.warn(squeezed, stacklevel=2)
+    gaps = gap_note(source.known.rows)
+    if gaps:
+        warnings.warn(gaps, stacklevel=2)
+    told = tuple(sentence for sentence in (note, *source.warnings, squeezed, gaps) if sentence)
+    facts = source.recordings, source.class_names, source.known.absent, folder
+    return FeatureTable(vectors, source.rows, *facts, told, tuple(source.left_out))
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What gives the vectors of a source, in any process."""
+
+    encoder: PretrainedEncoder
+    batch_size: int = BATCH
+    device: torch.device | str = "cpu"
+
+    @property
+    def alone(self) -> bool:
+        """Whether other processes cannot do it: a device is shared badly, and a class of the caller's is not found there."""
+        modules = {type(module).__module__ for module in self.encoder.modules()}
+        unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
+        return torch.device(self.device).type != "cpu" or bool(unknown)
+
+    def __call__(self, source: Source, progress: bool) -> Iterator[Vectors]:
+        return embed_blocks(self.encoder, source, batch_size=self.batch_size, device=self.device, progress=progress)
+
+
+def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: bool) -> tuple[Vectors, Path | None]:
+    """Vectors of a source from the cache or computed now, shard by shard, and the folder of their table."""
+    home, encoder = cache_home() if cache else None, embedding.encoder
+    width = encoder.output_size
+    if home is not None and source.whole and not isinstance(source.content, ArrayClips):
+        series = feature_key(encoder, source.how)
+        found = embed_shards(source, home, series, width, embedding, progress=progress, alone=embedding.alone)
+        if found is not None:
+            return found
+        home = None
+    key = "" if home is None else feature_key(encoder, source.hash)
+
+    def filled() -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        return {"gaps": np.stack([source.known.rows[name] for name in GAPS])}, {}
+
+    entry = FeatureCache(home).get(key, width, lambda: embedding(source, progress), filled)
+    for name, counts in zip(GAPS, entry.arrays["gaps"]):
+        source.known.rows[name] = counts
+    return entry.vectors, entry.folder
 
 
 def keep_rows(source: Source) -> None:
     """Take the rows of recordings from the cache in place of reading every file; where they are not there, read and keep them."""
-    if source.recorded is None and isinstance(source.content, RecordingFiles):
-        kept = FeatureCache(cache_home())
-        key = "" if kept.folder is None else rows_key(source.hash)
-        _restore(
-            source, kept.get(key, 0, lambda: [np.zeros((len(source), 0), dtype=np.float32)], lambda: _facts(source))
-        )
+    home = cache_home()
+    if source.recorded is None and home is not None and isinstance(source.content, RecordingFiles):
+        embed_shards(source, home, rows_key(source.how), 0, _no_vectors)
 
 
-def _facts(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What reading a source found, as the cache keeps it."""
-    known = source.recorded
-    if known is None:
-        raise RuntimeError("rows are complete once all recordings were read")
-    facts = {"recordings": known.recordings, "clips": known.clips, "absent": known.absent, "notes": source.notes}
-    return {"rows": known.rows}, facts
-
-
-def _restore(source: Source, entry: Entry) -> Recorded:
-    """What reading a source found, from the cache unless it has been read."""
-    if source.recorded is None:
-        clips = [(str(name), str(file)) for name, file in entry.facts["clips"]]
-        recordings, absent = [str(name) for name in entry.facts["recordings"]], entry.facts["absent"]
-        source.recorded = Recorded(entry.arrays["rows"], recordings, clips, [tuple(run) for run in absent])
-    return source.recorded
+def _no_vectors(source: Source, progress: bool) -> Iterator[Vectors]:
+    yield np.zeros((len(source), 0), dtype=np.float32)
 
 
 def embed(
@@ -193,22 +219,22 @@ def embed_blocks(
     progress: bool = True,
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
-    ready, store, source.notes = prepare_source(encoder, source), source.store, []
-    if store is not None and _as_stored(ready, source, store):
-        pool = ClipPool.from_store(store, torch.device(device), keep=False)
+    ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
+    if held is not None and _as_stored(ready, source, *held):
+        pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
+        item += held[1]
         inner, length = centre_crops(length)
         yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
     else:
         yield from _embed_recordings(encoder, source, ready, batch_size, device, progress)
-    if source.cutting.window is None:
-        warning = squeeze_warning(source.rows["length"].tolist(), encoder.frames)
-        if warning:
-            warnings.warn(warning, stacklevel=2)
 
 
-def _as_stored(ready: Preparation, source: Source, store: Store) -> bool:
-    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in each."""
+def _as_stored(ready: Preparation, source: Source, store: Store, before: int = 0) -> bool:
+    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in each.
+
+    `before` is how many clips of the store come before the first item of the source.
+    """
     if not ready.leaves(store.persons):
         return False
     if store.persons == 1:
@@ -217,7 +243,7 @@ def _as_stored(ready: Preparation, source: Source, store: Store) -> bool:
     first = np.concatenate([(store.frames[at : at + _FRAMES, 0] != 0).any(axis=(1, 2)) for at in blocks])
     counted = np.concatenate([[0], np.cumsum(first)])
     rows = source.rows[source.rows["seen"] > 0]
-    begin = store.offsets[:-1][rows["item"]] + rows["first"]
+    begin = store.offsets[:-1][rows["item"] + before] + rows["first"]
     return bool((counted[begin + rows["length"]] > counted[begin]).all())
 
 
@@ -230,7 +256,7 @@ def _embed_recordings(
     progress: bool,
 ) -> Iterator[Vectors]:
     """Recording by recording, each made ready once and cut into its windows."""
-    known, gaps = 0, Gaps()
+    known = 0
     with Bar("embedding", source.content.items, shown=progress) as bar:
 
         def windows() -> Iterator[Frames]:
@@ -240,12 +266,11 @@ def _embed_recordings(
                 if len(rows):
                     # exact once all is read; until then recordings are taken to have as many windows as those before
                     bar.expect(round(known * source.content.items / (int(rows[0]["item"]) + 1)))
-                yield from ready.windows(clip, rows, gaps)
+                yield from ready.windows(clip, rows)
 
         for block in in_blocks(windows(), batch_size):
             yield embed_frames(encoder, block, device)
             bar.advance(len(block))
-    source.notes = [note] if (note := gaps.note()) else []
 
 
 def in_blocks(clips: Iterable[Frames], size: int = BATCH, frames: int = _FRAMES) -> Iterator[list[Frames]]:
@@ -325,7 +350,7 @@ def encode_crops(
             with torch.inference_mode():
                 cut = pool.cut(clips[rows], start[rows], length[rows], encoder.frames)
                 somebody = torch.linalg.vector_norm(cut.flatten(1), dim=1, keepdim=True) > 0
-                vectors = encoder(cut).float() * somebody
+                vectors = in_tiles(encoder, cut).float() * somebody  # a vector depends on its clip alone
             yield vectors.cpu().numpy()
             bar.advance(len(cut))
 

@@ -56,26 +56,19 @@ class Reads(Protocol):
     normalisation: list[str]
 
 
-@dataclass
-class Gaps:
-    """How many joint positions were missing and filled, and of how many."""
+#: Columns of rows: joint positions that were missing and filled for the encoder, and all of them.
+GAPS = ("filled", "points")
 
-    filled: int = 0
-    total: int = 0
 
-    def count(self, frames: Frames) -> None:
-        """Count those of a clip or window before it is filled."""
-        filled, total = gap_counts(frames)
-        self.filled, self.total = self.filled + filled, self.total + total
-
-    def note(self) -> str:
-        """What a user should know about it; empty where nothing was filled."""
-        if not self.filled:
-            return ""
-        return (
-            f"{self.filled:,} of {self.total:,} joint positions ({self.filled / self.total:.1%}) were missing and were "
-            "interpolated between the frames in which they are seen"
-        )
+def gap_note(rows: npt.NDArray[Any]) -> str:
+    """How many joint positions of these rows were missing and filled; empty where none were."""
+    filled, points = (int(rows[name].sum()) for name in GAPS)
+    if not filled:
+        return ""
+    return (
+        f"{filled:,} of {points:,} joint positions ({filled / points:.1%}) were missing and were interpolated between the frames "
+        "in which they are seen"
+    )
 
 
 @dataclass(frozen=True)
@@ -155,11 +148,14 @@ class Preparation:
         for first, length in zip(rows["first"].tolist(), rows["length"].tolist()):
             yield frames[first : first + length]
 
-    def windows(self, recording: Clip, rows: npt.NDArray[Any], gaps: Gaps | None = None) -> Iterator[Frames]:
-        """The clips or windows of a recording that rows of its source speak of, ready for the encoder."""
-        for frames in self.pieces(recording, rows):
-            if gaps is not None and self.fills:
-                gaps.count(frames[:, : self.persons])
+    def windows(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
+        """The clips or windows of a recording that rows of its source speak of, ready for the encoder.
+
+        The rows learn how many joint positions are filled.
+        """
+        for place, frames in enumerate(self.pieces(recording, rows)):
+            if self.fills:
+                rows["filled"][place], rows["points"][place] = gap_counts(frames[:, : self.persons])
             yield self.window(frames, recording.fps)
 
 
