@@ -27,6 +27,7 @@ from halp.tasks.model_folder import Model
 pytest.importorskip("starlette", reason="the extra halp[serve] is not installed")
 BODY = get_topology("body-16")
 KEY = "a-key-of-many-characters"
+HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -271,8 +272,7 @@ def test_clients_that_leave_or_send_nothing_do_not_disturb_others(service: Runni
 @pytest.mark.slow
 def test_a_body_that_drips_is_given_up(service: Running) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
-        head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
-        connection.sendall(head + b"{")
+        connection.sendall(HEAD + b"{")
         assert b"408" in connection.recv(4096)
 
 
@@ -287,7 +287,10 @@ def test_a_service_with_keys_answers_only_those_who_have_one(folder: Path, clips
         assert running.ask("POST", "/predict", data, **{"X-API-Key": "another-key-of-many-characters"})[0] == 200
         assert running.ask("POST", "/search", data, Authorization=f"Bearer {KEY}")[0] == 400
         client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
-        with pytest.raises(Exception, match="403|4401"), client.connect(f"ws://127.0.0.1:{running.port}/stream?fps=20"):
+        with (
+            pytest.raises(Exception, match=r"403|4401"),
+            client.connect(f"ws://127.0.0.1:{running.port}/stream?fps=20"),
+        ):
             pass
     finally:
         assert running.end() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -97,6 +98,7 @@ def serve(
             server_header=False,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=max(1, round(deadline)),
+            timeout_worker_healthcheck=60,
             backlog=2048,
         )
         address = listener.getsockname()
@@ -104,11 +106,12 @@ def serve(
         sys.stdout.flush()
         names = ", ".join(Path(model).name for model in settings.models)
         console.print(f"serving {names}; Ctrl-C ends", highlight=False, markup=False)
-        server = uvicorn.Server(config)
         if several:
-            Multiprocess(config, target=server.run, sockets=[listener]).run()
-        else:
-            server.run(sockets=[listener])
+            Multiprocess(config, sockets=[listener]).run()
+            return
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, lambda *_: None)  # the server raises them again once it has ended in good order
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _loopback(host: str) -> bool:
