@@ -23,6 +23,7 @@ from halp.data.ingest.prepare import prepare
 from halp.data.readers import get_reader, sniff_reader, with_options
 from halp.data.readers.video import VideoReader, even_times
 from halp.data.store import open_store
+from halp.features.source import open_source
 from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, write_landmarks
 from halp.video.pose_model import find_pose_model, kept_pose_model
 
@@ -204,6 +205,19 @@ def test_the_overlay_has_the_times_of_the_film(film: Path, tmp_path: Path) -> No
         write_overlay(film, landmarks, [], film, progress=False)
 
 
+def test_a_video_of_one_frame_is_left_out_of_a_folder_and_the_others_are_read(film: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "film.mp4").write_bytes(film.read_bytes())
+    lone = write_film(folder / "lone.mp4", [0.0])
+    seen = film_landmarks(film, find_pose_model(), 1)
+    first = replace(seen, times=seen.times[:1], people=seen.people[:1], image=seen.image[:2], world=seen.world[:2])
+    write_landmarks(kept_landmarks(lone, kept_pose_model(), 1), first)
+    source = open_source(folder, window=0.3)
+    with pytest.warns(UserWarning, match="'lone.mp4': .* single frame, which shows no movement"):
+        assert {name.partition("#")[0] for name in source.recordings} == {"film"}
+
+
 def test_without_weights_one_sentence_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALP_CACHE", str(tmp_path))
     monkeypatch.delenv("HALP_POSE_MODEL", raising=False)
@@ -245,7 +259,7 @@ def test_films_that_were_finished_before_a_kill_are_not_read_again(tmp_path: Pat
     before = finished()
     assert 1 <= len(before) < 3
     again = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-    assert "nobody is seen in any picture" in again.stderr  # grey pictures
+    assert "found no person" in again.stderr  # grey pictures
     assert len(finished()) == 3
     assert before.items() <= finished().items()
 

@@ -27,6 +27,8 @@ from halp.video.pose_model import describe_pose_model, find_pose_model
 
 _POSES = (".json", ".jsonl", ".csv", ".npy", ".npz", ".h5", ".nc", ".bvh", ".c3d", ".trc", ".mvnx", ".txt", ".pkl")
 REPRESENTATIONS = ("world", "image")
+LONGEST_HOLD = 0.5  # seconds that a pose stands for moments without a frame of their own; beyond, the moment is missing
+MOST_FRAMES = 3_000_000  # of a clip: 27 hours at 30 per second
 
 
 @dataclass
@@ -65,14 +67,19 @@ class VideoReader(PeopleFileReader):
 
     def load(self, path: Path) -> Poses:
         film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
+        if len(film.times) < 2:
+            raise problem(path, "", "it has a single frame, which shows no movement", "remove it from the source")
         if not film.people.any():
-            raise problem(path, "", "nobody is seen in any picture of the film", "leave it out")
+            width, height = film.size
+            fault = f"the pose estimator found no person in any of its {len(film.times)} frames of {width} × {height} pixels"
+            raise problem(path, "", fault, "crop it to the people, or film them closer or in better light")
         frames, repairs = self._followed(film)
         rows = even_times(film.times, film.fps)
         if len(rows) != len(frames) or (rows != np.arange(len(frames))).any():
-            repairs += (f"{len(frames)} pictures at uneven times brought to {film.fps:.2f} per second",)
+            repairs += (f"{len(frames)} frames at uneven times resampled to {film.fps:.2f} per second",)
         topology, _ = self.first([path])
-        return Poses(topology.joints, frames[rows], fps=film.fps, topology=topology, repairs=repairs)
+        even = np.where((rows >= 0)[:, None, None, None], frames[rows], np.float32(0))
+        return Poses(topology.joints, even, fps=film.fps, topology=topology, repairs=repairs)
 
     def _followed(self, film: FilmLandmarks) -> tuple[Frames, tuple[str, ...]]:
         """Persons `(T, P, 33, C)`: followed in the picture, whatever is read of them."""
@@ -103,16 +110,24 @@ def overlay_film(film: Path, spans: Sequence[Span], out: Path) -> Path:
 
 
 def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int64]:
-    """For every moment k / fps of a film the picture that is nearest in time.
+    """For every moment k / fps the frame that is nearest in time; -1 where the nearest is more than half a second away.
 
     >>> even_times(np.array([0.0, 0.1, 0.2, 0.5]), 10.0).tolist()
     [0, 1, 2, 2, 3, 3]
+    >>> even_times(np.array([0.0, 0.5, 1.0, 4.0]), 2.0).tolist()
+    [0, 1, 2, 2, -1, -1, -1, 3, 3]
     """
     if fps <= 0:
         return np.arange(len(times))
-    moments = np.arange(round(times[-1] * fps) + 1) / fps
+    count = round(times[-1] * fps) + 1
+    if count > MOST_FRAMES:
+        raise InputError(
+            f"{times[-1]:.0f} s at {fps:.2f} frames per second are more than {MOST_FRAMES:,} frames; cut it"
+        )
+    moments = np.arange(count) / fps
     middle = (times[1:] + times[:-1]) / 2
-    return np.searchsorted(middle, moments + 1e-9)
+    nearest = np.searchsorted(middle, moments + 1e-9)
+    return np.where(np.abs(times[nearest] - moments) > LONGEST_HOLD + 1e-9, -1, nearest)
 
 
 register_reader(
