@@ -61,9 +61,9 @@ def test_frames_with_too_many_pixels_are_refused(tmp_path: Path, monkeypatch: py
 def test_timestamps_that_jump_by_more_than_an_hour_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     with FilmWriter(path, 64, 48, 10) as writer:
-        for moment in (0.0, 0.1, 0.2, 90_000.0):
+        for moment in (0.0, 0.1, 0.2, 20_000.0):
             writer.write(np.zeros((48, 64, 3), dtype=np.uint8), moment)
-    with pytest.raises(InputError, match=r"jumps from 0\.2 s to 90000\.0 s"):
+    with pytest.raises(InputError, match=r"jumps from 0\.2 s to 20000\.0 s"):
         list(film_pictures(path))
 
 
