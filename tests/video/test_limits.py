@@ -86,7 +86,7 @@ def test_metadata_that_is_not_utf8_costs_nothing(tmp_path: Path) -> None:
     assert b"caf\xe9 des amis" in path.read_bytes()
     with pytest.raises(UnicodeDecodeError):
         av.open(str(path))
-    assert film_facts(path).fps == pytest.approx(10)
+    assert film_facts(path).width == 64
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi"])
