@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from halp.data.ingest.prepare import prepare
     from halp.data.inspect import inspect
     from halp.data.merge import merge
+    from halp.data.reading import Reading
     from halp.data.store import Store, StoreWriter, open_store
     from halp.encoders import build_encoder, list_encoders
     from halp.encoders.pretrained import PretrainedEncoder
@@ -48,6 +49,7 @@ _HOMES = {
     "halp.data.ingest.prepare": ("prepare",),
     "halp.data.inspect": ("inspect",),
     "halp.data.merge": ("merge",),
+    "halp.data.reading": ("Reading",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -81,6 +83,7 @@ __all__ = [
     "LiveRecognition",
     "Model",
     "PretrainedEncoder",
+    "Reading",
     "Result",
     "SkeletonEncoder",
     "Source",

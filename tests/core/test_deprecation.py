@@ -7,26 +7,20 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import halp
 import halp.tasks
 from halp.core.deprecation import renamed_keywords
-from halp.data.spans import Event, Events
 from halp.hallucinate import HallucinatedPositives, hallucinate, halp_loss
-from halp.tasks.events.formats import read_events, write_events
-from halp.tasks.pose_files import write_poses
-from halp.tasks.pose_tracks import read_poses
 
 PUBLIC = ["halp", "halp.extend", "halp.hallucinate", "halp.sphere", "halp.losses"]
 PUBLIC += [f"halp.tasks.{module.name}" for module in pkgutil.iter_modules(halp.tasks.__path__)]
 # keys of saved files and of --json
-KEYS = {"Result.format", "Repetition.range"}
+KEYS = {"Result.format", "Repetition.range", "Reading.format"}
 
 
 def callables(module: Any) -> Iterator[tuple[str, Any]]:
@@ -72,16 +66,6 @@ def former(function: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
     """What a call with former keywords gives, which has to warn."""
     with pytest.warns(FutureWarning, match="now; the old name will go"):
         return function(*given, **keywords)
-
-
-def test_former_keywords_of_formats_work_with_a_warning(tmp_path: Path) -> None:
-    former(write_events, Events([Event("a", 0, 1, "sit")]), tmp_path / "events.csv", format="csv")
-    assert [event.label for event in former(read_events, tmp_path / "events.csv", format="csv")[0]] == ["sit"]
-    source = former(halp.open_source, [np.ones((30, 25, 3))], topology="kinect-v2", fps=30, format="auto")
-    (path,) = former(write_poses, former(read_poses, source, format="auto"), tmp_path, format="trc")
-    assert len(former(halp.embed_table, "halp-base", path, format="trc", cache=False, progress=False)) == 1
-    former(halp.prepare, "trc", path, tmp_path / "store", path="{label}.trc", workers=1, progress=False)
-    assert halp.open_store(tmp_path / "store").class_names == ["clip-000000"]
 
 
 def test_both_names_of_a_keyword_are_refused() -> None:

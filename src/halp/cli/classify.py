@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
-from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
+from halp.cli.options import LABELS, READING, LabelOptions, Labels, ReadingArgs
 from halp.core.errors import InputError
+from halp.data.reading import Reading
 
 if TYPE_CHECKING:
     from halp.features.source import Source
@@ -29,7 +29,7 @@ def classify_fit(
     *,
     labels: Labels = LABELS,
     kind: str = "auto",
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -52,7 +52,7 @@ def classify_fit(
 
     check_free(model)
     check_rejection(labels.rejection_rate)
-    source = _open_labelled(labelled, labels, reading)
+    source = _open_labelled(labelled, labels, reading.reading)
     fitted = fit(encoder, source, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(fitted, model)
     _show_fitted(fitted, model, json)
@@ -66,7 +66,7 @@ def classify_predict(
     out: Path | None = None,
     suggest: int = 0,
     reject: str = "auto",
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -91,12 +91,10 @@ def classify_predict(
     if suggest < 0:
         raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
     loaded = load_model(model)
-    cutting = window_settings(loaded, **reading.spans)
+    cutting = window_settings(loaded, reading.reading.windows)
     if not suggest:
         warn(*notes(loaded, cutting, reject))
-    vectors, prediction = predict_table(
-        loaded, source, cutting, reject=reject, file_format=reading.format, options=reading.options, cache=cache
-    )
+    vectors, prediction = predict_table(loaded, source, reading.reading.cut_by(cutting), reject=reject, cache=cache)
     if suggest:
         rows = [
             {"name": name, "uncertainty": suggestion.uncertainty, "distance": suggestion.distance}
@@ -118,7 +116,7 @@ def finetune(
     epochs: int = 80,
     batch_size: int = 64,
     learning_rate: float = 0.01,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -145,27 +143,26 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    source = _open_labelled(labelled, labels, reading)
+    source = _open_labelled(labelled, labels, reading.reading)
     tuned = train(encoder, source, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(tuned, model)
     _show_fitted(tuned, model, json)
 
 
-def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> Source:
+def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Source:
     """Recordings with their labels: of whole recordings, or of spans of time."""
     from halp.features.source import open_source
 
-    given = {**reading.source, "labels": labels.labels, "pattern": labels.pattern}
     if labels.events is None:
-        return open_source(source, **given)
+        return open_source(source, reading, labels=labels.labels, pattern=labels.pattern)
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.tasks.events.formats import read_events
     from halp.tasks.windows import label_windows, usual_cutting
 
     events, notes = read_events(labels.events)
-    cutting = usual_cutting(events, **reading.spans)
-    labelled, missed = label_windows(open_source(source, **{**given, **asdict(cutting)}), events)
+    cutting = usual_cutting(events, reading.windows)
+    labelled, missed = label_windows(open_source(source, reading.cut_by(cutting)), events)
     for sentence in [*notes, *missed]:
         note(f"note: {sentence}")
     note(

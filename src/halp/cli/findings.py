@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn, write_rows
+from halp.cli.options import WHOLE, WholeArgs
 from halp.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -156,8 +157,7 @@ def angles(
     *,
     out: Path | None = None,
     html: Path | None = None,
-    format: str = "auto",
-    fps: float | None = None,
+    reading: WholeArgs = WHOLE,
     json: bool = False,
 ) -> None:
     """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
@@ -178,7 +178,7 @@ def angles(
     from halp.tasks.pose_tracks import read_poses
     from halp.tasks.stats import rounded
 
-    people = list(read_poses(source, file_format=format, fps=fps))
+    people = list(read_poses(source, reading.reading))
     if any(poses.topology.dimensions == 2 for poses in people):
         warn(FLAT)
     rows = rounded([row for poses in people for row in angle_rows(poses)])
@@ -193,8 +193,7 @@ def poses(
     out: Positional[Path],
     *,
     to: str = "trc",
-    format: str = "auto",
-    fps: float | None = None,
+    reading: WholeArgs = WHOLE,
 ) -> None:
     """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
 
@@ -210,7 +209,7 @@ def poses(
     from halp.tasks.pose_files import write_poses
     from halp.tasks.pose_tracks import read_poses
 
-    for path in write_poses(read_poses(source, file_format=format, fps=fps), out, to):
+    for path in write_poses(read_poses(source, reading.reading), out, to):
         note(f"written: {path}")
 
 
@@ -221,8 +220,7 @@ def repetitions(
     reference: int | None = None,
     out: Path | None = None,
     html: Path | None = None,
-    format: str = "auto",
-    fps: float | None = None,
+    reading: WholeArgs = WHOLE,
     json: bool = False,
 ) -> None:
     """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a reference.
@@ -245,9 +243,7 @@ def repetitions(
     from halp.tasks.pose_tracks import read_poses
     from halp.tasks.repetitions import find_repetitions
 
-    results = [
-        find_repetitions(poses, reference=reference) for poses in read_poses(source, file_format=format, fps=fps)
-    ]
+    results = [find_repetitions(poses, reference=reference) for poses in read_poses(source, reading.reading)]
     if out is not None:
         for path in write_events(Events([event for result in results for event in result.events()]), out):
             note(f"written: {path}")

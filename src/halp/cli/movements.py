@@ -6,8 +6,9 @@ ENCODER is a run folder, an exported package or the name of an encoder that come
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from tyro.conf import Positional
@@ -15,8 +16,9 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, print_json, show, table_of, warn, write_rows
 from halp.cli.classify import show_answers
 from halp.cli.findings import read_people
-from halp.cli.options import READING, Reading, Settings, flat, parse_options
+from halp.cli.options import READING, WHOLE, ReadingArgs, WholeArgs
 from halp.core.errors import InputError
+from halp.data.reading import Reading
 
 if TYPE_CHECKING:
     from halp.data.windows import WindowSettings
@@ -32,7 +34,7 @@ def cluster(
     groups: int | None = None,
     out: Path | None = None,
     html: Path | None = None,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     cache: bool = True,
     json: bool = False,
@@ -52,7 +54,7 @@ def cluster(
     """
     from halp.features.loading import open_for
 
-    loaded, opened = open_for(encoder, source, **reading.source)
+    loaded, opened = open_for(encoder, source, reading.reading)
     from halp.features.embed import ready_clips
     from halp.reports.pages.answers import cluster_page
     from halp.tasks.cluster import cluster as group
@@ -83,10 +85,8 @@ def compare(
     in_: Annotated[Path | None, tyro.conf.arg(name="in")] = None,
     out: Path | None = None,
     html: Path | None = None,
-    format: str = "auto",
     window: float | None = None,
-    fps: float | None = None,
-    option: Settings = (),
+    reading: WholeArgs = WHOLE,
     json: bool = False,
 ) -> None:
     """Align two recordings in time and show where they differ, frame and joint.
@@ -102,7 +102,6 @@ def compare(
         out: also write a CSV table of the stretches that differ.
         html: also write a page with both in step, the difference over time and by joint.
         window: seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
-        option: settings of the format as name=value, as `halp prepare` takes them.
         json: print alignment, stretches and joints as JSON.
     """
     from halp.features.loading import AUTO, as_encoder
@@ -110,10 +109,9 @@ def compare(
     from halp.reports.pages.answers import comparison_page
     from halp.tasks.compare import compare as align
 
-    options = parse_options(flat(option))
-    reading: dict[str, Any] = {"fps": fps, "file_format": format, "options": options}
-    loaded = as_encoder(encoder, open_source(in_ or first, **reading) if encoder == AUTO else None)
-    comparison = align(loaded, first, second, source=in_, window=window, **reading)
+    whole = reading.reading
+    loaded = as_encoder(encoder, open_source(in_ or first, whole) if encoder == AUTO else None)
+    comparison = align(loaded, first, second, source=in_, reading=replace(whole, window=window))
     answer = comparison.to_json()
     rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
     columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
@@ -141,7 +139,7 @@ def segment(
     groups: int | None = None,
     shortest: float | None = None,
     reject: str = "auto",
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     topology: str | None = None,
     cache: bool = True,
     json: bool = False,
@@ -177,16 +175,18 @@ def segment(
     from halp.tasks.segment import timeline_cutting
 
     fitted = None if model is None else load_model(model)
-    cutting = timeline_cutting(fitted, **reading.spans)
+    cutting = timeline_cutting(fitted, reading.reading.windows)
     if fitted is not None:
         warn(*notes(fitted, cutting, reject))
     if str(source) == "-":
         _stream(fitted, cutting, topology, reject)
         return
-    opened = open_source(source, fps=reading.fps, file_format=reading.format, options=reading.options)
+    opened = open_source(source, replace(reading.reading, window=None, stride=None))
     used, opened = open_for(encoder if fitted is None else fitted.encoder, opened)
-    asked = {**reading.spans, "cache": cache}
-    timeline = find_segments(used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, **asked)
+    asked = Reading().cut_by(reading.reading.windows)
+    timeline = find_segments(
+        used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, cache=cache, reading=asked
+    )
     show_answers(timeline, out, json)
     if video is not None:
         from halp.data.readers.video import overlay_film
@@ -243,7 +243,7 @@ def motifs(
     stability: bool = True,
     out: Path | None = None,
     html: Path | None = None,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     cache: bool = True,
     json: bool = False,
@@ -281,17 +281,15 @@ def motifs(
     from halp.tasks.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
-    asked = dict(reading.source)
-    asked["window"] = reading.window or (1.0 if fitted is None else float(fitted.facts.get("window", 1.0)))
-    asked["stride"] = reading.stride or (
-        asked["window"] / 4 if fitted is None else float(fitted.facts.get("stride", 0.25))
-    )
-    loaded, opened, table = embedded(encoder, source, cache=cache, **asked)
+    width = reading.window or (1.0 if fitted is None else float(fitted.facts.get("window", 1.0)))
+    step = reading.stride or (width / 4 if fitted is None else float(fitted.facts.get("stride", 0.25)))
+    asked = replace(reading.reading, window=width, stride=step)
+    loaded, opened, table = embedded(encoder, source, asked, cache=cache)
     parts = [np.asarray(table.vectors[rows]) for rows in sequences(table)]
     steady = None
     if fitted is None:
         fitted = fit_motifs(parts, motifs, sticky=sticky, seed=seed)
-        fitted.facts.update(window=asked["window"], stride=asked["stride"], encoder=str(encoder))
+        fitted.facts.update(window=width, stride=step, encoder=str(encoder))
         steady = measure_stability(parts, len(fitted), sticky=sticky, seed=seed) if stability else None
     if merge is not None and not 1 <= merge <= len(fitted):
         raise InputError(f"{len(fitted)} motifs cannot be merged to {merge}; give 1 to {len(fitted)}")
@@ -328,7 +326,7 @@ def deviation(
     *,
     people: Path | None = None,
     html: Path | None = None,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -353,11 +351,12 @@ def deviation(
     from halp.tasks.stats import rounded
     from halp.tasks.windows import deviation_windows, embedded
 
-    asked = {**reading.source, "window": reading.window or 2.0, "stride": reading.stride or (reading.window or 2.0) / 2}
+    width = reading.window or 2.0
+    asked = replace(reading.reading, window=width, stride=reading.stride or width / 2)
     names = None if people is None else read_people(people, "subject", ("recording", "name", "path"))
     windows = []
     for place in (reference, source):
-        loaded, opened, table = embedded(encoder, place, cache=cache, **asked)
+        loaded, opened, table = embedded(encoder, place, asked, cache=cache)
         windows.append(deviation_windows(loaded, opened, table, names))
     rows = rounded(measure(make_reference(windows[0]), windows[1]))
     flat = [

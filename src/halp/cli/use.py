@@ -13,7 +13,7 @@ import tyro
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, write_rows
-from halp.cli.options import READING, Reading
+from halp.cli.options import READING, ReadingArgs
 
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 In = Annotated[Path, tyro.conf.arg(name="in")]
@@ -40,7 +40,7 @@ def embed(
     source: Positional[Path],
     out: Positional[Path],
     *,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     stream: str | None = None,
     compact: bool = False,
     cache: bool = True,
@@ -61,7 +61,7 @@ def embed(
     from halp.features.table import check_vector_file, write_vectors
 
     check_vector_file(out)
-    loaded, opened = open_for(encoder, source, stream=stream, **reading.source)
+    loaded, opened = open_for(encoder, source, stream=stream, reading=reading.reading)
     from halp.features.embed import embed_table
 
     table = embed_table(loaded, opened, cache=cache, compact=compact)
@@ -79,7 +79,7 @@ def search(
     k: Count = 10,
     out: Path | None = None,
     html: Path | None = None,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     exact: bool = False,
     cache: bool = True,
     json: bool = False,
@@ -101,12 +101,12 @@ def search(
     """
     from halp.features.loading import open_for
 
-    loaded, opened = open_for(encoder, in_, **reading.source)
+    loaded, opened = open_for(encoder, in_, reading.reading)
     from halp.features.embed import ready_clips
     from halp.reports.pages.answers import search_page
     from halp.tasks.search import search as find
 
-    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, reading=reading.reading)
     if facts := results.facts:
         measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
         note(f"approximate search over {facts.vectors} vectors: {measured}")

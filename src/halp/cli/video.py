@@ -9,7 +9,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
-from halp.cli.options import READING, Reading
+from halp.cli.options import READING, ReadingArgs
 from halp.core.errors import InputError
 
 
@@ -23,7 +23,7 @@ def explore(
     runs: tuple[Path, ...] = (),
     browser: bool = True,
     port: int = 0,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
 ) -> None:
     """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
 
@@ -48,7 +48,7 @@ def explore(
         raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
     from halp.explorer.session import Settings
 
-    settings = Settings(source, encoder, labels, reading.format, runs=runs, **reading.spans)
+    settings = Settings(source, encoder, labels, reading.reading, runs)
     if runs:
         from halp.reports.run_report import open_runs
 
@@ -110,6 +110,7 @@ def live(
         view: draw the skeleton on standard error where it is a terminal.
     """
     from halp.core.progress import console
+    from halp.data.windows import WindowSettings
     from halp.tasks.live import LiveRecognition
     from halp.tasks.model_folder import load_model
     from halp.tasks.segment import timeline_cutting
@@ -120,7 +121,7 @@ def live(
     rate = camera_rate(camera) or fps
     if rate <= 0:
         raise InputError(f"--fps {fps:g}: frames per second have to be above 0")
-    cutting = timeline_cutting(fitted, window=window, stride=stride, fps=rate)
+    cutting = timeline_cutting(fitted, WindowSettings(window, stride, rate))
     dimensions = fitted.encoder.topology.dimensions
     layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
     span, step = cutting.window or 2.0, cutting.stride or stride

@@ -273,7 +273,7 @@ def _fit_command(session: Session) -> str:
     given, cutting = session.settings, session.collection.source.cutting
     labels = given.labels or given.source.with_name(session.labels.path.name)
     words = ["halp", "classify", "fit", given.encoder, str(given.source), "model", "--labels", str(labels)]
-    words += [] if given.format == "auto" else ["--format", given.format]
+    words += [] if given.reading.format == "auto" else ["--format", given.reading.format]
     for name in ("window", "stride", "fps"):
         value = getattr(cutting, name)
         words += [] if value is None else [f"--{name}", f"{value:g}"]

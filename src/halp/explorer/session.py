@@ -17,6 +17,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.core.packages import find_package
 from halp.core.progress import Bar, console, watchers
+from halp.data.reading import Reading
 from halp.data.spans import Event
 from halp.explorer.groups import GroupBook
 from halp.explorer.labels import LabelBook
@@ -39,10 +40,7 @@ class Settings:
     source: Path
     encoder: str = "auto"
     labels: Path | None = None
-    format: str = "auto"
-    window: float | None = None
-    stride: float | None = None
-    fps: float | None = None
+    reading: Reading = field(default_factory=Reading)
     runs: tuple[Path, ...] = ()
 
     @property
@@ -181,8 +179,7 @@ class Session:
         from halp.features.loading import open_for
 
         given = self.settings
-        reading: dict[str, Any] = {"window": given.window, "stride": given.stride, "fps": given.fps}
-        encoder, source = open_for(given.encoder, given.source, file_format=given.format, **reading)
+        encoder, source = open_for(given.encoder, given.source, given.reading)
         from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
         from halp.explorer.collection import Collection
 

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from halp.augment import ClipPool, centre_crops
 from halp.core.files import cache_home
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
+from halp.data.reading import Reading, ReadingKeywords
 from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
@@ -25,7 +27,6 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import Preparation, prepare_source
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.skeleton import Topology
 
 Vectors = npt.NDArray[np.float32]
 BATCH = 256
@@ -41,7 +42,8 @@ def embed_table(
     batch_size: int = BATCH,
     device: torch.device | str = "cpu",
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> FeatureTable:
     """Vectors of all clips or windows of a source, with their recordings, times, labels and persons.
 
@@ -61,8 +63,9 @@ def embed_table(
         Where they are encoded.
     progress : bool
         Whether progress is shown.
-    **options
-        What `open_source` takes: topology, window, stride, fps, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -82,7 +85,7 @@ def embed_table(
     >>> table.vectors.shape, table.starts.tolist()
     ((2, 4176), [0.0, 1.0])
     """
-    encoder, source = open_for(encoder, source, **options)
+    encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
     kept = FeatureCache(cache_home() if cache else None)
 
@@ -129,11 +132,12 @@ def embed(
     encoder: AnyEncoder,
     source: AnySource,
     *,
-    topology: str | Topology | None = None,
+    compact: bool = False,
     batch_size: int = BATCH,
     device: torch.device | str = "cpu",
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Vectors:
     """Vectors of all clips or windows of a source.
 
@@ -143,10 +147,8 @@ def embed(
         An encoder, a run, a package, a shipped name, or `auto`.
     source : Source, Store, path, array or sequence of arrays
         See `open_source`.
-    topology : str or Topology, optional
-        Joint layout of arrays (default: the encoder's).
-    batch_size, device, progress, **options
-        See `embed_table`, `compact` too.
+    compact, batch_size, device, progress, reading, **keywords
+        See `embed_table`.
 
     Returns
     -------
@@ -172,8 +174,9 @@ def embed(
         batch_size=batch_size,
         device=device,
         progress=progress,
-        topology=topology,
-        **options,
+        compact=compact,
+        reading=reading,
+        **keywords,
     )
     return table.vectors
 
@@ -321,7 +324,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def prepare_for(
-    encoder: AnyEncoder, clips: AnySource, *, topology: str | Topology | None = None, **options: Any
+    encoder: AnyEncoder, clips: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
 ) -> Vectors:
     """Make clips ready for the forward pass of an encoder, or for its ONNX file.
 
@@ -334,10 +337,8 @@ def prepare_for(
         An encoder, a run, a package or a shipped name.
     clips : array, sequence of arrays, or anything `open_source` takes
         Coordinates as they were recorded, `(T, V, C)` or `(T, P, V, C)`.
-    topology : str or Topology, optional
-        Joint layout of arrays (default: the encoder's).
-    **options
-        What `open_source` takes.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields; arrays have the encoder's joints unless `topology` is given.
 
     Returns
     -------
@@ -350,7 +351,7 @@ def prepare_for(
     >>> halp.prepare_for("halp-base", np.ones((50, 25, 3)), topology="kinect-v2").shape
     (1, 64, 2, 16, 3)
     """
-    encoder, source = open_for(encoder, clips, topology=topology, **options)
+    encoder, source = open_for(encoder, clips, reading, **keywords)
     pool = source_pool(encoder, source)
     start, length = centre_crops(pool.lengths)
     return pool.cut(torch.arange(len(pool.lengths)), start, length, encoder.frames).numpy()

@@ -9,22 +9,23 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip
 from halp.data.ingest.pipeline import is_store
 from halp.data.ingest.pipeline import open_source as open_recordings
 from halp.data.readers import ChoosesDimensions
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import leaving_out
 from halp.data.store import Store, open_store
 from halp.data.tags import Tagger, make_tagger
@@ -41,7 +42,6 @@ from halp.features.content import (
     make_rows,
 )
 from halp.features.table import RowColumns
-from halp.skeleton import Topology
 
 Array = npt.NDArray[Any]
 AnySource = Any  # a Source, a Store, a path, one array or a sequence of arrays
@@ -281,19 +281,7 @@ def _piece(clip: Clip, row: Any, window: bool) -> Clip:
     )
 
 
-@renamed_keywords(format="file_format")
-def open_source(
-    source: AnySource,
-    *,
-    file_format: str = "auto",
-    options: Mapping[str, Any] | None = None,
-    topology: str | Topology | None = None,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    pattern: str | None = None,
-) -> Source:
+def open_source(source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Source:
     """Open anything that clips can be read from.
 
     Parameters
@@ -301,20 +289,9 @@ def open_source(
     source : Store, path, array, sequence of arrays or Source
         A store, a file or folder of recordings of any format, or arrays `(T, V, C)` or `(T, P, V, C)`; zeros (or NaN, in
         arrays) stand for joints and persons that are not seen.
-    file_format : str
-        How recordings are written, see `halp formats`.
-    options : mapping
-        Settings of the reader, as `halp prepare --option key=value` takes them.
-    topology : str or Topology
-        Joint layout of arrays, by name.
-    window, stride : float
-        Cut recordings into windows of so many seconds, one every `stride` seconds.
-    fps : float
-        Frames per second, where the recordings do not tell.
-    labels : path
-        A CSV table with the columns name (or path) and label, subject, …, which go before what recordings tell.
-    pattern : str
-        A pattern of paths that names labels, such as "{subject}/{label}/*.bvh".
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -333,10 +310,11 @@ def open_source(
     >>> len(source), source.stops.tolist(), source.clip(2).frames.shape
     (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
     """
+    reading = combine(reading, keywords)
+    cutting, topology, options = reading.windows, reading.topology, reading.options
     if isinstance(source, Source):
-        return source.cut(window, stride, fps) if window or fps else source
-    cutting = WindowSettings(window, stride, fps)
-    tags = (None if labels is None else Path(labels), pattern)
+        return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
+    tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)
     if isinstance(source, (str, os.PathLike)) and is_store(source):
         source = open_store(source)
     if is_arrays(source):
@@ -349,8 +327,8 @@ def open_source(
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags)
     path = Path(source)
     with leaving_out(tags[0]):
-        pipeline, items = open_recordings(path, file_format, WindowSettings(fps=fps), (), options=options)
-    return Source(RecordingFiles(path, pipeline, items, dict(options or {}), tags[0]), cutting, str(path), tags)
+        pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
+    return Source(RecordingFiles(path, pipeline, items, dict(options), tags[0]), cutting, str(path), tags)
 
 
 def is_arrays(source: AnySource) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.features.embed import embed_frames, embed_table, ready_clips
@@ -59,7 +61,8 @@ def fit(
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Model:
     """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
 
@@ -78,8 +81,9 @@ def fit(
         Of the folds.
     progress
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -97,7 +101,7 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
-    encoder, source = open_for(encoder, labelled, **options)
+    encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
@@ -157,10 +161,10 @@ def predict(
     source: AnySource,
     *,
     reject: Reject = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    **options: Any,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> list[Answer]:
     """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
 
@@ -172,10 +176,11 @@ def predict(
         A store, recordings of any format, or arrays.
     reject
         "auto" for the rate of the model, "none" for never, or the share of known clips that may be rejected.
-    window, stride, fps
-        How recordings are cut, in seconds.
-    **options
-        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+    cache, progress
+        See `halp.embed_table`.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -193,18 +198,21 @@ def predict(
     ['sit']
     """
     model = model if isinstance(model, Model) else load_model(model)
-    cutting = window_settings(model, window, stride, fps)
-    table, prediction = predict_table(model, source, cutting, reject=reject, **options)
+    reading = combine(reading, keywords)
+    cutting = window_settings(model, reading.windows)
+    table, prediction = predict_table(
+        model, source, reading.cut_by(cutting), reject=reject, cache=cache, progress=progress
+    )
     return answers(model, table, prediction, cutting)
 
 
-def window_settings(model: Model, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
     """How a source is cut: as the model was fitted, where nothing else is said."""
     fitted = model.cutting
-    fps = fitted.fps if fps is None else fps
-    if window is None and stride is None:
+    fps = fitted.fps if asked.fps is None else asked.fps
+    if asked.window is None and asked.stride is None:
         return WindowSettings(fitted.window, fitted.stride, fps)
-    return WindowSettings(fitted.window if window is None else window, stride, fps)
+    return WindowSettings(fitted.window if asked.window is None else asked.window, asked.stride, fps)
 
 
 def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
@@ -239,11 +247,17 @@ def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Class
 
 
 def predict_table(
-    model: Model, source: AnySource, cutting: WindowSettings, *, reject: Reject = "auto", **options: Any
+    model: Model,
+    source: AnySource,
+    reading: Reading,
+    *,
+    reject: Reject = "auto",
+    cache: bool = True,
+    progress: bool = True,
 ) -> tuple[FeatureTable, Prediction]:
-    """Vectors of a source and what the classifier says about them; `options` are what `embed_table` takes."""
+    """Vectors of a source and the predictions of the classifier for them."""
     check_rejection(reject)
-    table = embed_table(model.encoder, source, **asdict(cutting), **options)
+    table = embed_table(model.encoder, source, cache=cache, progress=progress, reading=reading)
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
+from halp.data.reading import Reading, ReadingKeywords
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource
@@ -53,14 +55,17 @@ def cluster(
     *,
     groups: int | None = None,
     seed: int = 0,
-    **options: Any,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> tuple[FeatureTable, Clusters]:
     """Group the clips or windows of a source.
 
     Parameters
     ----------
-    encoder, source, **options
-        What `halp.embed_table` takes.
+    encoder, source, cache, progress, reading, **keywords
+        See `halp.embed_table`.
     groups : int, optional
         How many (default: the number up to 12 whose groups are furthest apart).
     seed : int
@@ -82,7 +87,7 @@ def cluster(
     >>> len(table), int(clusters.sizes.sum())
     (4, 4)
     """
-    table = embed_table(encoder, source, compact=True, **options)
+    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress, reading=reading, **keywords)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
     return table, group_vectors(table.vectors, groups, seed=seed)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames, in_blocks, ready_clips
 from halp.features.loading import AnyEncoder, as_encoder, open_for
@@ -161,9 +163,9 @@ def compare(
     second: Any,
     *,
     source: AnySource | None = None,
-    window: float | None = None,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
     """Align two recordings and show where they differ; the shorter one is matched whole, the longer one where it fits.
 
@@ -175,12 +177,11 @@ def compare(
         Each an array `(T, V, C)` or `(T, P, V, C)`, a file with one recording, or the name of a recording of `source`.
     source
         A store or recordings that hold both by name.
-    window
-        Seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
     progress
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: topology, fps, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields; `window` is the number of seconds around a moment that the
+        encoder looks at (default: a twelfth of the shorter recording).
 
     Returns
     -------
@@ -194,10 +195,12 @@ def compare(
     >>> halp.compare("halp-base", clip, clip, topology="kinect-v2", progress=False).pairs[-1].tolist()
     [39, 39]
     """
-    opened = None if source is None else open_source(source, **options)
-    encoder = as_encoder(encoder, opened or (open_source(first, **options) if encoder == "auto" else None))
-    one, other = (_read_one(encoder, given, opened, options) for given in (first, second))
-    return compare_clips(encoder, one, other, window=window, progress=progress)
+    reading = combine(reading, keywords)
+    whole = replace(reading, window=None, stride=None)
+    opened = None if source is None else open_source(source, whole)
+    encoder = as_encoder(encoder, opened or (open_source(first, whole) if encoder == "auto" else None))
+    one, other = (_read_one(encoder, given, opened, whole) for given in (first, second))
+    return compare_clips(encoder, one, other, window=reading.window, progress=progress)
 
 
 def compare_clips(
@@ -233,10 +236,10 @@ def _every_frame(path: Ints, steps: Ints, lengths: list[int]) -> Ints:
     return np.unique(np.minimum(pairs, np.array(lengths) - 1), axis=0)
 
 
-def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, options: dict[str, Any]) -> Clip:
+def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, reading: Reading) -> Clip:
     if source is not None and isinstance(given, str) and not os.path.exists(given):
         return ready_clips(encoder, source, rows_of(source, given)[:1])[0]
-    opened = open_for(encoder, given, **options)[1]
+    opened = open_for(encoder, given, reading)[1]
     if len(opened) != 1:
         raise InputError(
             f"'{given}' holds {len(opened)} recordings; compare takes one: name a file, or use --in with names"

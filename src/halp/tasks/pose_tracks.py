@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.data.clip import present
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.features.source import AnySource, open_source
 from halp.skeleton import Topology
 
@@ -42,15 +43,17 @@ class Poses:
         return {"recording": self.recording, "subject": self.subject, "person": self.person}
 
 
-@renamed_keywords(format="file_format")
-def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
+def read_poses(
+    source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
+) -> Iterator[Poses]:
     """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
-    opened = open_source(source, file_format=file_format, fps=fps)
+    reading = combine(reading, keywords)
+    opened = open_source(source, reading)
     topology = opened.topology
     origin = "" if opened.store is None else opened.store.origin_joint
     for clip, _ in opened.read():
         clip = clip.restored()
-        rate = clip.fps if clip.fps > 0 else fps or 0.0
+        rate = clip.fps if clip.fps > 0 else reading.fps or 0.0
         if rate <= 0:
             raise InputError(
                 f"recording '{clip.recording or clip.name}' does not tell its frames per second; give --fps"

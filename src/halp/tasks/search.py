@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table, ready_clips
@@ -69,7 +71,8 @@ def search(
     exact: bool = False,
     cache: bool = True,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> SearchResults:
     """The clips or windows of a source that are most like a query, nearest first.
 
@@ -90,8 +93,9 @@ def search(
         Keep vectors and index for the next search.
     progress : bool
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: topology, window, stride, fps, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -109,9 +113,10 @@ def search(
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
-    encoder, source = open_for(encoder, source, **options)
+    reading = combine(reading, keywords)
+    encoder, source = open_for(encoder, source, reading)
     outside = is_arrays(query) or isinstance(query, (Source, Store)) or Path(query).exists()
-    asked = _open_query(encoder, query, options) if outside else None
+    asked = _open_query(encoder, query, reading) if outside else None
     table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
     if asked is None:
         left_out = rows_of(source, str(query))
@@ -150,14 +155,14 @@ def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table:
     return rows if alike and len(rows) < len(table) else np.zeros(0, dtype=np.int64)
 
 
-def _open_query(encoder: PretrainedEncoder, query: Any, options: dict[str, Any]) -> Source:
+def _open_query(encoder: PretrainedEncoder, query: Any, reading: Reading) -> Source:
     """The query, cut like the source."""
-    spans: dict[str, Any] = {name: options.get(name) for name in ("window", "stride", "fps")}
+    spans = Reading(topology=reading.topology if is_arrays(query) else None).cut_by(reading.windows)
     if is_arrays(query):
-        return open_for(encoder, query, topology=options.get("topology"), **spans)[1]
+        return open_for(encoder, query, spans)[1]
     if not isinstance(query, (str, os.PathLike)) or is_store(query):
-        return open_source(query, **spans)
-    return open_source(query, **{**options, "topology": None})
+        return open_source(query, spans)
+    return open_source(query, reading, topology=None)
 
 
 def _nearest(

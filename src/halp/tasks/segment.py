@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.windows import WindowSettings
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
@@ -48,10 +50,10 @@ def segment(
     groups: int | None = None,
     shortest: float | None = None,
     reject: Reject = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    **options: Any,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
     """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
 
@@ -69,10 +71,11 @@ def segment(
         Segments of fewer seconds go to a neighbour; half a window unless given.
     reject
         "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
-    window, stride, fps
-        How recordings are cut, in seconds.
-    **options
-        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+    cache, progress
+        See `halp.embed_table`.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -88,14 +91,16 @@ def segment(
     [(0.0, 8.0, 'group 1')]
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
-    cutting = timeline_cutting(loaded, window, stride, fps)
+    reading = combine(reading, keywords)
+    cutting = timeline_cutting(loaded, reading.windows)
+    reading = reading.cut_by(cutting)
     if loaded is not None:
-        table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
+        table, prediction = predict_table(loaded, source, reading, reject=reject, cache=cache, progress=progress)
         labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     elif encoder is None:
         raise InputError("segments need an encoder, or a model, which brings its own")
     else:
-        table = embed_table(encoder, source, **asdict(cutting), **options)
+        table = embed_table(encoder, source, cache=cache, progress=progress, reading=reading)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
@@ -118,12 +123,11 @@ def segment(
     return Timeline(segments, table, labels, cutting)
 
 
-def timeline_cutting(
-    model: Model | None, window: float | None, stride: float | None, fps: float | None
-) -> WindowSettings:
+def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else as the model was fitted, else two seconds every half second."""
     fitted = model.cutting if model is not None else WindowSettings()
-    width = window if window is not None else fitted.window or WINDOW
+    width = asked.window if asked.window is not None else fitted.window or WINDOW
+    stride = asked.stride
     if stride is None:
-        stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
-    return WindowSettings(width, stride, fitted.fps if fps is None else fps)
+        stride = (fitted.stride if asked.window is None else None) or min(STRIDE, width / 4)
+    return WindowSettings(width, stride, fitted.fps if asked.fps is None else asked.fps)

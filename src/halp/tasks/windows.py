@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading
 from halp.data.spans import NOBODY, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
@@ -23,13 +24,13 @@ from halp.tasks.segments import Answer, merge_windows
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
 
-def usual_cutting(events: Events, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
     durations = [event.duration for event in events if event.label not in ("", NOBODY)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
-    width = window or min(LONGEST, float(np.median(durations)))
-    return WindowSettings(width, stride or width / 2, fps)
+    width = asked.window or min(LONGEST, float(np.median(durations)))
+    return WindowSettings(width, asked.stride or width / 2, asked.fps)
 
 
 def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
@@ -68,10 +69,10 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
 
 
 def embedded(
-    encoder: AnyEncoder, source: AnySource, *, cache: bool = True, **options: Any
+    encoder: AnyEncoder, source: AnySource, reading: Reading, *, cache: bool = True
 ) -> tuple[PretrainedEncoder, Source, FeatureTable]:
     """The encoder, the opened source and its feature table; windows are needed, and seconds."""
-    loaded, opened = open_for(encoder, source, **options)
+    loaded, opened = open_for(encoder, source, reading)
     table = embed_table(loaded, opened, cache=cache)
     if (opened.fps <= 0).any():
         raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -18,28 +18,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, Interrupted
 from halp.core.progress import Bar, console
 from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.ingest.journal import Journal
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.data.readers import Item
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.source_files import leaving_out
 from halp.data.splits import SplitRule
 from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
-from halp.skeleton import Topology
 
 _CHUNK = 32
 # Below this many items starting other processes costs more than it saves.
 _FEW = 200
 
 
-@renamed_keywords(format="file_format", path="pattern")
 def prepare(
     file_format: str,
     source: str | os.PathLike[str],
@@ -49,16 +48,11 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     limit: int | None = None,
-    topology: str | Topology | None = None,
     splits: Sequence[SplitRule] = (),
-    options: Mapping[str, Any] | None = None,
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    pattern: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Manifest:
     """Make a store from pose files; it is whole or absent.
 
@@ -76,20 +70,13 @@ def prepare(
         Make a clip that cannot be used an error, in place of leaving it out and naming it in the manifest.
     workers, limit : int, optional
         Processes (default: all cores), and how many items are read (default: all).
-    topology : str or Topology, optional
-        Map the joints by name onto this layout.
     splits : sequence of SplitRule
         Saved in the store beside those of the format.
-    options : mapping
-        Settings of the reader, such as `min_score`, below which a joint counts as missing.
-    window, stride, fps : float, optional
-        Cut recordings into windows of so many seconds; the frame rate, where files tell none.
-    labels : path, optional
-        A table with a column `name` or `path` and others (`label`, `subject`, `camera`, …).
-    pattern : str, optional
-        A pattern such as `{subject}/{label}/*.bvh`; both give clips what the files do not tell.
     overwrite, progress : bool
-        Replace a store that is there already; show progress.
+        Replace an existing store; show progress.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields. `topology` is the layout that joints are mapped onto by
+        name; `options` are settings of the reader, such as `min_score`, below which a joint counts as missing.
 
     Returns
     -------
@@ -105,12 +92,13 @@ def prepare(
     source = Path(source)
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
-    cutting = WindowSettings(window, stride, fps)
-    target = None if topology is None else find_topology(topology)
-    table = None if labels is None else Path(labels)
+    reading = combine(reading, keywords)
+    cutting, options = reading.windows, reading.options
+    target = None if reading.topology is None else find_topology(reading.topology)
+    table = None if reading.labels is None else Path(reading.labels)
     with leaving_out(table):
         plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
-        tagger = make_tagger(source, table, pattern)
+        tagger = make_tagger(source, table, reading.pattern)
     items, info = items[:limit], plan.info
     class_names = info.class_names if tagger is None or tagger.class_names is None else tagger.class_names
     recorded = [*info.applied, *plan.steps]
@@ -125,7 +113,7 @@ def prepare(
         origin={
             "format": plan.reader.name,
             "source": source.name,
-            "options": dict(options or {}),
+            "options": dict(options),
             **({} if cutting == WindowSettings() else {"windows": asdict(cutting)}),
             **info.origin,
         },
