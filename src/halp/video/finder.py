@@ -22,7 +22,8 @@ _LOST = 0.3  # seconds that a lost person is looked for in the last place
 _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
 _JUMP = 0.6  # body sizes from one frame to the next that nobody moves
-_VISIBLE = 0.35  # mean visibility below which a pose is not a person
+_VISIBLE = 0.35  # mean visibility below which a person who was followed is lost
+_CERTAIN = 0.5  # mean visibility below which a pose in a tile is not a person
 
 
 class Follower(Protocol):
@@ -94,9 +95,7 @@ class PeopleFinder:
             self._release(person)
         return None
 
-    def _start(
-        self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]
-    ) -> Iterator[tuple[Marks, Marks]]:
+    def _start(self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]) -> Iterator[tuple[Marks, Marks]]:
         """New people, and lost ones who are found again, of a scan."""
         for image, world in zip(*found):
             if any(distance(image, other) < _SAME for other, _ in followed):
@@ -125,7 +124,7 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
         image, world = network.find(np.ascontiguousarray(picture[top:bottom, left:right]))
         for marks, body in zip(image + np.array([left, top, 0, 0], dtype=np.float32), world):
             inside = ((marks[:, :2] >= [left, top]) & (marks[:, :2] < [right, bottom])).all(axis=1).mean()
-            if marks[:, 3].mean() >= _VISIBLE and inside > 0.5:
+            if marks[:, 3].mean() >= _CERTAIN and inside > 0.5:
                 found.append((float(marks[:, 3].mean() * inside), marks, body))
     kept: list[tuple[Marks, Marks]] = []
     for _, marks, body in sorted(found, key=lambda one: -one[0]):
@@ -142,7 +141,9 @@ def tiles(width: int, height: int) -> list[tuple[int, int, int, int]]:
     """
     short = min(width, height) / 2
     columns, rows = (max(2, int(side / short + 0.25)) for side in (width, height))
-    edges = [[_edges(side, count, place) for place in range(count)] for side, count in ((width, columns), (height, rows))]
+    edges = [
+        [_edges(side, count, place) for place in range(count)] for side, count in ((width, columns), (height, rows))
+    ]
     return [(0, 0, width, height)] + [
         (left, top, right, bottom) for top, bottom in edges[1] for left, right in edges[0]
     ]

@@ -131,10 +131,13 @@ def _find_people(
     )
 
 
-def _clothes(joints: Sequence[str]) -> list[list[int]]:
-    """Joints around trunk and thighs."""
-    around = (("shoulder", "hip"), ("hip", "knee"))
-    return [[joints.index(f"{name}_{side}") for name in names for side in ("left", "right")] for names in around]
+def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
+    """Trunk and thighs as lines between the middles of joints."""
+    names = {
+        name: [joints.index(f"{name}_{side}") for side in ("left", "right")] for name in ("shoulder", "hip", "knee")
+    }
+    thighs = [([hip], [knee]) for hip, knee in zip(names["hip"], names["knee"])]
+    return [[(names["shoulder"], names["hip"])], thighs]
 
 
 def _thumb(picture: Picture) -> npt.NDArray[np.float32]:
@@ -142,18 +145,28 @@ def _thumb(picture: Picture) -> npt.NDArray[np.float32]:
     return picture[rows][:, columns].astype(np.float32)
 
 
-def colours(picture: Picture, marks: Marks, clothes: Sequence[Sequence[int]]) -> npt.NDArray[np.uint8]:
-    """Histograms of the three colours within boxes around groups of joints, 255 for all pixels; zeros outside the picture."""
+def colours(
+    picture: Picture, marks: Marks, clothes: Sequence[Sequence[tuple[list[int], list[int]]]]
+) -> npt.NDArray[np.uint8]:
+    """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside the picture."""
     parts = []
-    for joints in clothes:
-        low, high = marks[joints, :2].min(axis=0), marks[joints, :2].max(axis=0)
-        low, high = low + 0.15 * (high - low), high - 0.15 * (high - low)
-        left, top, right, bottom = (int(max(edge, 0)) for edge in (*low, *high))
-        patch = picture[top : bottom + 1, left : right + 1].reshape(-1, 3)
-        patch = patch[:: max(1, len(patch) // 1024)]
-        counts = [np.bincount(channel >> 5, minlength=_BINS) for channel in patch.T]
-        parts.append(np.concatenate(counts) * 255 // max(len(patch), 1))
+    for lines in clothes:
+        places = np.concatenate([_band(*(marks[ends, :2].mean(axis=0) for ends in line)) for line in lines])
+        x, y = places.astype(int).T
+        inside = (x >= 0) & (y >= 0) & (x < picture.shape[1]) & (y < picture.shape[0])
+        pixels = picture[y[inside], x[inside]]
+        counts = [np.bincount(channel >> 5, minlength=_BINS) for channel in pixels.T]
+        parts.append(np.concatenate(counts) * 255 // max(len(pixels), 1))
     return np.concatenate(parts).astype(np.uint8)
+
+
+def _band(start: Marks, end: Marks) -> Marks:
+    """Places `(N, 2)` on a narrow band along the middle of a line."""
+    along, across = (
+        grid.ravel()[:, None] for grid in np.meshgrid(np.linspace(0.15, 0.85, 24), np.linspace(-0.1, 0.1, 7))
+    )
+    way = end - start
+    return start + along * way + across * np.array([-way[1], way[0]])
 
 
 def _nothing(like: FilmLandmarks) -> FilmLandmarks:

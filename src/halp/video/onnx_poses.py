@@ -109,7 +109,9 @@ class OnnxPoses:
             from halp.video.pose_model import kept_pose_model
 
             if not kept_pose_model().is_file():
-                raise InputError(f"'{self.model}' reads boxes of people, which MediaPipe finds; run `halp pose-model` once")
+                raise InputError(
+                    f"'{self.model}' reads boxes of people, which MediaPipe finds; run `halp pose-model` once"
+                )
             self._boxes = MediaPipePoses(kept_pose_model(), self._opened)
         found, _ = self._boxes.find(picture)
         return [self.in_box(picture, body[:, :2].min(axis=0), body[:, :2].max(axis=0)) for body in found]
