@@ -29,7 +29,7 @@ def film(
     sizes: list[float] | None = None,
     unseen: Callable[[int, float], bool] = lambda person, time: False,
     looks: bool = False,
-    cuts: frozenset[int] = frozenset(),
+    cut: float | None = None,
 ) -> tuple[Detections, npt.NDArray[np.int64]]:
     """Detections of people on their ways, in a random order within each frame, and who each of them is."""
     random = np.random.default_rng(seed)
@@ -53,7 +53,7 @@ def film(
         np.array(frames),
         np.array(joints, dtype=np.float32).reshape(-1, 17, 2),
         np.array(look).astype(np.uint8) if looks else None,
-        cuts,
+        None if cut is None else np.where(times < cut, 20, 200)[:, None].astype(np.uint8),
     )
     return found, np.array(truth)
 
@@ -120,8 +120,7 @@ def test_after_a_cut_people_are_told_apart_by_their_clothes(seed: int) -> None:
     def swapped(one: float, other: float) -> Way:  # another camera shows them the other way round
         return lambda times: np.stack([np.where(times < 2, one, other), np.full_like(times, 200.0)], axis=1)
 
-    cut = frozenset({int(2 * FPS)})
-    assert mistakes(*film([swapped(300, 700), swapped(700, 300)], 4, seed=seed, looks=True, cuts=cut)) == 0
+    assert mistakes(*film([swapped(300, 700), swapped(700, 300)], 4, seed=seed, looks=True, cut=2.0)) == 0
 
 
 def test_somebody_else_who_appears_far_away_a_moment_later_is_somebody_else() -> None:

@@ -179,8 +179,8 @@ def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> Non
     event = {"recording": "name", "stop": "end", "score": "probability"}
     written = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
     first = ["recording", "start", "stop", "label", "subject", "source", "score"]  # the columns of events
-    write_rows(out, written, [*first, *(name for name in (*COLUMNS, "state") if name not in first)])
-    columns = [*COLUMNS, *(["state"] if any("state" in row for row in rows) else [])]
+    write_rows(out, written, [*first, *(name for name in (*COLUMNS, "state", "person") if name not in first)])
+    columns = [*COLUMNS, *(name for name in ("person", "state") if any(name in row for row in rows))]
     words = [row | {"rejected": "rejected" if row["rejected"] else ""} for row in rows]
     show(rows, table_of(words, columns, digits=2), json=json)
 

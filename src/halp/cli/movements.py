@@ -191,8 +191,10 @@ def segment(
     if video is not None:
         from halp.data.readers.video import overlay_film
 
-        spans = [(answer.start, answer.end, answer.label or answer.state or "?") for answer in timeline]
-        note(f"written: {overlay_film(source, spans, video)}")
+        spans: dict[str, list[tuple[float, float, str]]] = {}
+        for answer in timeline:
+            spans.setdefault(answer.name, []).append((answer.start, answer.end, answer.label or answer.state or "?"))
+        note(f"written: {overlay_film(source, spans, video, reading.reading)}")
     if html is not None:
         from halp.features.embed import ready_clips
         from halp.video.film import film_addresses

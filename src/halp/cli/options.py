@@ -49,7 +49,8 @@ class ReadingOptions(Reading):
     @property
     def reading(self) -> Reading:
         """What the library takes."""
-        return Reading(self.format, self.window, self.stride, self.fps, options=parse_options(flat(self.option)))
+        own = {name: getattr(self, name) for name in ("format", "window", "stride", "fps", "person", "persons")}
+        return Reading(**own, options=parse_options(flat(self.option)))
 
 
 @dataclass(frozen=True)

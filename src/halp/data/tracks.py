@@ -8,7 +8,7 @@ whole recording is least. A cost weighs place and speed, size, pose and, where i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,21 +22,29 @@ _CONTESTED = 0.35  # body sizes from the expected place of two people within whi
 _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
+_OTHER_SCENE = 30.0  # mean difference of pixels, of 255, of two shots
 _CROWD = 30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
 
 
 @dataclass(frozen=True)
 class Detections:
-    """People of all frames: `frame` `(N,)` in order, joints `(N, V, C)` with zeros where missing; times `(T,)` of frames in seconds.
+    """People of all frames: times `(T,)` in seconds, the frame `(N,)` of each person in order, and joints `(N, V, C)`.
 
-    `look` `(N, L)` are colour histograms, all zeros where unknown. `cuts` are frames that begin another shot.
+    Missing joints are zeros. `look` `(N, L)` are colour histograms of clothes, all zeros where unknown; `scene` `(T, S)` is
+    every frame, much reduced.
     """
 
     times: Floats
     frame: Rows
     joints: npt.NDArray[np.float32]
     look: npt.NDArray[np.uint8] | None = None
-    cuts: frozenset[int] = frozenset()
+    scene: npt.NDArray[np.uint8] | None = None
+
+    def cut(self, one: Rows, other: Rows) -> npt.NDArray[np.bool_]:
+        """Whether frames show different scenes, so that places in them tell nothing about each other."""
+        if self.scene is None or not self.scene.shape[1]:
+            return np.zeros(len(one), dtype=bool)
+        return np.abs(self.scene[one].astype(np.int16) - self.scene[other]).mean(axis=1) > _OTHER_SCENE
 
 
 @dataclass
@@ -44,10 +52,6 @@ class _Piece:
     rows: list[int]
     contested: bool
     step: Floats
-    look: Floats | None = None
-    starts: tuple[Floats, Floats] | None = None  # place and speed at the beginning
-    ends: tuple[Floats, Floats] | None = None
-    also: list[_Piece] = field(default_factory=list)
 
 
 def track_people(found: Detections) -> list[Rows]:
@@ -102,9 +106,11 @@ def _pieces(found: Detections, geometry: _Geometry) -> list[_Piece]:
     done: list[_Piece] = []
     active: list[_Piece] = []
     edges = np.searchsorted(found.frame, np.arange(len(found.times) + 1))
+    numbers = np.arange(len(found.times))
+    cuts = found.cut(numbers, np.maximum(numbers - 1, 0))
     for frame, (first, last) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist())):
         now = found.times[frame]
-        waiting = [p for p in active if now - geometry.time[p.rows[-1]] <= _OPEN and frame not in found.cuts]
+        waiting = [p for p in active if now - geometry.time[p.rows[-1]] <= _OPEN and not cuts[frame]]
         done += [piece for piece in active if not any(piece is other for other in waiting)]
         rows = np.arange(first, last)[:_CROWD]
         active, taken = list(waiting), set()
@@ -171,8 +177,7 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     end, start = last[one], first[other]
     gap = geometry.time[start] - geometry.time[end]
     size = np.maximum(geometry.size[end], geometry.size[start])
-    shots = np.cumsum(np.isin(np.arange(len(found.times)), list(found.cuts)))
-    cut = shots[found.frame[end]] != shots[found.frame[start]]
+    cut = found.cut(found.frame[end], found.frame[start])
     coasting = np.minimum(gap, 0.7)[:, None]
     way = geometry.middle[start] - geometry.middle[end]
     ahead = np.linalg.norm(way - speeds[1][one] * coasting, axis=1) / size

@@ -174,13 +174,12 @@ class Source(RowColumns):
         if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
             return self
         reader = files.pipeline.reader
-        if files.options or not isinstance(reader, ChoosesDimensions):
+        if not isinstance(reader, ChoosesDimensions):
             return self
         with leaving_out(files.table):
-            plan = open_recordings(
-                files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
-            )
-        return Source(RecordingFiles(files.path, *plan, {}, files.table), self.cutting, self.name, self.tags)
+            windows = WindowSettings(fps=self.cutting.fps)
+            plan = open_recordings(files.path, reader.name, windows, (), options=files.options, dimensions=dimensions)
+        return Source(RecordingFiles(files.path, *plan, files.options, files.table), self.cutting, self.name, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
         """Some of the rows, by place or as a mask, in their order."""
@@ -311,7 +310,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
     """
     reading = combine(reading, keywords)
-    cutting, topology, options = reading.windows, reading.topology, reading.options
+    cutting, topology, options = reading.windows, reading.topology, reading.settings
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import UNSEEN, Event, Events
 
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]
@@ -61,7 +61,7 @@ def agreement(
     names = [*labels, NONE]
     confusion = np.zeros((len(names), len(names)))
     np.add.at(confusion, (codes[0], codes[1]), bin_width)
-    movements = [label for label in labels if label != NOBODY]
+    movements = [label for label in labels if label not in UNSEEN]
     matches = {label: [_matched(one, two, label, overlap) for one, two, _ in pairs] for label in movements}
     return {
         "kappa": kappa(codes[0], codes[1]),
@@ -88,7 +88,7 @@ def _by_person(events: Events) -> Tiers:
     for recording in {recording for recording, _ in tiers}:
         named = [key for key in tiers if key[0] == recording and key[1]]
         unnamed = tiers.get((recording, ""), [])
-        if named and unnamed and all(event.label in ("", NOBODY) for event in unnamed):
+        if named and unnamed and all(event.label in ("", *UNSEEN) for event in unnamed):
             for key in named:
                 tiers[key] += unnamed
             del tiers[recording, ""]

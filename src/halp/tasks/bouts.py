@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import UNSEEN, Event, Events
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,10 +45,10 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
         end = events.lengths.get(recording) or max((event.stop for event in rows), default=0.0)
         end = end if stop is None else min(end, stop)
         cut = [replace(e, start=max(e.start, start), stop=min(e.stop, end)) for e in rows if overlap(e, start, end) > 0]
-        named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
+        named = {e.subject for e in cut if e.label not in ("", *UNSEEN)} or {e.subject for e in cut} or {""}
         for subject in sorted(named):
-            bouts = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
-            absent = [e for e in cut if e.label == NOBODY and e.subject in ("", subject)]
+            bouts = [e for e in cut if e.subject == subject and e.label not in ("", *UNSEEN)]
+            absent = [e for e in cut if e.label in UNSEEN and e.subject in ("", subject)]
             tiers.append(
                 Bouts(recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start))
             )
@@ -119,7 +119,7 @@ def transitions(
 def _sequences(tier: Bouts, place: Mapping[str, int]) -> list[npt.NDArray[np.int64]]:
     parts: list[list[int]] = [[]]
     for event in sorted([*tier.bouts, *tier.absent], key=lambda e: (e.start, e.stop)):
-        if event.label == NOBODY:
+        if event.label in UNSEEN:
             parts.append([])
         else:
             parts[-1].append(place[event.label])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import ABSENT, NOBODY, Event, Events, person_of
 
 Floats = npt.NDArray[np.float64]
 SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
@@ -36,15 +36,26 @@ class Answer:
 
     @property
     def state(self) -> str | None:
-        """`nobody` where nobody is seen."""
-        return NOBODY if self.best is None else None
+        """`nobody` where nobody is seen, `absent` where one of several people of a video is not; else None."""
+        if self.best is not None:
+            return None
+        return NOBODY if self.person is None else ABSENT
+
+    @property
+    def person(self) -> int | None:
+        """Number of the person in a video that shows several."""
+        return person_of(self.name)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `state` is there where nobody is seen. Times are rounded to a millisecond."""
+        """Plain data; `state` is there where nobody is seen, `person` where a video shows several.
+
+        Times are rounded to a millisecond.
+        """
         digits = {"start": 3, "end": 3, "probability": 6}
         plain = {name: getattr(self, name) for name in COLUMNS}
         plain |= {name: round(plain[name], place) for name, place in digits.items() if plain[name] is not None}
-        return plain | ({"state": self.state} if self.state else {})
+        more = {"person": self.person, "state": self.state}
+        return plain | {name: value for name, value in more.items() if value is not None}
 
 
 def merge_windows(
@@ -132,6 +143,18 @@ def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Fl
 def answers_to_events(answers: Iterable[Answer], lengths: Mapping[str, float] | None = None) -> Events:
     """Answers of `segment`, `classify predict` or `motifs` as events; rejected ones have the empty label."""
     return Events(
-        [Event(a.name, a.start, a.end, a.state or a.label or "", "", "model", a.probability) for a in answers],
+        [
+            Event(
+                a.name,
+                a.start,
+                a.end,
+                a.state or a.label or "",
+                "",
+                "model",
+                a.probability,
+                {} if a.person is None else {"person": str(a.person)},
+            )
+            for a in answers
+        ],
         lengths or {},
     )

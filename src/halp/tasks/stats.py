@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.data.spans import Events
+from halp.data.spans import Events, person_of
 from halp.tasks.bouts import Bouts, measures, observed_bouts, overlap, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
 
@@ -100,7 +100,7 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
         bouts = [e for e in tier.bouts if e.label == label]
         durations = [e.duration for e in bouts]
         rows.append(
-            {"recording": tier.recording, "subject": tier.subject, "label": label}
+            {"recording": tier.recording, "person": person_of(tier.recording), "subject": tier.subject, "label": label}
             | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
         )
     return rows
@@ -110,6 +110,7 @@ def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
     totals = np.array([sum(e.duration for e in tier.bouts if e.label == label) for label in labels])
     return {
         "recording": tier.recording,
+        "person": person_of(tier.recording),
         "subject": tier.subject,
         "observed": tier.observed,
         "nobody": tier.end - tier.begin - tier.observed,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
-from halp.data.spans import NOBODY, Events
+from halp.data.spans import UNSEEN, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table, ready_clips
@@ -26,7 +26,7 @@ LONGEST = 2.0  # seconds of a window, where the user does not say
 
 def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
-    durations = [event.duration for event in events if event.label not in ("", NOBODY)]
+    durations = [event.duration for event in events if event.label not in ("", *UNSEEN)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
     width = asked.window or min(LONGEST, float(np.median(durations)))
@@ -114,7 +114,7 @@ def motif_answers(
 
 def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
     """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
-    observed = sum(event.duration for event in events if event.label != NOBODY)
+    observed = sum(event.duration for event in events if event.label not in UNSEEN)
     windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
     rows = []
     for name, count in zip(motif_names(len(windows)), windows):

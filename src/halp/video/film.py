@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.data.spans import film_of
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 Picture = npt.NDArray[np.uint8]
@@ -143,7 +144,8 @@ def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[
     """Addresses of the films that recordings of a source come from, as a page that is written there gives them."""
     addresses = {}
     for name in recordings:
-        places = [source] if source.is_file() else [source / f"{name}{suffix}" for suffix in SUFFIXES]
+        names = [name, film_of(name)]  # a person of a video, or the video itself
+        places = [source] if source.is_file() else [source / f"{one}{end}" for one in names for end in SUFFIXES]
         film = next((path for path in places if path.suffix.lower() in SUFFIXES and path.is_file()), None)
         if film is not None:
             addresses[name] = quote(Path(os.path.relpath(film.resolve(), page.resolve().parent)).as_posix())

@@ -26,7 +26,7 @@ from halp.video.pose_model import cache_folder, describe_pose_model, pose_topolo
 PART = 600.0  # seconds of video that are kept together; a kill loses no more
 _VERSION = 2  # of the files in the cache
 _BINS = 8  # of a colour channel in the histogram of a person's clothes
-_THUMB = (18, 32)  # rows and columns that two frames are compared by
+_SCENE = (9, 16)  # rows and columns that two frames are compared by
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FilmLandmarks:
 
     `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips and visibility,
     all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram of each person's clothes, all
-    zeros where it is not known. `change` `(T,)` is how much a frame differs from the one before, 0 to 1.
+    zeros where it is not known. `scene` `(T, S)` is every frame in grey, much reduced.
     """
 
     times: npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class FilmLandmarks:
     size: tuple[int, int]
     estimator: dict[str, str]
     look: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
-    change: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    scene: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
 
     @property
     def fps(self) -> float:
@@ -103,20 +103,17 @@ def _find_people(
 ) -> FilmLandmarks:
     """Landmarks of one part, which depend on nothing before it."""
     clothes = _clothes(pose_topology(model).joints)
-    times, people, image, world, look, change = [], [], [], [], [], []
-    before = None
+    times, people, image, world, look, scene = [], [], [], [], [], []
     with open_network(model) as network:
         finder = PeopleFinder(network, persons)
         for moment, picture in pictures:
             seen, body = finder(moment, picture)
-            small = _thumb(picture)
             times.append(moment)
             people.append(len(seen))
             image += list(seen)
             world += list(body)
             look += [colours(picture, marks, clothes) for marks in seen]
-            change.append(0.0 if before is None else float(np.abs(small - before).mean()) / 255)
-            before = small
+            scene.append(_reduced(picture))
             bar.advance(1)
     shape = (len(image), image[0].shape[0] if image else LANDMARKS, 4)
     return FilmLandmarks(
@@ -127,7 +124,7 @@ def _find_people(
         size,
         describe_pose_model(model),
         np.asarray(look, dtype=np.uint8).reshape(len(image), len(clothes) * 3 * _BINS),
-        np.array(change, dtype=np.float32),
+        np.asarray(scene, dtype=np.uint8).reshape(len(times), -1),
     )
 
 
@@ -140,9 +137,11 @@ def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
     return [[(names["shoulder"], names["hip"])], thighs]
 
 
-def _thumb(picture: Picture) -> npt.NDArray[np.float32]:
-    rows, columns = (np.linspace(0, side - 1, count).astype(int) for side, count in zip(picture.shape, _THUMB))
-    return picture[rows][:, columns].astype(np.float32)
+def _reduced(picture: Picture) -> npt.NDArray[np.uint8]:
+    """A frame as few grey pixels."""
+    import cv2
+
+    return cv2.resize(picture, _SCENE[::-1], interpolation=cv2.INTER_AREA).mean(axis=2).astype(np.uint8).ravel()
 
 
 def colours(
@@ -173,14 +172,14 @@ def _nothing(like: FilmLandmarks) -> FilmLandmarks:
     """No frame at all, seen by the same estimator."""
     arrays = (like.times, like.people, like.image, like.world)
     none = [array[:0] for array in arrays]
-    return FilmLandmarks(*none, like.size, like.estimator, like.look[:0], like.change[:0])  # type: ignore[arg-type]
+    return FilmLandmarks(*none, like.size, like.estimator, like.look[:0], like.scene[:0])  # type: ignore[arg-type]
 
 
 def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:
     """Parts of one video in their order as one."""
     if len(parts) == 1:
         return parts[0]
-    names = ("times", "people", "image", "world", "look", "change")
+    names = ("times", "people", "image", "world", "look", "scene")
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return FilmLandmarks(size=parts[0].size, estimator=parts[0].estimator, **joined)
 
@@ -208,7 +207,7 @@ def write_landmarks(path: Path, found: FilmLandmarks) -> None:
             image=found.image,
             world=found.world,
             look=found.look,
-            change=found.change,
+            scene=found.scene,
             facts=np.frombuffer(facts.encode(), dtype=np.uint8),
         )
     seal(path)
@@ -219,5 +218,5 @@ def read_landmarks(path: Path) -> FilmLandmarks:
     with np.load(path, allow_pickle=False) as data:
         facts = json.loads(data["facts"].tobytes())
         width, height = facts["size"]
-        arrays = {name: data[name] for name in ("times", "people", "image", "world", "look", "change")}
+        arrays = {name: data[name] for name in ("times", "people", "image", "world", "look", "scene")}
         return FilmLandmarks(size=(width, height), estimator=facts["estimator"], **arrays)

@@ -93,7 +93,7 @@ def prepare(
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     reading = combine(reading, keywords)
-    cutting, options = reading.windows, reading.options
+    cutting, options = reading.windows, reading.settings
     target = None if reading.topology is None else find_topology(reading.topology)
     table = None if reading.labels is None else Path(reading.labels)
     with leaving_out(table):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from halp.data.clip import Clip
-from halp.data.spans import NOBODY
+from halp.data.spans import UNSEEN
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.analysis.embedding import embedding_map
 from halp.features.table import FeatureTable
@@ -106,7 +106,7 @@ def timeline_page(
         unit = "s" if clip.fps > 0 else "frames"
         report.figure(
             player([[shown]], encoder.topology, rate=rate)
-            + timeline(parts, start=start, end=end, faint=(REJECTED, NOBODY), unit=unit),
+            + timeline(parts, start=start, end=end, faint=(REJECTED, *UNSEEN), unit=unit),
             f"{len(segments)} segments of {name}.",
         )
     if len(recordings) > SHOWN:
