@@ -120,7 +120,7 @@ def _streaming(store: Store) -> Row:
     model = fit(_encoder(store), store, kind="prototypes", progress=False)
     live = LiveRecognition(model, fps=30.0, window=2.0, stride=0.25)
     answers = [live.push(frame) for clip in range(20) for frame in store.clip(clip)]
-    spent, high = np.quantile([answer.milliseconds for answer in answers if answer is not None], [0.5, 0.95])
+    spent, high = np.quantile([answer.more["milliseconds"] for answer in answers if answer is not None], [0.5, 0.95])
     return Row(
         "live, time per stride as a share of it",
         f"{spent:.1f} ms (95 %: {high:.1f} ms)",

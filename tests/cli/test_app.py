@@ -11,6 +11,7 @@ import pytest
 
 from halp.cli import HEADINGS, main
 from halp.cli.app import CommandGroup, app, options_of
+from halp.cli.verbs import Verb
 
 
 def _halp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -88,6 +89,7 @@ def test_every_argument_of_every_command_is_described() -> None:
     for function in entries:
         if isinstance(function, CommandGroup):
             continue
+        function = function.command() if isinstance(function, Verb) else function
         text = (inspect.getdoc(function) or "").partition("Args:\n")[2]
         for name, parameter in inspect.signature(function).parameters.items():
             shared = hasattr(parameter.default, "__dataclass_fields__")

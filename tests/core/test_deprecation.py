@@ -20,7 +20,7 @@ from halp.hallucinate import HallucinatedPositives, hallucinate, halp_loss
 PUBLIC = ["halp", "halp.extend", "halp.hallucinate", "halp.sphere", "halp.losses"]
 PUBLIC += [f"halp.tasks.{module.name}" for module in pkgutil.iter_modules(halp.tasks.__path__)]
 # keys of saved files and of --json
-KEYS = {"Result.format", "Repetition.range", "Reading.format"}
+KEYS = {"Result.format", "Repetition.range", "Reading.format", "ReadingKeywords.format"}
 
 
 def callables(module: Any) -> Iterator[tuple[str, Any]]:

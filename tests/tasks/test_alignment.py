@@ -74,25 +74,25 @@ def test_segments_cover_the_recording_once(given_windows: list[tuple[int, int, i
     kinds = np.array([label for _, _, label in given_windows])
     chances = np.eye(2)[kinds % 2] * 0.8 + 0.1
     found = merge_windows("r", starts, ends, chances, ["a", "b"], rejected=kinds == 2, shortest=shortest)
-    assert (found[0].start, found[-1].end) == (starts.min(), ends.max())
+    assert (found[0].start, found[-1].stop) == (starts.min(), ends.max())
     for one, other in itertools.pairwise(found):
-        assert one.end == other.start
+        assert one.stop == other.start
         assert one.label != other.label
-    assert all(0 <= one.probability <= 1 and one.best in ("a", "b") for one in found)
+    assert all(0 <= one.score <= 1 and one.more["best"] in ("a", "b") for one in found)
     if len(found) > 1:
-        assert min(one.end - one.start for one in found) >= shortest
+        assert min(one.stop - one.start for one in found) >= shortest
 
 
 def test_nobody_is_a_segment_of_its_own() -> None:
     starts = np.array([0.0, 1.0, 6.0])
     chances = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
     found = merge_windows("r", starts, starts + 2, chances, ["a", "b"], absent=[(3.0, 6.0)], shortest=4.0)
-    assert [(one.start, one.end, one.label, one.state) for one in found] == [
-        (0.0, 3.0, "a", None),
-        (3.0, 6.0, None, "nobody"),
-        (6.0, 8.0, "b", None),
+    assert [(one.start, one.stop, one.label) for one in found] == [
+        (0.0, 3.0, "a"),
+        (3.0, 6.0, "nobody"),
+        (6.0, 8.0, "b"),
     ]
-    assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].state == "nobody"
+    assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].label == "nobody"
 
 
 def test_every_moment_takes_the_likeliest_label_of_the_windows_over_it() -> None:
@@ -107,7 +107,7 @@ def test_every_moment_takes_the_likeliest_label_of_the_windows_over_it() -> None
             if start < moment < end
         ]
         belief = sum(weight * one for weight, one in over)
-        here = next(one for one in found if one.start <= moment < one.end)
+        here = next(one for one in found if one.start <= moment < one.stop)
         assert here.label == "abc"[int(np.argmax(belief))]
 
 
@@ -116,7 +116,7 @@ def test_short_segments_go_to_a_neighbour_and_gaps_to_what_came_before() -> None
     chances = np.eye(2)[labels] * 0.8 + 0.1
     assert len(merge_windows("r", starts, starts + 1, chances, ["a", "b"])) == 3
     joined = merge_windows("r", starts, starts + 1, chances, ["a", "b"], shortest=1.5)
-    assert [(one.start, one.end, one.label) for one in joined] == [(0, 6, "a")]
+    assert [(one.start, one.stop, one.label) for one in joined] == [(0, 6, "a")]
     gap = merge_windows("r", np.array([0.0, 5.0]), np.array([2.0, 6.0]), np.eye(2), ["a", "b"])
-    assert [(one.start, one.end, one.label) for one in gap] == [(0, 5, "a"), (5, 6, "b")]
+    assert [(one.start, one.stop, one.label) for one in gap] == [(0, 5, "a"), (5, 6, "b")]
     assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 2)), ["a", "b"]) == []

@@ -147,8 +147,8 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     )
     made = fit(package, anonymous, labels=table, kind="prototypes", progress=False)
     assert made.classifier.rejection_rate is None
-    assert not any(answer.rejected for answer in predict(made, store, progress=False))
-    assert any(answer.rejected for answer in predict(made, store, reject=0.5, progress=False))
+    assert not any(answer.more["rejected"] for answer in predict(made, store, progress=False))
+    assert any(answer.more["rejected"] for answer in predict(made, store, reject=0.5, progress=False))
     main(["classify", "predict", str(save_model(made, tmp_path / "model")), str(labelled.path), "--json"])
     captured = capsys.readouterr()
     assert "rejection is off" in captured.err
@@ -189,7 +189,7 @@ def test_commands_fit_predict_and_suggest(
     assert json.loads(capsys.readouterr().out)["encoder"]["accuracy"] > 0
     out = tmp_path / "answers.csv"
     main(["classify", "predict", path, str(labelled.path), "--out", str(out)])
-    assert "probability" in capsys.readouterr().out
+    assert "score" in capsys.readouterr().out
     assert len(out.read_text().splitlines()) == len(labelled) + 1
     main(["classify", "predict", path, str(labelled.path), "--suggest", "3", "--json"])
     assert len({one["name"] for one in json.loads(capsys.readouterr().out)}) == 3

@@ -11,11 +11,11 @@ import openpyxl
 import pympi
 import pytest
 
-from halp.cli.classify import show_answers
+from halp.cli.verbs import finish
 from halp.core.errors import InputError
 from halp.data.spans import COLUMNS, NOBODY, Event, Events
 from halp.tasks.events.formats import FORMATS, read_events, write_events
-from halp.tasks.segments import Answer, answers_to_events
+from halp.tasks.segments import Predictions, predicted
 
 SAMPLE = Events(
     [
@@ -123,20 +123,20 @@ def test_segments_of_earlier_versions_are_events_of_a_model(tmp_path: Path) -> N
 
 def test_answers_are_events_directly_and_by_way_of_their_table(tmp_path: Path) -> None:
     answers = [
-        Answer("r", 0, 2, "walk", 0.9),
-        Answer("r", 2, 3, "walk", 0.4, rejected=True),
-        Answer("r", 3, 4, None, None),
+        predicted("r", 0, 2, "walk", 0.9),
+        predicted("r", 2, 3, "walk", 0.4, rejected=True),
+        predicted("r", 3, 4, None, None),
     ]
-    show_answers(answers, tmp_path / "answers.csv", json=False)
+    finish(Predictions(answers), out=tmp_path / "answers.csv")
     read, _ = read_events(tmp_path / "answers.csv")
-    events = answers_to_events(answers)
+    events = Predictions(answers).events()
     assert [e.label for e in events] == ["walk", "", NOBODY]
     assert _columns(read, *COLUMNS[:-1]) == _columns(events, *COLUMNS[:-1])
     assert [e.score for e in read] == [0.9, 0.4, None]
     with open(tmp_path / "answers.csv") as file:
         header = file.readline().strip().split(",")
     assert tuple(header[:7]) == COLUMNS
-    assert {"name", "end", "probability", "best", "rejected"} <= set(header)
+    assert header[7:] == ["best", "rejected"]
 
 
 @pytest.mark.parametrize(

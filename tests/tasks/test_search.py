@@ -35,20 +35,20 @@ def test_search_equals_brute_force(encoder: PretrainedEncoder, store: Store) -> 
     vectors = halp.embed(encoder, store, progress=False)
     hits = search(encoder, str(store.names[7]), store, k=5, progress=False)
     similar = sorted(((cosine(vectors[7], vectors[i]), i) for i in range(len(store)) if i != 7), reverse=True)[:5]
-    assert [hit.name for hit in hits] == [store.names[i] for _, i in similar]
-    assert np.allclose([hit.similarity for hit in hits], [value for value, _ in similar], atol=1e-5)
-    assert all(hit.start == 0 and hit.end == store.lengths[i] for hit, (_, i) in zip(hits, similar))
+    assert [hit.recording for hit in hits] == [store.names[i] for _, i in similar]
+    assert np.allclose([hit.score for hit in hits], [value for value, _ in similar], atol=1e-5)
+    assert all(hit.start == 0 and hit.stop == store.lengths[i] for hit, (_, i) in zip(hits, similar))
 
 
 def test_arrays_find_themselves_and_several_queries_their_best(encoder: PretrainedEncoder, store: Store) -> None:
     arrays = [np.array(store.clip(i)) for i in range(12)]
     # clips of a store went through the normalisation already, which leaves them as they are when it is repeated
     first = search(encoder, arrays[3], arrays, k=1, progress=False)[0]
-    assert first.name == "clip-000003"
-    assert first.similarity == pytest.approx(1, abs=1e-4)
+    assert first.recording == "clip-000003"
+    assert first.score == pytest.approx(1, abs=1e-4)
     hits = search(encoder, [arrays[3], arrays[9]], arrays, k=4, progress=False)
-    assert {hit.name for hit in hits[:2]} == {"clip-000003", "clip-000009"}
-    assert len({hit.name for hit in hits}) == 4
+    assert {hit.recording for hit in hits[:2]} == {"clip-000003", "clip-000009"}
+    assert len({hit.recording for hit in hits}) == 4
 
 
 def test_a_file_is_not_among_its_own_hits(tmp_path: Path) -> None:
@@ -58,18 +58,18 @@ def test_a_file_is_not_among_its_own_hits(tmp_path: Path) -> None:
     source = halp.open_source(tmp_path / "recordings")
     encoder = fresh_encoder(SimpleNamespace(topology=source.topology, persons=1, normalisation=[]))
     hits = search(encoder, tmp_path / "recordings" / "one.bvh", source, progress=False)
-    assert [(hit.name, round(hit.similarity, 4)) for hit in hits] == [("other", 1.0)]
+    assert [(hit.recording, round(hit.score, 4)) for hit in hits] == [("other", 1.0)]
 
 
 def test_windows_are_found_with_their_times(encoder: PretrainedEncoder, store: Store) -> None:
     found = search(encoder, str(store.names[0]), store, k=1000, window=1.0, stride=0.5, fps=30.0, progress=False)
     clips = ready_clips(encoder, found.source, found.rows[:3])
     for hit, clip in zip(found.hits, clips):
-        assert (hit.name, hit.start) == (clip.recording or clip.name, clip.start)
-        assert hit.end - hit.start == pytest.approx(1.0)
+        assert (hit.recording, hit.start) == (clip.recording or clip.name, clip.start)
+        assert hit.stop - hit.start == pytest.approx(1.0)
     windows = sum(len(cut_windows(int(length), 30.0, 1.0, 0.5)) for length in store.lengths)
     assert len(found.table) == windows
-    assert store.names[0] not in {hit.name for hit in found.hits}
+    assert store.names[0] not in {hit.recording for hit in found.hits}
 
 
 def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
@@ -85,7 +85,7 @@ def test_vectors_are_computed_once_and_again_for_other_weights_or_windows(
         changed.setattr("halp.features.embed.embed_blocks", refuse)
         again = embed_table(encoder, store, progress=False)
         assert np.array_equal(first.vectors, again.vectors)
-        assert first.names == again.names == list(store.names)
+        assert first.recordings == again.names == list(store.names)
     embed_table(encoder, store, fps=25.0, progress=False)
     assert len(list(cache.glob("*/entry.json"))) == 2
     monkeypatch.setattr("halp.features.embed.embed_blocks", refuse)
@@ -160,7 +160,7 @@ def test_large_sources_are_searched_by_the_index(
     assert found.facts is not None
     assert found.facts.vectors == len(store)
     assert exact.facts is None
-    assert len({hit.name for hit in found.hits} & {hit.name for hit in exact.hits}) >= 4
+    assert len({hit.recording for hit in found.hits} & {hit.recording for hit in exact.hits}) >= 4
     assert search(encoder, str(store.names[7]), store, k=5, exact=True, progress=False).hits == exact.hits
 
 
@@ -204,7 +204,7 @@ def test_commands_print_json_and_nothing_else(
 ) -> None:
     main(["search", str(package), str(store.names[5]), "--in", str(store.path), "-k", "3", "--json"])
     hits = json.loads(capsys.readouterr().out)
-    assert [list(hit) for hit in hits] == [["name", "similarity", "start", "end"]] * 3
+    assert [list(hit)[:4] for hit in hits] == [["name", "similarity", "start", "end"]] * 3
     assert hits[0]["similarity"] >= hits[1]["similarity"] >= hits[2]["similarity"]
     main(["embed", str(package), str(store.path), str(tmp_path / "v.npz"), "--json"])
     assert json.loads(capsys.readouterr().out)["vectors"] == len(store)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, warn, write_rows
+from halp.cli.app import app, note, show, table_of, write_rows
 from halp.cli.options import LABELS, READING, LabelOptions, Labels, ReadingArgs
+from halp.cli.verbs import finish
 from halp.core.errors import InputError
 from halp.data.reading import Reading
 
 if TYPE_CHECKING:
     from halp.features.source import Source
     from halp.tasks.model_folder import Model
-    from halp.tasks.segments import Answer
 
 classify_app = app.group("classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it.")
 
@@ -83,27 +82,16 @@ def classify_predict(
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from halp.tasks.classifier import check_rejection
-    from halp.tasks.classify import answers, notes, predict_table, suggest_recordings, window_settings
-    from halp.tasks.model_folder import load_model
+    from halp.tasks.classify import predict, suggest_recordings
 
-    check_rejection(reject)
     if suggest < 0:
         raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
-    loaded = load_model(model)
-    cutting = window_settings(loaded, reading.reading.windows)
     if not suggest:
-        warn(*notes(loaded, cutting, reject))
-    vectors, prediction = predict_table(loaded, source, reading.reading.cut_by(cutting), reject=reject, cache=cache)
-    if suggest:
-        rows = [
-            {"name": name, "uncertainty": suggestion.uncertainty, "distance": suggestion.distance}
-            for name, suggestion in suggest_recordings(loaded, vectors, suggest)
-        ]
-        write_rows(out, rows)
-        show(rows, table_of(rows, digits=2), json=json)
-    else:
-        show_answers(answers(loaded, vectors, prediction, cutting), out, json)
+        return finish(predict(model, source, reject=reject, cache=cache, reading=reading.reading), out=out, json=json)
+    named = suggest_recordings(model, source, suggest, cache=cache, reading=reading.reading)
+    rows = [{"name": name, "uncertainty": one.uncertainty, "distance": one.distance} for name, one in named]
+    write_rows(out, rows)
+    return show(rows, table_of(rows, digits=2), json=json)
 
 
 @app.command
@@ -169,20 +157,6 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
         f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
     )
     return labelled
-
-
-def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:
-    """Answers as a table, a CSV file or JSON; the table names the state of a row in place of a class that it has not."""
-    from halp.tasks.segments import COLUMNS
-
-    rows = [answer.to_json() for answer in answers]
-    event = {"recording": "name", "stop": "end", "score": "probability"}
-    written = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
-    first = ["recording", "start", "stop", "label", "subject", "source", "score"]  # the columns of events
-    write_rows(out, written, [*first, *(name for name in (*COLUMNS, "state", "person") if name not in first)])
-    columns = [*COLUMNS, *(name for name in ("person", "state") if any(name in row for row in rows))]
-    words = [row | {"rejected": "rejected" if row["rejected"] else ""} for row in rows]
-    show(rows, table_of(words, columns, digits=2), json=json)
 
 
 def _show_fitted(model: Model, path: Path, json: bool) -> None:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, print_json, show, table_of, warn, write_rows
-from halp.cli.classify import show_answers
+from halp.cli.app import app, note, print_json, show, table_of, warn
 from halp.cli.findings import read_people
-from halp.cli.options import READING, WHOLE, ReadingArgs, WholeArgs
+from halp.cli.options import READING, ReadingArgs
+from halp.cli.verbs import In, Verb, finish
 from halp.core.errors import InputError
-from halp.data.reading import Reading
 
 if TYPE_CHECKING:
     from halp.data.windows import WindowSettings
@@ -26,105 +24,32 @@ if TYPE_CHECKING:
     from halp.tasks.model_folder import Model
 
 
-@app.command
-def cluster(
-    encoder: Positional[str],
-    source: Positional[Path],
-    *,
-    groups: int | None = None,
-    out: Path | None = None,
-    html: Path | None = None,
-    reading: ReadingArgs = READING,
-    seed: int = 0,
-    cache: bool = True,
-    json: bool = False,
-) -> None:
-    """Group clips or windows without labels and name a typical clip of each group.
-
-    Examples:
-        halp cluster runs/small-seed0 stores/mine --html groups.html
-        halp cluster halp-base recordings --groups 6 --window 2
-
-    Args:
-        groups: how many (default: the number up to 12 whose groups are furthest apart).
-        out: also write a CSV table of all clips with their groups.
-        html: also write a page with the typical clips and a map.
-        seed: of the starting points.
-        json: print groups with their members as JSON.
-    """
-    from halp.features.loading import open_for
-
-    loaded, opened = open_for(encoder, source, reading.reading)
-    from halp.features.embed import ready_clips
-    from halp.reports.pages.answers import cluster_page
-    from halp.tasks.cluster import cluster as group
-    from halp.tasks.cluster import clusters_to_json
-
-    vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
-    answer = clusters_to_json(vectors, clusters)
-    members = [{"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]]
-    write_rows(out, members, ["name", "start", "end", "group"])
-    show(
-        answer,
-        table_of(clusters.summary(vectors), digits=2),
-        json=json,
-        said=f"silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)",
-        html=html,
-        page=lambda: cluster_page(
-            loaded, vectors, clusters, ready_clips(loaded, opened, clusters.typical), str(source)
+app.verb(
+    "cluster",
+    Verb(
+        "halp.tasks.cluster:cluster",
+        examples=(
+            "halp cluster runs/small-seed0 stores/mine --html groups.html",
+            "halp cluster halp-base recordings --groups 6 --window 2",
         ),
-    )
-
-
-@app.command
-def compare(
-    encoder: Positional[str],
-    first: Positional[str],
-    second: Positional[str],
-    *,
-    in_: Annotated[Path | None, tyro.conf.arg(name="in")] = None,
-    out: Path | None = None,
-    html: Path | None = None,
-    window: float | None = None,
-    reading: WholeArgs = WHOLE,
-    json: bool = False,
-) -> None:
-    """Align two recordings in time and show where they differ, frame and joint.
-
-    Examples:
-        halp compare runs/small-seed0 before.bvh after.bvh --html compared.html
-        halp compare halp-base squat_01 squat_02 --in stores/mine
-
-    Args:
-        first: a file with one recording, or the name of a recording in the place given by --in.
-        second: the same for the other one.
-        in_: a store or recordings that hold both by name.
-        out: also write a CSV table of the stretches that differ.
-        html: also write a page with both in step, the difference over time and by joint.
-        window: seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
-        json: print alignment, stretches and joints as JSON.
-    """
-    from halp.features.loading import AUTO, as_encoder
-    from halp.features.source import open_source
-    from halp.reports.pages.answers import comparison_page
-    from halp.tasks.compare import compare as align
-
-    whole = reading.reading
-    loaded = as_encoder(encoder, open_source(in_ or first, whole) if encoder == AUTO else None)
-    comparison = align(loaded, first, second, source=in_, reading=replace(whole, window=window))
-    answer = comparison.to_json()
-    rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in answer["stretches"]]
-    columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
-    write_rows(out, rows, columns)
-    worst = [f"{j['joint']} {j['difference']:.2f}" for j in answer["joints"][:5] if j["difference"] is not None]
-    show(
-        answer,
-        table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest",
-        f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}",
-        json=json,
-        html=html,
-        page=lambda: comparison_page(loaded, comparison, f"{first} and {second}"),
-    )
+    ),
+)
+app.verb(
+    "compare",
+    Verb(
+        "halp.tasks.compare:compare",
+        types={"first": str, "second": str, "source": In | None},
+        texts={
+            "first": "a file with one recording, or the name of a recording in the source given by --in.",
+            "second": "the same for the other one.",
+            "source": "a store or recordings that hold both by name.",
+        },
+        examples=(
+            "halp compare runs/small-seed0 before.bvh after.bvh --html compared.html",
+            "halp compare halp-base squat_01 squat_02 --in stores/mine",
+        ),
+    ),
+)
 
 
 @app.command
@@ -166,48 +91,38 @@ def segment(
         topology: of frames on standard input (default: the encoder's).
         json: print a list of name, start, end, label (null: rejected, or nobody), probability, best and rejected as JSON.
     """
-    from halp.features.loading import open_for
-    from halp.features.source import open_source
-    from halp.reports.pages.answers import timeline_page
-    from halp.tasks.classify import notes
     from halp.tasks.model_folder import load_model
     from halp.tasks.segment import segment as find_segments
     from halp.tasks.segment import timeline_cutting
 
     fitted = None if model is None else load_model(model)
-    cutting = timeline_cutting(fitted, reading.reading.windows)
-    if fitted is not None:
-        warn(*notes(fitted, cutting, reject))
     if str(source) == "-":
-        _stream(fitted, cutting, topology, reject)
+        _stream(fitted, timeline_cutting(fitted, reading.reading.windows), topology, reject)
         return
-    opened = open_source(source, replace(reading.reading, window=None, stride=None))
-    used, opened = open_for(encoder if fitted is None else fitted.encoder, opened)
-    asked = Reading().cut_by(reading.reading.windows)
     timeline = find_segments(
-        used, opened, model=fitted, groups=groups, shortest=shortest, reject=reject, cache=cache, reading=asked
+        encoder,
+        source,
+        model=fitted,
+        groups=groups,
+        shortest=shortest,
+        reject=reject,
+        cache=cache,
+        reading=reading.reading,
     )
-    show_answers(timeline, out, json)
+    finish(timeline, out=out, html=html, json=json)
     if video is not None:
         from halp.data.readers.video import overlay_film
 
         spans: dict[str, list[tuple[float, float, str]]] = {}
-        for answer in timeline:
-            spans.setdefault(answer.name, []).append((answer.start, answer.end, answer.label or answer.state or "?"))
+        for event in timeline:
+            spans.setdefault(event.recording, []).append((event.start, event.stop, event.label or "?"))
         note(f"written: {overlay_film(source, spans, video, reading.reading)}")
-    if html is not None:
-        from halp.features.embed import ready_clips
-        from halp.video.film import film_addresses
-
-        recordings = opened.cut(fps=cutting.fps)
-        whole = ready_clips(used, recordings, range(len(recordings)))
-        films = film_addresses(source, [clip.recording or clip.name for clip in whole], html)
-        note(f"written: {timeline_page(used, timeline, whole, str(source), films).save(html)}")
 
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
 
     from halp.tasks.live import FrameReader, LiveRecognition
+    from halp.tasks.segments import prediction_json
 
     if fitted is None:
         raise InputError(
@@ -224,7 +139,7 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
             said = reader.bad
             warn(reader.problem)
         if answer is not None:
-            print_json(answer.to_json(), indent=None)
+            print_json(prediction_json(answer), indent=None)
             sys.stdout.flush()
     if reader.bad:
         warn(f"{reader.bad} of {reader.read} lines were not frames; the last: {reader.problem}")
@@ -273,12 +188,12 @@ def motifs(
     """
     import numpy as np
 
+    from halp.data.spans import Events
     from halp.features.embed import ready_clips
     from halp.reports.pages.findings import motifs_page
     from halp.tasks.events.formats import write_events
     from halp.tasks.motifs import fit_motifs, load_motifs
     from halp.tasks.motifs import stability as measure_stability
-    from halp.tasks.segments import answers_to_events
     from halp.tasks.stats import rounded
     from halp.tasks.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
 
@@ -298,7 +213,7 @@ def motifs(
     answers, probability = motif_answers(
         fitted, table, groups=None if merge is None else fitted.merged(merge), shortest=shortest
     )
-    events = answers_to_events(answers)
+    events = Events(answers)
     rows = motif_rows(events, probability)
     if save is not None:
         note(f"written: {fitted.save(save)}")

@@ -24,6 +24,7 @@ SHARED = {
     "format": "how recordings are written (see `halp formats`).",
     "fps": "frames per second, where the recordings do not tell.",
     "gap": "seconds; bouts of a label that are closer are one.",
+    "html": "also write a page, one HTML file.",
     "json": "print as JSON.",
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",

@@ -114,6 +114,7 @@ def live(
     from halp.tasks.live import LiveRecognition
     from halp.tasks.model_folder import load_model
     from halp.tasks.segment import timeline_cutting
+    from halp.tasks.segments import prediction_json
     from halp.video.live import camera_rate, terminal_skeleton, watch
     from halp.video.pose_model import find_pose_model
 
@@ -139,8 +140,8 @@ def live(
                 console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
             if answer is not None:
                 stages = {"picture": round(picture.grab, 1), "pose": round(picture.pose, 1)}
-                stages["recognition"] = round(answer.milliseconds, 1)
-                print_json({**answer.to_json(), "stages": stages}, indent=None)
+                stages["recognition"] = round(answer.more["milliseconds"], 1)
+                print_json({**prediction_json(answer), "stages": stages}, indent=None)
                 sys.stdout.flush()
     except KeyboardInterrupt:
         pass

@@ -28,7 +28,10 @@ _SLACK = 1e-6  # seconds that rounding may let two events overlap by
 
 @dataclass(frozen=True)
 class Event:
-    """A stretch of a recording with a label; `more` holds further columns of a table, such as a group."""
+    """A span of a recording with a label; `more` holds further columns, such as a group or the best class of a model.
+
+    Where the recording is one of several people of a video, `more` has the number of the person.
+    """
 
     recording: str
     start: float
@@ -37,7 +40,12 @@ class Event:
     subject: str = ""
     source: str = "human"
     score: float | None = None
-    more: Mapping[str, str] = field(default_factory=dict, hash=False)
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        person = person_of(self.recording)
+        if person is not None:
+            object.__setattr__(self, "more", {**self.more, "person": person})
 
     @property
     def duration(self) -> float:

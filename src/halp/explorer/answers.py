@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
+from halp.data.spans import UNSEEN
 from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
 from halp.explorer.collection import Collection, Floats
 from halp.features.embed import embed_frames, ready_clips
@@ -145,12 +146,12 @@ def timeline(
         return [
             {
                 "start": round(part.start, 3),
-                "stop": round(part.end, 3),
+                "stop": round(part.stop, 3),
                 "label": part.label or NONE,
-                "score": None if part.probability is None else round(part.probability, 3),
+                "score": None if part.score is None else round(part.score, 3),
             }
             for part in parts
-            if part.best is not None
+            if part.label not in UNSEEN
         ]
 
     if prediction is not None:

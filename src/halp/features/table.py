@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, spreadsheet_cell
+from halp.data.spans import Event, Events
 
 
 def _column(name: str, doc: str) -> Any:
@@ -91,6 +92,18 @@ class FeatureTable(RowColumns):
     def name(self, row: int) -> str:
         """The recording of a row."""
         return self.recordings[self.recording[row]]
+
+    def event(self, row: int, **values: Any) -> Event:
+        """The span of a row as an event, with its own label where it has one; `values` are further fields of the event."""
+        label = int(self.labels[row])
+        known = self.class_names[label] if 0 <= label < len(self.class_names) else ""
+        subject = int(self.subjects[row])
+        fields = {"label": known, "subject": str(subject) if subject >= 0 else "", "source": "model", **values}
+        return Event(self.name(row), float(self.starts[row]), float(self.stops[row]), **fields)
+
+    def events(self) -> Events:
+        """The spans of all rows."""
+        return Events([self.event(row) for row in range(len(self))])
 
 
 _ROWS = 16_384  # of a group in a .parquet file

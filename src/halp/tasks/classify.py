@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.features.embed import embed_frames, embed_table, ready_clips
@@ -34,7 +36,7 @@ from halp.tasks.classifier import (
     suggest,
 )
 from halp.tasks.model_folder import Model, load_model
-from halp.tasks.segments import SEEN, Answer
+from halp.tasks.segments import SEEN, Predictions, predicted
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ def predict(
     progress: bool = True,
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
-) -> list[Answer]:
+) -> Predictions:
     """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
 
     Parameters
@@ -184,8 +186,8 @@ def predict(
 
     Returns
     -------
-    list of Answer
-        Best class, its probability and whether it is rejected, for every clip or window.
+    Predictions
+        A sequence of events: the label, the probability as score, and in `more` the best class and whether it is rejected.
 
     Examples
     --------
@@ -194,12 +196,13 @@ def predict(
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
     >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
-    >>> [answer.best for answer in halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)]
-    ['sit']
+    >>> halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)[0].more["best"]
+    'sit'
     """
     model = model if isinstance(model, Model) else load_model(model)
     reading = combine(reading, keywords)
     cutting = window_settings(model, reading.windows)
+    warn_about(model, cutting, reject)
     table, prediction = predict_table(
         model, source, reading.cut_by(cutting), reject=reject, cache=cache, progress=progress
     )
@@ -241,6 +244,12 @@ def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> lis
     return sentences
 
 
+def warn_about(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> None:
+    """Warn about what limits the answers of a model, see `notes`."""
+    for sentence in notes(model, cutting, reject):
+        warnings.warn(sentence, stacklevel=3)
+
+
 def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
     """The classifier; without rejection where its similarities are not between different persons."""
     return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
@@ -261,21 +270,19 @@ def predict_table(
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 
-def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> list[Answer]:
+def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> Predictions:
     """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
-    rows: list[tuple[int, Answer]] = []
+    rows: list[tuple[int, Event]] = []
     for row, there in enumerate(somebody.tolist()):
-        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
-        if there:
-            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
-            answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
-        rows.append((int(table.recording[row]), answer))
+        where = table.name(row), float(table.starts[row]), float(table.stops[row])
+        known = (classes[best[row]], float(probability[row]), bool(prediction.rejected[row])) if there else (None,)
+        rows.append((int(table.recording[row]), predicted(*where, *known)))
     for recording, start, stop in table.absences:
         name = table.recordings[recording]
-        rows += [(recording, Answer(name, *span, None, None)) for span in _empty_windows(start, stop, cutting)]
-    return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
+        rows += [(recording, predicted(name, *span, None)) for span in _empty_windows(start, stop, cutting)]
+    return Predictions([event for _, event in sorted(rows, key=lambda row: (row[0], row[1].start))])
 
 
 def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[tuple[float, float]]:
@@ -287,8 +294,21 @@ def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[t
     return [(place * stride, place * stride + cutting.window) for place in range(first, last + 1)]
 
 
-def suggest_recordings(model: Model, table: FeatureTable, count: int) -> list[tuple[str, Suggestion]]:
-    """Recordings to label next; a recording is the mean of its windows."""
+def suggest_recordings(
+    model: Model | str | os.PathLike[str],
+    source: AnySource,
+    count: int,
+    *,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> list[tuple[str, Suggestion]]:
+    """Recordings of a source to label next, the most useful first; a recording is the mean of its windows."""
+    model = model if isinstance(model, Model) else load_model(model)
+    reading = combine(reading, keywords)
+    reading = reading.cut_by(window_settings(model, reading.windows))
+    table = embed_table(model.encoder, source, cache=cache, progress=progress, reading=reading)
     sums = np.zeros((len(table.recordings), table.vectors.shape[1]), dtype=np.float64)
     np.add.at(sums, table.recording, table.vectors)
     means = sums / np.bincount(table.recording, minlength=len(table.recordings))[:, None]

@@ -13,9 +13,11 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError
 from halp.core.sampling import generator
 from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Events
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
-from halp.features.source import AnySource
+from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
 from halp.tasks.heads import unit
@@ -40,13 +42,63 @@ class Clusters:
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.group, minlength=len(self.typical))
 
-    def summary(self, table: FeatureTable) -> list[dict[str, Any]]:
+
+@dataclass(frozen=True)
+class Clustering:
+    """Groups of the rows of a feature table.
+
+    Attributes
+    ----------
+    table : FeatureTable
+        What the rows are; `encoder` and `source` are what it was made of.
+    clusters : Clusters
+        The group of every row, and a typical row of every group.
+    """
+
+    table: FeatureTable
+    clusters: Clusters
+    encoder: PretrainedEncoder
+    source: Source
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.clusters.typical)
+
+    def events(self) -> Events:
+        """Every row with its group as label."""
+        labels = [f"group {group + 1}" for group in self.clusters.group.tolist()]
+        return Events([self.table.event(row, label=label) for row, label in enumerate(labels)])
+
+    def summary(self) -> list[dict[str, Any]]:
         """A row per group: how many clips it has, and its typical one."""
+        table, sizes = self.table, self.clusters.sizes
         return [
-            {"group": number + 1, "clips": int(self.sizes[number]), "typical clip": table.name(row)}
-            | {"start": float(table.starts[row]), "end": float(table.stops[row])}
-            for number, row in enumerate(self.typical.tolist())
+            {"group": number + 1, "clips": int(sizes[number]), "typical clip": table.name(row)}
+            | {"start": float(table.starts[row]), "stop": float(table.stops[row])}
+            for number, row in enumerate(self.clusters.typical.tolist())
         ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Groups with their typical clip and members, largest first."""
+        group = self.clusters.group
+        return {
+            "silhouette": round(self.clusters.silhouette, 6),
+            "silhouettes": {str(count): round(value, 6) for count, value in self.clusters.silhouettes.items()},
+            "groups": [
+                {
+                    "group": number + 1,
+                    "size": int((group == number).sum()),
+                    "typical": self._entry(typical),
+                    "members": [self._entry(row) for row in np.flatnonzero(group == number).tolist()],
+                }
+                for number, typical in enumerate(self.clusters.typical.tolist())
+            ],
+        }
+
+    def _entry(self, row: int) -> dict[str, Any]:
+        name, start = self.table.name(row), round(float(self.table.starts[row]), 6)
+        stop = round(float(self.table.stops[row]), 6)
+        return {"name": name, "start": start, "end": stop, "recording": name, "stop": stop}
 
 
 def cluster(
@@ -59,7 +111,7 @@ def cluster(
     progress: bool = True,
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
-) -> tuple[FeatureTable, Clusters]:
+) -> Clustering:
     """Group the clips or windows of a source.
 
     Parameters
@@ -73,9 +125,7 @@ def cluster(
 
     Returns
     -------
-    table : FeatureTable
-        What the rows are.
-    clusters : Clusters
+    Clustering
         The group of every row, and a typical row of every group.
 
     Examples
@@ -83,14 +133,14 @@ def cluster(
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> table, clusters = halp.cluster("halp-base", clips, groups=2, topology="kinect-v2", cache=False, progress=False)
-    >>> len(table), int(clusters.sizes.sum())
-    (4, 4)
+    >>> groups = halp.cluster("halp-base", clips, groups=2, topology="kinect-v2", cache=False, progress=False)
+    >>> len(groups), int(groups.clusters.sizes.sum())
+    (2, 4)
     """
     table = embed_table(encoder, source, compact=True, cache=cache, progress=progress, reading=reading, **keywords)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
-    return table, group_vectors(table.vectors, groups, seed=seed)
+    return Clustering(table, group_vectors(table.vectors, groups, seed=seed), encoder, source)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
@@ -143,27 +193,3 @@ def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, s
     if not 2 <= len(np.unique(group)) < len(group):
         return 0.0
     return float(silhouette_score(rows, group, metric="cosine"))
-
-
-def clusters_to_json(table: FeatureTable, clusters: Clusters) -> dict[str, Any]:
-    """Groups with their typical clip and members, largest first."""
-
-    def entry(row: int) -> dict[str, Any]:
-        return {
-            "name": table.name(row),
-            "start": round(float(table.starts[row]), 6),
-            "end": round(float(table.stops[row]), 6),
-        }
-
-    return {
-        "silhouette": round(clusters.silhouette, 6),
-        "groups": [
-            {
-                "group": number + 1,
-                "size": int((clusters.group == number).sum()),
-                "typical": entry(int(clusters.typical[number])),
-                "members": [entry(int(row)) for row in np.flatnonzero(clusters.group == number)],
-            }
-            for number in range(len(clusters.typical))
-        ],
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
 from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames, in_blocks, ready_clips
 from halp.features.loading import AnyEncoder, as_encoder, open_for
@@ -94,23 +95,6 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True)
-class DifferingSegment:
-    """A part where the two differ: its times in both, the mean difference (in mean bone lengths) and the joints that do most."""
-
-    start: float
-    end: float
-    other_start: float
-    other_end: float
-    difference: float
-    joints: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, times to a millisecond."""
-        plain = asdict(self) | {"joints": list(self.joints), "difference": round(self.difference, 6)}
-        return plain | {name: round(value, 3) for name, value in plain.items() if name.endswith(("start", "end"))}
-
-
-@dataclass(frozen=True)
 class Comparison:
     """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L, V)`.
 
@@ -125,9 +109,17 @@ class Comparison:
     topology: Topology
 
     @cached_property
-    def stretches(self) -> list[DifferingSegment]:
-        """Where the two differ most by their mean joint distance, largest first."""
+    def stretches(self) -> list[Event]:
+        """Where the two differ most, largest mean joint distance first: spans of the first recording.
+
+        The score is the difference in mean bone lengths; `more` names the joints that differ most and the span of the second
+        recording.
+        """
         return find_stretches(self)
+
+    def events(self) -> Events:
+        """The spans of the first recording that differ most."""
+        return Events(self.stretches)
 
     def times(self) -> tuple[Floats, Floats]:
         """Seconds (frames where the rate is not known) of every pair in both recordings."""
@@ -144,13 +136,21 @@ class Comparison:
             "distance": round(float(self.distance.mean()), 6),
             "difference": _rounded(mean_over_time(means[:, None])[0]),
             "joints": [{"joint": self.topology.joints[v], "difference": _rounded(means[v])} for v in order],
-            "stretches": [stretch.to_json() for stretch in self.stretches],
+            "stretches": [_stretch_json(stretch) for stretch in self.stretches],
             "alignment": times.tolist(),
         }
 
     def joint_means(self) -> Floats:
         """Mean difference of every joint over the alignment `(V,)`; NaN where it is never seen in both."""
         return mean_over_time(self.joints)
+
+
+def _stretch_json(event: Event) -> dict[str, Any]:
+    """A stretch as plain data, times to a millisecond."""
+    times = {"start": event.start, "end": event.stop, "other_start": event.more["other_start"]}
+    times |= {"other_end": event.more["other_stop"]}
+    plain = {name: round(value, 3) for name, value in times.items()}
+    return plain | {"difference": _rounded(event.score or 0.0), "joints": list(event.more["joints"])}
 
 
 def _rounded(value: float) -> float | None:
@@ -286,7 +286,7 @@ def bone_length(person: Floats, topology: Topology) -> float:
     return size if size > 1e-9 else 1.0
 
 
-def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
+def find_stretches(comparison: Comparison) -> list[Event]:
     """Runs of the alignment that stand out above its median by their mean joint distance, largest first."""
     level = mean_over_time(comparison.joints.T)
     known = level[np.isfinite(level)]
@@ -297,23 +297,22 @@ def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
     high = np.nan_to_num(level) > middle + _REACH * max(spread, 0.02)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]])))
     times, other = comparison.times()
+    name = comparison.first.recording or comparison.first.name
     stretches = []
     for start, end in edges.reshape(-1, 2):
         if end - start < _SHORTEST:
             continue
         means = mean_over_time(comparison.joints[start:end])
         worst = np.argsort(-np.nan_to_num(means), kind="stable")[:3]
-        stretches.append(
-            DifferingSegment(
-                float(times[start]),
-                float(times[end - 1]),
-                float(other[start]),
-                float(other[end - 1]),
-                float(np.nanmean(level[start:end])),
-                tuple(comparison.topology.joints[v] for v in worst if np.isfinite(means[v])),
-            )
-        )
-    return sorted(stretches, key=lambda stretch: -stretch.difference)
+        last = end - 1 if times[end - 1] > times[start] else min(end, len(times) - 1)
+        more = {
+            "other_start": float(other[start]),
+            "other_stop": float(other[end - 1]),
+            "joints": tuple(comparison.topology.joints[v] for v in worst if np.isfinite(means[v])),
+        }
+        span = name, float(times[start]), float(times[last])
+        stretches.append(Event(*span, "differs", "", "model", float(np.nanmean(level[start:end])), more))
+    return sorted(stretches, key=lambda stretch: -(stretch.score or 0.0))
 
 
 def mean_over_time(values: Floats) -> Floats:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,31 +15,20 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.data.clip import present
 from halp.data.normalise import normalise
+from halp.data.spans import Event
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, map_joints
 from halp.tasks.classifier import Reject, check_rejection
 from halp.tasks.model_folder import Model
-from halp.tasks.segments import SEEN, Answer
+from halp.tasks.segments import SEEN, predicted
 
 Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
 LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
-
-
-@dataclass(frozen=True)
-class LiveAnswer(Answer):
-    """What is seen in the last window, and how long it took from its last frame on."""
-
-    milliseconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        plain = super().to_json()
-        del plain["name"]
-        return {**plain, "milliseconds": round(self.milliseconds, 3)}
 
 
 @dataclass
@@ -92,7 +81,7 @@ class LiveRecognition:
         self._recognise()
         self._ring[:] = 0
 
-    def push(self, frame: Frame | None) -> LiveAnswer | None:
+    def push(self, frame: Frame | None) -> Event | None:
         """Take one frame `(V, C)` or `(P, V, C)`, None where nobody is seen; an answer where a stride is complete."""
         began = time.perf_counter()
         place = self.frames % self.width
@@ -110,7 +99,7 @@ class LiveRecognition:
         self._busy += spent
         self._latencies.append(1000 * spent)
         span = (self.frames - self.width) / self.fps, self.frames / self.fps
-        return LiveAnswer("live", *span, best, probability, rejected, 1000 * spent)
+        return predicted("live", *span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
 
     def _mapped(self, frame: Frame) -> Frame:
         """As many persons of a frame as the encoder takes, in its layout."""

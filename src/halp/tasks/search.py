@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
 from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table, ready_clips
@@ -28,38 +29,56 @@ from halp.tasks.index import EXACT, IndexFacts, search_exactly, search_index
 
 
 @dataclass(frozen=True)
-class Hit:
-    """A clip or window with its cosine similarity to the query; times in seconds (frames where the rate is not known)."""
+class SearchResults(Sequence[Event]):
+    """Hits of a search, nearest first; the score of a hit is its cosine similarity to the query.
 
-    name: str
-    similarity: float
-    start: float
-    end: float
+    Times are in seconds, in frames where the frame rate is not known.
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value if isinstance(value, str) else round(value, 6) for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class SearchResults(Sequence[Hit]):
-    """A sequence of hits, nearest first, and what a page about them needs.
-
-    The rows of `table` they are, and the source of that table; what was asked for, as the encoder reads it; and the facts of
-    the index, where one was used.
+    Attributes
+    ----------
+    hits : sequence of Event
+        Nearest first.
+    rows : array (k,)
+        The rows of `table` that the hits are.
+    table, source, encoder
+        What was searched, and with which encoder.
+    asked : str
+        The query in words, and `query`, its clips as the encoder reads them.
+    facts : IndexFacts or None
+        Recall of the index, where one was used.
     """
 
-    hits: list[Hit]
+    hits: Sequence[Event]
     rows: npt.NDArray[np.int64]
     table: FeatureTable
     source: Source
+    encoder: PretrainedEncoder
+    asked: str
     query: list[Clip]
     facts: IndexFacts | None = None
 
     def __len__(self) -> int:
         return len(self.hits)
 
-    def __getitem__(self, place: Any) -> Any:
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
         return self.hits[place]
+
+    def events(self) -> Events:
+        """The hits in order of recording and time."""
+        return Events(self.hits)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row per hit, nearest first: name, similarity, start and end, and beside them the words of events."""
+        rows = []
+        for hit in self.hits:
+            event = hit.to_json()
+            named = {"name": hit.recording, "similarity": event["score"], "start": event["start"], "end": event["stop"]}
+            rows.append(named | {name: value for name, value in event.items() if name != "start"})
+        return rows
 
 
 def search(
@@ -100,7 +119,7 @@ def search(
     Returns
     -------
     SearchResults
-        A sequence of hits with name, similarity, start and end.
+        A sequence of events, nearest first, with the similarity as score.
 
     Examples
     --------
@@ -108,7 +127,7 @@ def search(
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
     >>> hits = halp.search("halp-base", clips[1], clips, k=2, topology="kinect-v2", cache=False, progress=False)
-    >>> len(hits), hits[0].name
+    >>> len(hits), hits[0].recording
     (2, 'clip-000001')
     """
     if k < 1:
@@ -127,11 +146,9 @@ def search(
     rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
-    hits = [
-        Hit(table.name(row), float(value), float(table.starts[row]), float(table.stops[row]))
-        for row, value in zip(rows, similarity)
-    ]
-    return SearchResults(hits, rows, table, source, shown, facts)
+    hits = [table.event(int(row), score=float(value)) for row, value in zip(rows, similarity)]
+    asked_for = str(query) if isinstance(query, (str, os.PathLike)) else shown[0].recording or shown[0].name
+    return SearchResults(hits, rows, table, source, encoder, asked_for, shown, facts)
 
 
 def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:

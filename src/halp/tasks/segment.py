@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event
 from halp.data.windows import WindowSettings
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
-from halp.features.loading import AnyEncoder
-from halp.features.source import AnySource
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.classifier import Reject
-from halp.tasks.classify import predict_table
+from halp.tasks.classify import predict_table, warn_about
 from halp.tasks.cluster import group_vectors
 from halp.tasks.model_folder import Model, load_model
-from halp.tasks.segments import SEEN, Answer, merge_windows
+from halp.tasks.segments import SEEN, Predictions, merge_windows
 
 WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 
 
 @dataclass(frozen=True)
-class Timeline(Sequence[Answer]):
-    """The segments of all recordings in their order, with the windows they come from and all labels there are."""
+class Timeline(Predictions):
+    """The segments of all recordings, with the encoder, source and windows they come from and all labels."""
 
-    segments: list[Answer]
     table: FeatureTable
     labels: list[str]
     cutting: WindowSettings
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.segments[place]
+    encoder: PretrainedEncoder
+    source: Source
 
 
 def segment(
@@ -80,32 +75,34 @@ def segment(
     Returns
     -------
     Timeline
-        A sequence of answers with start, end, label, best class and its probability.
+        A sequence of events with the best class in `more` and its probability as score.
 
     Examples
     --------
     >>> import numpy as np, halp
     >>> clip = np.random.default_rng(0).normal(size=(160, 25, 3))
     >>> timeline = halp.segment("halp-base", clip, groups=1, fps=20, topology="kinect-v2", cache=False, progress=False)
-    >>> [(segment.start, segment.end, segment.label) for segment in timeline]
+    >>> [(segment.start, segment.stop, segment.label) for segment in timeline]
     [(0.0, 8.0, 'group 1')]
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     reading = combine(reading, keywords)
     cutting = timeline_cutting(loaded, reading.windows)
     reading = reading.cut_by(cutting)
-    if loaded is not None:
-        table, prediction = predict_table(loaded, source, reading, reject=reject, cache=cache, progress=progress)
-        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
-    elif encoder is None:
+    if loaded is None and encoder is None:
         raise InputError("segments need an encoder, or a model, which brings its own")
+    used, opened = open_for(encoder if loaded is None else loaded.encoder, source, reading)
+    if loaded is not None:
+        warn_about(loaded, cutting, reject)
+        table, prediction = predict_table(loaded, opened, reading, reject=reject, cache=cache, progress=progress)
+        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     else:
-        table = embed_table(encoder, source, cache=cache, progress=progress, reading=reading)
+        table = embed_table(used, opened, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
-    segments: list[Answer] = []
+    segments: list[Event] = []
     for number, name in enumerate(table.recordings):
         absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
         members = table.recording == number
@@ -120,7 +117,7 @@ def segment(
             absent=absent,
             shortest=shortest,
         )
-    return Timeline(segments, table, labels, cutting)
+    return Timeline(segments, table, labels, cutting, used, opened)
 
 
 def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettings:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
-from halp.data.spans import UNSEEN, Events
+from halp.data.spans import UNSEEN, Event, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table, ready_clips
@@ -19,7 +19,7 @@ from halp.features.table import FeatureTable
 from halp.tasks.bouts import measures
 from halp.tasks.deviation import Windows, resampled_poses
 from halp.tasks.motifs import MotifModel, motif_names
-from halp.tasks.segments import Answer, merge_windows
+from halp.tasks.segments import merge_windows
 
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
@@ -95,7 +95,7 @@ def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
 
 def motif_answers(
     model: MotifModel, table: FeatureTable, *, groups: npt.NDArray[np.int64] | None = None, shortest: float = 0.0
-) -> tuple[list[Answer], npt.NDArray[np.float64]]:
+) -> tuple[list[Event], npt.NDArray[np.float64]]:
     """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to fewer."""
     parts = sequences(table)
     names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
@@ -104,7 +104,7 @@ def motif_answers(
         probability[rows] = values
     if groups is not None:
         probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
-    answers: list[Answer] = []
+    answers: list[Event] = []
     for number, name in enumerate(table.recordings):
         rows = np.flatnonzero((table.recording == number) & (probability.sum(1) > 0))
         spans = table.starts[rows], table.stops[rows]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from halp.data.clip import Clip
-from halp.data.spans import Events
+from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
-from halp.reports.player import PlayerClip, TimelinePart, player, timeline
+from halp.reports.player import PlayerClip, player, timeline
 from halp.tasks.angles import FLAT, angle_rows, joint_angles
 from halp.tasks.bouts import Bouts
 from halp.tasks.motifs import MotifModel
@@ -189,10 +189,9 @@ def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
         poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
         report.section(poses.name)
         parts = [
-            TimelinePart(
-                r.start, r.stop, "partial" if r.partial else "repetition", "" if r.partial else f"{next(numbers)}"
-            )
+            Event(poses.recording, r.start, r.stop, "partial" if r.partial else "repetition", more=note)
             for r in result.repetitions
+            for note in [{} if r.partial else {"note": f"{next(numbers)}"}]
         ]
         end = float(poses.times[-1]) + 1 / poses.fps
         bar = timeline(parts, start=poses.start, end=end, faint=("partial",)) if parts else ""

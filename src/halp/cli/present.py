@@ -1,0 +1,104 @@
+"""How answers look on a terminal: words and tables by type of answer. Their JSON is their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+from halp.cli.app import table_of
+from halp.data.spans import COLUMNS, UNSEEN, Event
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Words before the tables, the tables, words after them, and how `--out` is written where it is not by events alone."""
+
+    tables: Sequence[Any] = ()
+    said: Sequence[str] = ()
+    after: Sequence[str] = ()
+    write: Callable[[Path], list[Path]] | None = None
+
+
+def present(answer: Any) -> Shown:
+    """What a terminal shows of an answer."""
+    _register()
+    return _present(answer)
+
+
+@singledispatch
+def _present(answer: Any) -> Shown:
+    raise NotImplementedError(f"{type(answer).__name__} has no presentation")
+
+
+def _register() -> None:
+    """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
+    from halp.tasks.cluster import Clustering
+    from halp.tasks.compare import Comparison
+    from halp.tasks.search import SearchResults
+    from halp.tasks.segments import Predictions
+
+    for kind, function in (
+        (SearchResults, _hits),
+        (Clustering, _groups),
+        (Comparison, _comparison),
+        (Predictions, _predictions),
+    ):
+        _present.register(kind, function)
+
+
+def _hits(answer: Any) -> Shown:
+    rows = [
+        {"": place, "recording": hit.recording, "similarity": hit.score, "start": hit.start, "stop": hit.stop}
+        for place, hit in enumerate(answer, start=1)
+    ]
+    said = []
+    if facts := answer.facts:
+        measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
+        said = [f"approximate search over {facts.vectors} vectors: {measured}"]
+    return Shown([table_of(rows)], said, write=lambda out: _write_in_order(out, answer))
+
+
+def _groups(answer: Any) -> Shown:
+    found = answer.clusters
+    said = [f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)"]
+    if found.silhouettes:
+        tried = ", ".join(f"{count}: {value:.2f}" for count, value in found.silhouettes.items())
+        said.append(f"by number of groups: {tried}; choose another number with --groups")
+    return Shown([table_of(answer.summary(), digits=2)], said)
+
+
+def _comparison(answer: Any) -> Shown:
+    plain = answer.to_json()
+    rows = [{**stretch, "joints": " ".join(stretch["joints"])} for stretch in plain["stretches"]]
+    worst = [f"{j['joint']} {j['difference']:.2f}" for j in plain["joints"][:5] if j["difference"] is not None]
+    columns = ["start", "end", "other_start", "other_end", "difference", "joints"]
+    stretches = table_of(rows, columns, digits=2) if rows else "no stretch stands out from the rest"
+    return Shown([stretches, f"joints that differ most overall, in mean bone lengths: {', '.join(worst)}"])
+
+
+def _predictions(answer: Any) -> Shown:
+    rows = [_prediction_row(event) for event in answer]
+    columns = ["recording", "start", "stop", "label", "score", "best", ""]
+    return Shown([table_of(rows, columns, digits=2)], write=lambda out: _write_in_order(out, answer))
+
+
+def _prediction_row(event: Event) -> dict[str, Any]:
+    """A row for people: the state of a span in place of a class that it does not have."""
+    state = event.label if event.label in UNSEEN else "rejected" if event.more.get("rejected") else ""
+    row = {"recording": event.recording, "start": event.start, "stop": event.stop, "score": event.score}
+    return row | {"label": "" if state else event.label, "best": event.more.get("best"), "": state}
+
+
+def _write_in_order(out: Path, events: Sequence[Event]) -> list[Path]:
+    """A CSV table in the order of the answer; other formats as `halp events` writes them."""
+    from halp.core.files import write_csv
+    from halp.data.spans import Events
+    from halp.tasks.events.formats import write_events
+
+    if out.suffix.lower() != ".csv":
+        return write_events(Events(events), out)
+    more = dict.fromkeys(name for event in events for name in event.more)
+    return [write_csv(out, [*COLUMNS, *more], [event.to_json() for event in events])]
