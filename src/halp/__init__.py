@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from halp.tasks.finetune import finetune
     from halp.tasks.live import LiveRecognition
     from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.people import people
     from halp.tasks.search import search
     from halp.tasks.segment import segment
     from halp.training import list_recipes, load_recipe, open_run, pretrain
@@ -50,6 +51,7 @@ _HOMES = {
     "halp.data.inspect": ("inspect",),
     "halp.data.merge": ("merge",),
     "halp.data.reading": ("Reading",),
+    "halp.tasks.people": ("people",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -114,6 +116,7 @@ __all__ = [
     "open_run",
     "open_source",
     "open_store",
+    "people",
     "prepare",
     "prepare_for",
     "pretrain",

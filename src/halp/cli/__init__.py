@@ -45,7 +45,7 @@ DEPRECATED = {
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "completion"),
-    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "push", "pull"),

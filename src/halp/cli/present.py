@@ -37,6 +37,7 @@ def _register() -> None:
     """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
+    from halp.tasks.people import People
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
 
@@ -45,6 +46,7 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
     ):
         _present.register(kind, function)
 

@@ -65,10 +65,9 @@ def write_overlay(
     ):
         for (moment, picture), here in zip(film_pictures(film), present):
             for number, row in here:
-                draw_skeleton(picture, landmarks.image[row], own[number])
                 label = next((name for start, end, name in spans.get(number, ()) if start <= moment < end), "")
                 name = f"person {number}" if len(people) > 1 else ""
-                _write_name(picture, landmarks.image[row], ": ".join(filter(None, (name, label))), own[number])
+                draw_person(picture, landmarks.image[row], ": ".join(filter(None, (name, label))), own[number])
             _write(picture, f"{moment:.2f} s", (0.02, 0.05), _GREY)
             if len(strip):
                 picture[-len(strip) :] = strip
@@ -107,8 +106,9 @@ def draw_skeleton(picture: Picture, body: npt.NDArray[np.float32], colour: Colou
             cv2.circle(picture, point, width, (255, 255, 255), -1, cv2.LINE_AA)
 
 
-def _write_name(picture: Picture, body: npt.NDArray[np.float32], text: str, colour: Colour) -> None:
-    """Write above a person's head."""
+def draw_person(picture: Picture, body: npt.NDArray[np.float32], text: str, colour: Colour) -> None:
+    """Draw a skeleton, and write above its head."""
+    draw_skeleton(picture, body, colour)
     height, width = picture.shape[:2]
     x, y = body[:, 0].min() / width, body[:, 1].min() / height - 0.02
     _write(picture, text, (float(np.clip(x, 0, 0.85)), float(np.clip(y, 0.05, 0.9))), colour)

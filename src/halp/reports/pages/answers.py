@@ -15,10 +15,12 @@ from halp.evaluation.analysis.embedding import embedding_map
 from halp.features.embed import ready_clips
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
+from halp.reports.pages.people import people_page
 from halp.reports.player import PlayerClip, clip_map, player, timeline
 from halp.skeleton import Topology
 from halp.tasks.cluster import Clustering
 from halp.tasks.compare import Comparison, bone_length, mean_over_time
+from halp.tasks.people import People
 from halp.tasks.search import SearchResults, frames_of
 from halp.tasks.segment import Timeline
 from halp.video.film import film_addresses
@@ -241,6 +243,7 @@ def _joint_heat(comparison: Comparison, times: np.ndarray, unit: str) -> str:
 
 
 PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
+    People: people_page,
     SearchResults: search_page,
     Timeline: timeline_page,
     Clustering: cluster_page,
