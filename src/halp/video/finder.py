@@ -39,11 +39,16 @@ class Follower(Protocol):
 
 
 class PoseNetwork(Protocol):
-    """A pose estimator: several people in one picture, and followers of single ones (None: every frame is searched)."""
+    """A pose estimator: several people in one picture, the surest first, and followers of single ones.
+
+    An estimator that does not follow looks at every frame as a whole.
+    """
+
+    follows: bool
 
     def find(self, picture: Picture) -> Seen: ...
 
-    def follower(self) -> Follower | None: ...
+    def follower(self) -> Follower: ...
 
 
 @dataclass
@@ -51,7 +56,6 @@ class _Followed:
     follower: Follower
     marks: Marks  # last seen, (V, 4)
     seen: float  # when
-    since: float
     step: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))  # pixels per second
     missed: bool = False
 
@@ -67,6 +71,9 @@ class PeopleFinder:
 
     def __call__(self, moment: float, picture: Picture) -> Seen:
         """People of the next frame."""
+        if not self.network.follows:
+            image, world = self.network.find(picture)
+            return image[: self.persons], world[: self.persons]
         found = [seen for person in list(self._followed) if (seen := self._follow(person, moment, picture))]
         since = moment - self._scanned
         restless = not self._followed or moment - self._lost < _SCAN
@@ -107,8 +114,7 @@ class PeopleFinder:
             if len(self._followed) >= self.persons:
                 continue
             follower = self._idle.pop() if self._idle else self.network.follower()
-            if follower is not None:
-                self._followed.append(_Followed(follower, image, moment, moment))
+            self._followed.append(_Followed(follower, image, moment))
             yield image, world
 
     def _release(self, person: _Followed) -> None:
@@ -119,18 +125,30 @@ class PeopleFinder:
 
 def scan(network: PoseNetwork, picture: Picture) -> Seen:
     """People of a picture, looked for in the whole of it and in overlapping tiles; each once, the surest first."""
-    found: list[tuple[float, Marks, Marks]] = []
-    for left, top, right, bottom in tiles(picture.shape[1], picture.shape[0]):
+    height, width = picture.shape[:2]
+    found: list[tuple[bool, float, Marks, Marks]] = []
+    for left, top, right, bottom in tiles(width, height):
         image, world = network.find(np.ascontiguousarray(picture[top:bottom, left:right]))
         for marks, body in zip(image + np.array([left, top, 0, 0], dtype=np.float32), world):
             inside = ((marks[:, :2] >= [left, top]) & (marks[:, :2] < [right, bottom])).all(axis=1).mean()
+            edges = (left if left else -np.inf, top if top else -np.inf)
+            ends = (right if right < width else np.inf, bottom if bottom < height else np.inf)
+            part = bool((marks[:, :2] <= np.add(edges, 2)).any() or (marks[:, :2] >= np.subtract(ends, 2)).any())
             if marks[:, 3].mean() >= _CERTAIN and inside > 0.5:
-                found.append((float(marks[:, 3].mean() * inside), marks, body))
+                found.append((part, float(marks[:, 3].mean() * inside), marks, body))
     kept: list[tuple[Marks, Marks]] = []
-    for _, marks, body in sorted(found, key=lambda one: -one[0]):
-        if all(distance(marks, other) >= _SAME for other, _ in kept):
+    for part, _, marks, body in sorted(found, key=lambda one: (one[0], -one[1])):  # whole people first
+        same = any(distance(marks, other) < _SAME or (part and _within(marks, other) > 0.5) for other, _ in kept)
+        if not same:
             kept.append((marks, body))
     return _stacked(kept)
+
+
+def _within(one: Marks, other: Marks) -> float:
+    """Share of the box of a pose that lies in the box of another."""
+    low = np.maximum(one[:, :2].min(axis=0), other[:, :2].min(axis=0))
+    high = np.minimum(one[:, :2].max(axis=0), other[:, :2].max(axis=0))
+    return float(np.prod(np.maximum(high - low, 0)) / max(np.prod(np.ptp(one[:, :2], axis=0)), 1e-6))
 
 
 def tiles(width: int, height: int) -> list[tuple[int, int, int, int]]:

@@ -35,6 +35,8 @@ def open_network(model: Path) -> Iterator[PoseNetwork]:
 class MediaPipePoses:
     """MediaPipe's PoseLandmarker: 33 landmarks in the image and in space."""
 
+    follows = True
+
     def __init__(self, model: Path, opened: ExitStack) -> None:
         self.model, self._opened = model, opened
         self._several = opened.enter_context(_landmarker(model, "IMAGE", _AT_ONCE))

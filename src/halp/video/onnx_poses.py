@@ -81,8 +81,13 @@ class OnnxPoses:
         image = np.stack(found) if found else np.zeros((0, 0, 4), dtype=np.float32)
         return image, np.zeros_like(image)
 
-    def follower(self) -> Follower | None:
-        return None if self.one_stage else _OnnxFollower(self)
+    @property
+    def follows(self) -> bool:
+        """One-stage networks look at every frame as a whole."""
+        return not self.one_stage
+
+    def follower(self) -> Follower:
+        return _OnnxFollower(self)
 
     def _run(self, pixels: npt.NDArray[Any]) -> list[Any]:
         return list(self.session.run(None, {self.name: pixels.transpose(2, 0, 1)[None].astype(np.float32)}))

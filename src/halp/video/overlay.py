@@ -121,9 +121,16 @@ def _write(picture: Picture, text: str, place: tuple[float, float], colour: Colo
     height, width = picture.shape[:2]
     size, shown = height / 900, text.encode("ascii", "replace").decode()
     corner = (int(place[0] * width), int(place[1] * height))
-    for shade, thick in (((0, 0, 0), 6), (colour, 2)):
+    for shade, thick in (((0, 0, 0), 8), (colour, 3)):
         cv2.putText(
-            picture, shown, corner, cv2.FONT_HERSHEY_SIMPLEX, 1.1 * size, shade, max(1, int(thick * size)), cv2.LINE_AA
+            picture,
+            shown,
+            corner,
+            cv2.FONT_HERSHEY_SIMPLEX,
+            1.3 * size,
+            shade,
+            max(1, round(thick * size)),
+            cv2.LINE_AA,
         )
 
 
