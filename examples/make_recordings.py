@@ -35,26 +35,36 @@ MOVEMENTS = ("wave", "squat", "march")
 
 
 def angles(movement: str, seconds: float, draw: np.random.Generator) -> np.ndarray:
-    """Rotations (frames, joints, 3) about z, x and y in degrees."""
+    """Rotations (frames, joints, 3) about z, x and y in degrees: the movement, on a posture and at a pace of its own.
+
+    Every take has another posture: how the arms are held, how far the trunk leans, where the head looks, with which arm it
+    waves. These say nothing about the movement and are larger than what does, so that positions alone do not tell it.
+    """
     time = np.arange(round(seconds * FPS)) / FPS
     turns = np.zeros((len(time), len(BONES), 3))
-    speed, size, phase = draw.uniform(0.8, 1.2), draw.uniform(0.8, 1.2), draw.uniform(0, 2 * np.pi)
+    speed, size, phase = draw.uniform(0.7, 1.4), draw.uniform(0.7, 1.2), draw.uniform(0, 2 * np.pi)
     swing = np.sin(2 * np.pi * speed * time + phase)
-    turns[:, NAMES.index("LeftArm"), 0], turns[:, NAMES.index("RightArm"), 0] = -75, 75  # arms hang down
+    for side, way in (("Left", -1), ("Right", 1)):  # between hanging and stretched out, bent or straight
+        turns[:, NAMES.index(f"{side}Arm"), 0] = way * draw.uniform(0, 80)
+        turns[:, NAMES.index(f"{side}Arm"), 2] = draw.uniform(-30, 30)
+        turns[:, NAMES.index(f"{side}ForeArm"), 0] = way * draw.uniform(-60, 0)
+    turns[:, NAMES.index("Spine"), 1:] = draw.uniform(-10, 20), draw.uniform(-20, 20)
+    turns[:, NAMES.index("Neck"), 1:] = draw.uniform(-20, 20), draw.uniform(-40, 40)
     if movement == "wave":
-        turns[:, NAMES.index("RightArm"), 0] = -40
-        turns[:, NAMES.index("RightForeArm"), 0] = -50 + 40 * size * swing
+        side = draw.choice(["Left", "Right"])
+        turns[:, NAMES.index(f"{side}ForeArm"), 0] += 40 * size * swing
+        turns[:, NAMES.index(f"{side}Arm"), 2] += 12 * size * swing
     elif movement == "squat":
         bend = 45 * size * (1 - np.cos(np.pi * speed * time + phase)) / 2
         for side in ("Left", "Right"):
             turns[:, NAMES.index(f"{side}UpLeg"), 1] = -1.6 * bend
             turns[:, NAMES.index(f"{side}Leg"), 1] = 2.2 * bend
-        turns[:, NAMES.index("Spine"), 1] = 0.6 * bend
+        turns[:, NAMES.index("Spine"), 1] += 0.6 * bend
     else:
         for side, way in (("Left", 1), ("Right", -1)):
             turns[:, NAMES.index(f"{side}UpLeg"), 1] = -35 * size * np.maximum(way * swing, 0)
             turns[:, NAMES.index(f"{side}Leg"), 1] = 60 * size * np.maximum(way * swing, 0)
-            turns[:, NAMES.index(f"{side}Arm"), 1] = -25 * size * way * swing
+            turns[:, NAMES.index(f"{side}Arm"), 1] -= 25 * size * way * swing
     return turns + draw.normal(0, 1.0, turns.shape)
 
 

@@ -16,7 +16,8 @@ halp stats segments.csv --html stats.html
 halp compare halp-base recordings/squat/person1_1.bvh recordings/squat/person2_1.bvh --html compared.html
 halp embed halp-base recordings vectors.csv
 
-halp prepare auto recordings stores/mine
+halp prepare auto recordings stores/mine --pattern '{label}/{subject}_{take}.bvh'
+halp split stores/mine --by subject --hold-out person4 --name xsub
 halp inspect stores/mine --html mine.html
 halp pretrain small --data stores/mine "$@"
 halp evaluate runs/small-seed0

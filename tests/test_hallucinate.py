@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import halp.hallucinate
 from halp.core.errors import InputError
 from halp.hallucinate import (
     ANCHORS,
@@ -27,7 +34,7 @@ from halp.hallucinate import (
     plan_positives,
     positive_alignment_loss,
 )
-from halp.sphere import angle, hardest_step, kmeans, unit
+from halp.sphere import angle, hardest_step, kmeans, slerp, unit
 
 SETTINGS = list(itertools.product(STEPS, FILTERS, ANCHORS, DIRECTIONS))
 
@@ -238,6 +245,14 @@ def test_hardest_step_of_the_plan_is_hardest_step_of_the_sphere(dtype: torch.dty
     closest = prototypes[(key @ prototypes.T).argmax(1)]
     wanted = hardest_step(key[:, None], closest[:, None], prototypes[made.target])
     torch.testing.assert_close(made.step, wanted, atol=margin, rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "margin"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_positives_of_a_plan_lie_on_the_geodesics_of_the_sphere(dtype: torch.dtype, margin: float) -> None:
+    _, key, prototypes = scene(40, 10, 16, seed=7, dtype=dtype)
+    made = plan_positives(key, prototypes, count=30, generator=seeded(0))
+    wanted = slerp(key[:, None].expand(-1, 30, -1), prototypes[made.target], made.step)
+    torch.testing.assert_close(made.positives(), wanted, atol=margin, rtol=0)
 
 
 def test_target_is_uniform_over_all_prototypes_but_the_closest() -> None:
@@ -647,3 +662,113 @@ def test_term_takes_the_smallest_settings_that_make_sense() -> None:
     query, key, _ = scene(batch=2)
     assert torch.isfinite(term(query, key, key))
     assert term.centres.shape == (2, 8)
+
+
+def test_rows_that_are_not_of_unit_length_are_refused_with_the_remedy() -> None:
+    query, key, _ = scene(dtype=torch.float32)
+    keys = keys_for(small_term())
+    with pytest.raises(InputError, match=r"^query has rows of length 3 to 3.*normalise them first"):
+        small_term()(3 * query, key, keys)
+    with pytest.raises(InputError, match=r"^key has rows of length 0\.5"):
+        small_term()(query, key / 2, keys)
+    with pytest.raises(InputError, match=r"recent_keys has rows of length 2 to 2, and HaLP takes unit vectors"):
+        small_term()(query, key, 2 * keys)
+    assert torch.isfinite(small_term()(query.bfloat16(), key.bfloat16(), keys.bfloat16()))
+
+
+def test_the_term_with_negatives_pays_the_denominator_of_infonce() -> None:
+    query, key, _ = scene(dtype=torch.float64)
+    keys = keys_for(small_term()).double()
+    plain, balanced = (small_term(negatives=on, temperature=0.2).double() for on in (False, True))
+    loss, more = (term(query, key, keys, seeded(1)) for term in (plain, balanced))
+    plan = plain.last
+    assert plan is not None
+    logits = torch.cat([(query * key).sum(1, keepdim=True), query @ keys.T], 1) / 0.2
+    share = plan.kept.sum(1) / plan.kept.sum()
+    torch.testing.assert_close(more, loss + (share * logits.logsumexp(1)).sum())
+    bank = sphere_points(50, 8, seed=3)
+    other = small_term(negatives=True, temperature=0.2).double()(query, key, keys, seeded(1), negatives=bank)
+    assert float(other) != pytest.approx(float(more))
+
+
+def test_the_term_shows_its_settings() -> None:
+    shown = repr(HallucinatedPositives(prototypes=7, recent=64, hardness=0.5, negatives=True))
+    for setting in ("prototypes=7", "recent=64", "hardness=0.5", "negatives=True", "step='paper'"):
+        assert setting in shown
+
+
+class Sizes(TorchDispatchMode):
+    """The numbers that operations make: the most of one, and all together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self.total = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.most, self.total = max(self.most, made.numel()), self.total + made.numel()
+        return made
+
+
+@pytest.mark.parametrize("step", ["paper", "ranked"])
+def test_keys_as_prototypes_cost_no_cube_of_the_batch(step: str) -> None:
+    sizes = {}
+    for batch in (128, 512):
+        term = HallucinatedPositives(source="keys", count=16, step=step)
+        query, key, _ = scene(batch, 2, 32, dtype=torch.float32)
+        with Sizes() as sizes[batch]:
+            term(query, key, generator=seeded(0))
+    assert sizes[512].most <= 1 << 22
+    assert sizes[512].total < 20 * sizes[128].total  # 16 times by the square, 64 by the cube
+
+
+@pytest.mark.parametrize("at_once", [1, 700, 1 << 22])
+@pytest.mark.parametrize("count", [3, 30])  # fewer and more than there are targets
+def test_drawn_targets_and_portions_of_rivals_change_no_bit(
+    count: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key, prototypes = scene(12, 10, 6, dtype=torch.float32)
+    monkeypatch.setattr("halp.hallucinate._AT_ONCE", at_once)
+    made = plan_positives(key, prototypes, query=query, count=count, step="hardest", generator=seeded(2))
+    for b, g in itertools.product(range(12), range(count)):
+        z, target = key[b].double().numpy(), int(made.target[b, g])
+        own = slow.closest_prototype(z, prototypes.double().numpy())
+        goal = prototypes[target].double().numpy()
+        wanted = slow.furthest_step(z, prototypes[own].double().numpy(), goal, [goal])
+        assert float(made.step[b, g]) == pytest.approx(wanted, abs=1e-4)
+    whole = plan_positives(key, prototypes, query=query, count=30, step="hardest", generator=seeded(2))
+    for b, g in itertools.product(range(12), range(count)):
+        same = whole.target[b] == made.target[b, g]
+        assert not same.any() or made.theta[b, g] in whole.theta[b][same]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_two_files_of_the_method_work_in_a_foreign_project(tmp_path: Path, packed: bool) -> None:
+    """Copied beside a script or into a package, where halp cannot be imported."""
+    home = tmp_path / "theirs" if packed else tmp_path
+    home.mkdir(exist_ok=True)
+    source = Path(halp.hallucinate.__file__).parent
+    for name in ("hallucinate.py", "sphere.py"):
+        shutil.copy(source / name, home)
+    (tmp_path / "halp.py").write_text("raise ImportError('halp is not here')\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import torch\nfrom {'theirs.' if packed else ''}hallucinate import HallucinatedPositives\n"
+        "rows = torch.nn.functional.normalize(torch.randn(48, 8), dim=1)\n"
+        "query = rows[:8].clone().requires_grad_()\n"
+        "term = HallucinatedPositives(prototypes=4, count=10, recent=32, negatives=True)\n"
+        "term(query, rows[8:16], rows[16:]).backward()\n"
+        "assert query.grad.isfinite().all() and query.grad.abs().sum() > 0\n"
+        "for wrong in (dict(step='best'), dict(count=0)):\n"
+        "    try:\n        HallucinatedPositives(**wrong)\n"
+        "    except ValueError as error:\n        print(error)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import runpy; "
+         f"runpy.run_path({str(script)!r})"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "unknown step 'best'. Known: authors, hardest, paper, ranked." in answer.stdout
+    assert "count = 0" in answer.stdout

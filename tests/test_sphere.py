@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import slow_formulas as slow
 import torch
+from read_backs import ReadBacks
 from torch import Tensor
 
 from halp import sphere
 from halp.core.errors import InputError
-from halp.sphere import angle, exp_map, hardest_step, inertia, karcher_mean, kmeans, log_map, slerp, unit
+from halp.sphere import _lloyd, angle, exp_map, hardest_step, inertia, karcher_mean, kmeans, log_map, slerp, unit
 
 
 def sphere_points(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -402,3 +403,28 @@ def test_step_towards_the_key_itself_is_whole_only_where_nothing_is_nearer() -> 
     key, other = torch.eye(3, dtype=torch.float64)[0], sphere_points(3, seed=1)
     assert hardest_step(key, key, key) == 1
     assert hardest_step(key, other, key) == 0
+
+
+@pytest.mark.parametrize(("points", "clusters"), [(200, 12), (60, 20), (9, 9), (12, 10)])
+def test_kmeans_without_reading_values_back_is_the_same_kmeans(points: int, clusters: int) -> None:
+    """Other devices than the CPU queue all iterations: what comes after convergence changes nothing."""
+    x = unit(torch.randn(points, 6, generator=torch.Generator().manual_seed(points)))
+    start = x[:clusters]
+    by_reading = _lloyd(x, start, 100, 1e-3)
+    with ReadBacks() as counted:
+        queued = _lloyd(x, start, 100, 1e-3, read=False)
+    assert counted.seen == []
+    torch.testing.assert_close(queued, by_reading, atol=1e-6, rtol=0)
+
+
+def test_kmeans_without_reading_values_back_revives_a_cluster_that_lost_its_members() -> None:
+    x = unit(torch.randn(80, 5, generator=torch.Generator().manual_seed(2)))
+    start = torch.cat([x[:4], -x.mean(0, keepdim=True), x[4:5], x[4:5]])  # twins: the second of them has no member
+    start = unit(start)
+    for read in (True, False):
+        centres = _lloyd(x, start, 100, 1e-3, read=read)
+        assert (x @ centres.T).argmax(1).unique().numel() == len(start)
+        assert float(inertia(x, centres)) < float(inertia(x, start))
+    copies = x[:3].repeat(4, 1)
+    for read in (True, False):
+        assert float(inertia(copies, _lloyd(copies, copies[:5], 100, 1e-3, read=read))) < 1e-5

@@ -4,6 +4,8 @@ A positive is `cos θ · key + sin θ · (target − cos Ω · key) / sin Ω`, s
 of products of keys, targets and prototypes. `plan_positives` works out the angles θ and which positives survive the filter
 from the products alone; `hallucinate` then materialises the `(B, G, D)` positives for whoever wants to look at them, and
 `halp_loss` never does: the sum of the kept positives of a key is one `(B, D)` combination of its key and the prototypes.
+
+This file and `sphere.py` work alone: copy the two into any project that has torch.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halp.core.deprecation import renamed_keywords
-from halp.core.errors import InputError, check_choice
-from halp.sphere import kmeans, precise
+try:
+    from .sphere import InputError, check_choice, kmeans, precise
+except ImportError:  # two files beside a script, outside any package
+    from sphere import InputError, check_choice, kmeans, precise  # type: ignore[import-not-found,no-redef]
 
 STEPS = ("paper", "authors", "hardest", "ranked")
 FILTERS = ("rank", "variant-1", "variant-2", "none")
@@ -65,7 +68,6 @@ class PositivePlan:
             return torch.addmm(own * self.anchor, share, self.targets)
 
 
-@renamed_keywords(filter="positive_filter")
 @torch.no_grad()
 def plan_positives(
     key: Tensor,
@@ -114,30 +116,36 @@ def plan_positives(
             target = course.closest.new_zeros(len(key), count)
         else:
             target = _draw_others(course.closest, len(prototypes), count, generator)
-        theta = _draw_step(course, target, step, hardness, generator)
-        kept = _passes(course, target, theta, positive_filter, start, key, query)
+        reach = _reach(course, target)
+        theta = _draw_step(reach, step, hardness, generator)
+        kept = _passes(course, reach, target, theta, positive_filter, start, key, query)
     return PositivePlan(start, course.targets, course.cosine, course.sine, target, theta, kept)
 
 
-def _draw_step(
-    course: _Course, target: Tensor, step: str, hardness: float, generator: torch.Generator | None
-) -> Tensor:
+def _draw_step(reach: _Reach, step: str, hardness: float, generator: torch.Generator | None) -> Tensor:
     """How far `(B, G)` each positive walks towards its target, as an angle."""
-    limit = course.limit.gather(1, target)
+    limit = reach.limit
     if step == "hardest":
         return limit
     if step == "ranked":
-        limit = torch.minimum(limit, course.ranked.gather(1, target))
-    share = _uniform(target, limit, generator) * hardness
+        limit = torch.minimum(limit, reach.ranked)
+    share = _uniform(limit, generator) * hardness
     return limit * (1 - share if step == "authors" else share)
 
 
 def _passes(
-    course: _Course, target: Tensor, theta: Tensor, positive_filter: str, start: Tensor, key: Tensor, query: Tensor
+    course: _Course,
+    reach: _Reach,
+    target: Tensor,
+    theta: Tensor,
+    positive_filter: str,
+    start: Tensor,
+    key: Tensor,
+    query: Tensor,
 ) -> Tensor:
     """Which positives `(B, G)` are kept."""
     if positive_filter == "rank":
-        return theta <= course.ranked.gather(1, target)
+        return theta <= reach.ranked
     if positive_filter == "variant-1":
         own = (query * start).sum(1, keepdim=True)
         ends = (query[:, None] * course.targets).sum(2) if course.targets.ndim == 3 else query @ course.targets.T
@@ -151,14 +159,21 @@ def _passes(
 
 
 class _Course(NamedTuple):
-    """The geodesics from every anchor to all N targets it may have, and how far one may walk along each."""
+    """The geodesics from every anchor to all N targets it may have."""
 
     closest: Tensor  # (B, 1) index of the prototype P* closest to the anchor
     targets: Tensor  # (N, D), or (B, 1, D)
     cosine: Tensor  # (B, N)
     sine: Tensor  # (B, N)
-    limit: Tensor  # (B, N) the angle t*Ω of Eq. 7, where P* and the target are equally near
-    ranked: Tensor  # (B, N) the angle t°Ω, where any prototype becomes as near as P*
+    products: Tensor  # (N, N) of prototypes with targets, or (B, N) of each anchor's own target with the prototypes
+    urgency: Tensor  # (N, B): 1 / z·(P* − Pj), how soon prototype j overtakes P*; 0 for P* itself
+
+
+class _Reach(NamedTuple):
+    """How far every positive may walk towards its target."""
+
+    limit: Tensor  # (B, G) the angle t*Ω of Eq. 7, where P* and the target are equally near
+    ranked: Tensor  # (B, G) the angle t°Ω, where any prototype becomes as near as P*
 
 
 def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Course:
@@ -166,26 +181,65 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
     similarity = start @ prototypes.T
     nearest, closest = similarity.max(1, keepdim=True)
     eps = torch.finfo(start.dtype).eps
-    # how far ahead P* is of the others, z·(P* − Pj); the floor keeps ties finite, infinity leaves P* itself out
+    # how far ahead P* is of the others; the floor keeps ties finite, infinity leaves P* itself out
     lead = (nearest - similarity).clamp_min_(8 * eps).scatter_(1, closest, torch.inf)
     if own_target is None:
         targets, cosine = prototypes, similarity.clamp(-1, 1)
-        between = (prototypes @ prototypes.T).fill_diagonal_(1)
-        gain = between[:, None] - between[closest[:, 0]]  # (N, B, N): what Pj gains on P* on the way to P, P·(Pj − P*)
+        products = (prototypes @ prototypes.T).fill_diagonal_(1)
     else:
         targets, cosine = own_target[:, None], (start * own_target).sum(1, keepdim=True).clamp(-1, 1)
-        reached = own_target @ prototypes.T
-        gain = (reached - reached.gather(1, closest)).T[:, :, None]
-    # (rival, B, target): κ of Eq. 7 for every rival, of which the target is one; in this order the maximum is quick
-    kappa = gain.mul_(lead.reciprocal_().T[:, :, None])
+        products = own_target @ prototypes.T
     sine = (1 - cosine.square()).sqrt_().clamp_min_(eps)
+    return _Course(closest, targets, cosine, sine, products, lead.reciprocal_().T)
+
+
+def _reach(course: _Course, target: Tensor) -> _Reach:
+    """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 for every rival, of which the target is one.
+
+    Where there are more targets than are drawn, the drawn ones alone are looked at.
+    """
+    cosine, sine, closest = course.cosine, course.sine, course.closest
+    drawn = course.targets.ndim == 2 and cosine.shape[1] > target.shape[1]
+    if course.targets.ndim == 3:
+        at_closest = course.products.gather(1, closest)
+        most = _most_urgent(course.products.T[:, :, None], at_closest, course.urgency)
+        pair = torch.zeros_like(cosine)
+    elif drawn:
+        cosine, sine = cosine.gather(1, target), sine.gather(1, target)
+        at_closest = course.products[closest, target]
+        most = _most_urgent(course.products, at_closest, course.urgency, target)
+        pair = ((1 - at_closest) * course.urgency.T.gather(1, target)).clamp_min_(0)
+    else:
+        at_closest = course.products[closest[:, 0]]
+        most = _most_urgent(course.products[:, None], at_closest, course.urgency)
+        pair = ((1 - at_closest) * course.urgency.T).clamp_min_(0)
+    eps = torch.finfo(cosine.dtype).eps
     # towards the opposite point there is no geodesic, and close to it rounding picks one: stay
     walkable = cosine > eps**0.5 / 2 - 1
-    pair = kappa.diagonal(dim1=0, dim2=2).clamp_min(0) if own_target is None else torch.zeros_like(cosine)
-    limit, ranked = torch.atan2(sine, torch.stack([pair, kappa.amax(0)]) + cosine).mul_(walkable)
+    limit, ranked = torch.atan2(sine, torch.stack([pair, most]) + cosine).mul_(walkable)
     # a positive on the boundary is kept, whichever way its last bit was rounded
-    ranked = ranked * (1 + 8 * eps)
-    return _Course(closest, targets, cosine, sine, limit, ranked)
+    reach = _Reach(limit, ranked * (1 + 8 * eps))
+    return reach if drawn else _Reach(*(angle.gather(1, target) for angle in reach))
+
+
+_AT_ONCE = 1 << 22  # numbers of an intermediate result: 16 MB
+
+
+def _most_urgent(products: Tensor, at_closest: Tensor, urgency: Tensor, target: Tensor | None = None) -> Tensor:
+    """The largest κ `(B, M)` over all rivals j: what Pj gains on P* on the way, P·(Pj − P*), times its urgency.
+
+    `products` are P·Pj, rivals first: `(N, B or 1, M)`, or `(N, N)` of which `target` `(B, M)` picks. Rivals are looked at
+    in portions, so that memory grows with B · M alone.
+    """
+    portion = max(1, _AT_ONCE // at_closest.numel())
+    most: Tensor | None = None
+    for few, soon in zip(products.split(portion), urgency.split(portion)):
+        gained = few - at_closest if target is None else few[:, target].sub_(at_closest)
+        largest = gained.mul_(soon[:, :, None]).amax(0)
+        most = largest if most is None else torch.maximum(most, largest)
+    if most is None:
+        raise RuntimeError("there is no prototype")
+    return most
 
 
 def _draw_others(closest: Tensor, prototypes: int, count: int, generator: torch.Generator | None) -> Tensor:
@@ -195,9 +249,9 @@ def _draw_others(closest: Tensor, prototypes: int, count: int, generator: torch.
     return drawn + (drawn >= closest)
 
 
-def _uniform(shaped: Tensor, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
     device = generator.device if generator is not None else like.device
-    return torch.rand(shaped.shape, generator=generator, device=device).to(like)
+    return torch.rand(like.shape, generator=generator, device=device).to(like)
 
 
 def hallucinate(
@@ -287,7 +341,7 @@ class HallucinatedPositives(nn.Module):
     """HaLP as a loss term: keeps the prototypes, refits them every `refresh` calls, returns L_HaLP.
 
     `term(query, key, recent_keys)` takes unit rows `(B, D)` and the newest keys, newest last. Prototypes and the call counter are
-    state.
+    state. The loss is minus a cosine over the temperature, about −10 with the defaults: a weight of 0.1 is not small.
 
     Parameters
     ----------
@@ -306,6 +360,9 @@ class HallucinatedPositives(nn.Module):
         See `halp_loss`.
     warm_start : bool
         Refit from the centres of the last time.
+    negatives : bool
+        Eq. 8 pulls without negatives. With them every positive also pays the denominator of InfoNCE over its key and
+        `recent_keys` (or the `negatives` of the call; without any, the keys of the batch), which keeps embeddings apart.
 
     Examples
     --------
@@ -317,9 +374,7 @@ class HallucinatedPositives(nn.Module):
     """
 
     centres: Tensor
-    calls: Tensor
 
-    @renamed_keywords(filter="positive_filter")
     def __init__(
         self,
         prototypes: int = 20,
@@ -336,6 +391,7 @@ class HallucinatedPositives(nn.Module):
         source: str = "queue",
         average_over: str = "positives",
         warm_start: bool = False,
+        negatives: bool = False,
     ) -> None:
         super().__init__()
         if prototypes < 2:
@@ -360,7 +416,7 @@ class HallucinatedPositives(nn.Module):
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
         self.source = check_choice("source", source, SOURCES)
         self.temperature, self.average_over = temperature, check_choice("average_over", average_over, AVERAGES)
-        self.warm_start = warm_start
+        self.warm_start, self.negatives = warm_start, negatives
         self.settings: dict[str, Any] = {
             "count": count,
             "hardness": hardness,
@@ -370,7 +426,7 @@ class HallucinatedPositives(nn.Module):
             "direction": check_choice("direction", direction, DIRECTIONS),
         }
         self.register_buffer("centres", torch.empty(0, 0))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.calls = 0  # saved with the state; a plain number, so that no device is asked for it
         self.last: PositivePlan | None = None
 
     def forward(
@@ -380,10 +436,14 @@ class HallucinatedPositives(nn.Module):
         recent_keys: Tensor | None = None,
         generator: torch.Generator | None = None,
         prototypes: Tensor | None = None,
+        negatives: Tensor | None = None,
     ) -> Tensor:
         """The loss of one step; `prototypes` `(N, D)`, where given, take the place of clustering."""
         plan = self.plan(query, key, recent_keys, generator, prototypes)
-        return positive_alignment_loss(query, plan, self.temperature, self.average_over)
+        loss = positive_alignment_loss(query, plan, self.temperature, self.average_over)
+        if not self.negatives:
+            return loss
+        return loss + self._balance(query, key.detach(), plan, recent_keys if negatives is None else negatives)
 
     def plan(
         self,
@@ -395,6 +455,9 @@ class HallucinatedPositives(nn.Module):
     ) -> PositivePlan:
         """The positives of one step, from prototypes that are refitted when it is time."""
         key = key.detach()
+        if self.calls % self.refresh == 0:
+            for name, rows in (("query", query), ("key", key), ("recent_keys", recent_keys)):
+                _check_unit(name, rows)
         if prototypes is not None:
             self.centres = prototypes.detach()
         elif self.source == "keys":
@@ -407,10 +470,35 @@ class HallucinatedPositives(nn.Module):
         self.last = plan_positives(key, self.centres, query=query, generator=generator, **self.settings)
         return self.last
 
+    def _balance(self, query: Tensor, key: Tensor, plan: PositivePlan, negatives: Tensor | None) -> Tensor:
+        """What negatives add to Eq. 8: the denominator of InfoNCE, weighted as the positives of each query are."""
+        if negatives is None or not len(negatives):
+            partition = (query @ key.T / self.temperature).logsumexp(1)
+        else:
+            partition = self.log_partition(query, key, negatives.detach())
+        number = plan.kept.sum(1).to(query)
+        share = number if self.average_over == "positives" else (number > 0).to(query)
+        return (share / share.sum().clamp_min(1) * partition).sum()
+
+    def log_partition(self, query: Tensor, key: Tensor, negatives: Tensor) -> Tensor:
+        """log Σ exp(q·[key, negatives] / τ) for every query `(B,)`."""
+        positive = (query * key).sum(1) / self.temperature
+        return torch.logaddexp(positive, (query @ negatives.to(query).T / self.temperature).logsumexp(1))
+
     @property
     def needs_recent_keys(self) -> bool:
         """Whether the next call clusters recent keys: every `refresh` calls, where the source is the queue."""
-        return self.source == "queue" and int(self.calls) % self.refresh == 0
+        return self.source == "queue" and self.calls % self.refresh == 0
+
+    def uncount_call(self) -> None:
+        """Take the last call back, so that it can be computed again."""
+        self.calls = max(0, self.calls - 1)
+
+    def extra_repr(self) -> str:
+        """The settings, as they are given to the constructor."""
+        own = ("prototypes", "refresh", "recent", "temperature", "source", "average_over", "warm_start", "negatives")
+        shown = {**{name: getattr(self, name) for name in own}, **self.settings}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def fit(self, keys: Tensor | None, generator: torch.Generator | None = None) -> None:
         """Cluster these keys into fresh prototypes (from the present ones where `warm_start` is on)."""
@@ -430,9 +518,33 @@ class HallucinatedPositives(nn.Module):
         """The prototypes `(N, D)` of these keys `(n, D)`, from the centres `start` where there are any."""
         return kmeans(keys, self.prototypes, generator=generator, start=start)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "calls"] = torch.tensor(self.calls)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
         # the width of the prototypes is known only once keys were seen: take it from what is loaded
         saved = state_dict.get(prefix + "centres")
         if saved is not None:
             self.centres = torch.empty_like(saved, device=self.centres.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        calls = state_dict.pop(prefix + "calls", None)
+        if calls is None:
+            missing.append(prefix + "calls")
+        else:
+            self.calls = int(calls)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
+
+
+def _check_unit(name: str, rows: Tensor | None) -> None:
+    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited for, never."""
+    if rows is None or not rows.is_cpu or not len(rows):
+        return
+    # read as a list: a CPU tensor's memory, without a device to wait for
+    shortest, longest = torch.stack(torch.aminmax(rows.detach().float().norm(dim=-1))).tolist()
+    if shortest < 0.99 or longest > 1.01:  # not so for NaN, which the loss tells of
+        raise InputError(
+            f"{name} has rows of length {shortest:.3g} to {longest:.3g}, and HaLP takes unit vectors; normalise them first: "
+            f"{name} = torch.nn.functional.normalize({name}, dim=1)"
+        )

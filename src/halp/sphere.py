@@ -5,11 +5,22 @@ Pure functions of torch tensors whose last axis holds the coordinates; they broa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halp.core.errors import InputError
+try:
+    from halp.core.errors import InputError, check_choice
+except ImportError:  # this file was copied into another project
+    InputError = ValueError  # type: ignore[assignment,misc]
+
+    def check_choice(kind: str, name: str, known: Iterable[str]) -> str:
+        """Return `name` if it is one of `known`."""
+        if name not in known:
+            raise InputError(f"unknown {kind} '{name}'. Known: {', '.join(sorted(known))}.")
+        return name
 
 
 def _tiny(x: Tensor) -> float:
@@ -126,13 +137,14 @@ def kmeans(
     Lloyd's alternation with geodesic distances: assign, then move every centre by one step of its Karcher mean, until no
     centre moves by more than `tolerance`. Starts are drawn by k-means++ (`generator` makes them repeatable) and the best
     of `starts` wins; `start` gives the centres to begin with instead (a warm start). A cluster that loses all its
-    members goes on from the point that is worst served.
+    members goes on from the point that is worst served. On other devices than the CPU no value is read back: all
+    iterations are queued, and those after convergence change nothing.
     """
     if x.ndim != 2:
         raise InputError(f"k-means takes rows (n, d), not a tensor of shape {tuple(x.shape)}")
     if not 1 <= k <= len(x):
         raise InputError(f"k-means cannot make {k} clusters out of {len(x)} points; ask for at most {len(x)}")
-    if not bool(torch.isfinite(x).all()):
+    if x.is_cpu and not torch.isfinite(x).all().tolist():
         raise InputError("k-means got a point that is not finite; the encoder has diverged or a clip holds NaN")
     if start is not None and start.shape != (k, x.shape[1]):
         raise InputError(f"k-means starts from {k} centres ({k}, {x.shape[1]}), not from shape {tuple(start.shape)}")
@@ -165,27 +177,44 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
     return x[chosen]
 
 
-def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float) -> Tensor:
+def _lloyd(x: Tensor, centres: Tensor, iterations: int, tolerance: float, *, read: bool | None = None) -> Tensor:
+    """Lloyd's iterations; `read` stops early by looking at values (default: where that costs nothing, on the CPU)."""
+    read = x.is_cpu if read is None else read
     member = x.new_empty(len(centres), len(x))
+    one = torch.ones_like(x[:, 0], dtype=torch.long)
     # θ/sin θ is 0/0 at one and infinite at minus one
     nearly_one, nearly_opposite = 1 - torch.finfo(x.dtype).eps, 1e-6 - 1
+    done = torch.zeros((), dtype=torch.bool, device=x.device)
     for _ in range(iterations):
         cosine, nearest = (x @ centres.T).max(1)
         cosine = cosine.clamp_(nearly_opposite, nearly_one)
-        count = torch.bincount(nearest, minlength=len(centres))
-        if int(count.min()) == 0:
-            if float(cosine.min()) > 1 - 1e-6:
-                break  # fewer distinct points than clusters: every point is a centre already
+        count = one.new_zeros(len(centres)).scatter_add_(0, nearest, one)
+        # fewer distinct points than clusters: every point is a centre already
+        exhausted = cosine.amin() > 1 - 1e-6
+        if read and count.amin().tolist() == 0:
+            if exhausted.tolist():
+                break
             centres = _reseed(x, centres, cosine, count)
             continue
         # log map in products only: Σ θ/sin θ · (x − cos θ · c), summed over the members of each cluster
         scale = cosine.arccos().mul_(((1 - cosine) * (1 + cosine)).rsqrt_())
         member.zero_().scatter_(0, nearest[None], scale[None])
-        tangent = (member @ x - (member @ cosine)[:, None] * centres).div_(count[:, None])
+        tangent = (member @ x - (member @ cosine)[:, None] * centres).div_(count[:, None].clamp_min(1))
         length = tangent.norm(dim=1, keepdim=True)
-        centres = F.normalize(length.cos() * centres + torch.sinc(length / torch.pi) * tangent, dim=1)
-        if float(length.max()) < tolerance:
-            break
+        moved = F.normalize(length.cos() * centres + torch.sinc(length / torch.pi) * tangent, dim=1)
+        settled = length.amax() < tolerance
+        if read:
+            centres = moved
+            if settled.tolist():
+                break
+            continue
+        empty = count == 0
+        lost = empty.any()
+        worst = x[cosine.topk(len(centres), largest=False).indices[(empty.cumsum(0) - 1).clamp_min_(0)]]
+        moved = torch.where(lost, torch.where(empty[:, None], worst, centres), moved)
+        done = done | (lost & exhausted)
+        centres = torch.where(done, centres, moved)
+        done = done | (settled & ~lost)
     return centres
 
 

@@ -70,6 +70,15 @@ def test_a_split_that_shares_clips_is_refused_with_their_number(store: Store, by
     assert f"{shared} of the {len(test)} test clips" in page
 
 
+def test_an_overlap_of_several_splits_is_told_once(store: Store, by_split: dict[str, Run]) -> None:
+    with pytest.warns(UserWarning, match="in the pre-training") as told:
+        evaluate_run(by_split["all"], store, splits=("xsub", "xview"), baselines=False, **KNN)
+    tested = sum(len(store.split(split)[1]) for split in ("xsub", "xview"))
+    said = [str(warning.message) for warning in told if "pre-training" in str(warning.message)]
+    assert len(said) == 1
+    assert said[0].startswith(f"{tested} of the {tested} test clips of 2 splits")
+
+
 def test_a_run_on_all_clips_is_evaluated_with_a_warning_and_a_mark(store: Store, by_split: dict[str, Run]) -> None:
     with pytest.warns(UserWarning, match="were in the pre-training"):
         rows = evaluate_run(by_split["all"], store, splits=("xsub",), baselines=False, **KNN)

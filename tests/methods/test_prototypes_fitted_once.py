@@ -71,7 +71,7 @@ for name, queue, settings in (
             term = model.terms["halp"].streams[stream]
             found[f"{name}/{step}/{stream}/queue"] = model.queue.keys(stream).clone()
             found[f"{name}/{step}/{stream}/centres"] = term.centres.clone()
-            found[f"{name}/{step}/{stream}/calls"] = term.calls.clone()
+            found[f"{name}/{step}/{stream}/calls"] = torch.tensor(term.calls)
             if term.last is not None:
                 found[f"{name}/{step}/{stream}/theta"] = term.last.theta.clone()
 torch.manual_seed(5)

@@ -170,3 +170,8 @@ def test_paired_differences_equal_scipys_interval() -> None:
     assert paired_difference([2.0], [1.0]).half_width is None
     with pytest.raises(InputError, match="same seeds"):
         paired_difference([1.0], [1.0, 2.0])
+
+
+def test_fewer_epochs_than_the_warm_up_are_refused_in_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"epochs = 4 leaves nothing to train after the warm-up of 4 epochs"):
+        prepare_sweep("hardness", scale="tiny", settings=["epochs=4"], out=tmp_path, progress=False)

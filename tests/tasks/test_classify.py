@@ -120,17 +120,6 @@ def test_classes_in_another_order_are_noticed(model: Path, tmp_path: Path) -> No
     assert load_model(copy).classifier.classes == FEW
 
 
-def test_models_of_version_1_still_answer() -> None:
-    folder = Path(__file__).parents[1] / "fixtures" / "model-0.1.0"
-    expected = json.loads((folder / "expected.json").read_text())
-    old = load_model(folder)
-    found = old.classifier.predict(np.array(expected["vectors"], dtype=np.float32))
-    assert found.best.tolist() == expected["label"]
-    assert np.allclose(found.probabilities, expected["probabilities"], atol=1e-5)
-    assert np.allclose(found.similarity, expected["similarity"], atol=1e-4)
-    assert old.classifier.rejection_rate == 0.05  # its labelled clips are of several known persons
-
-
 @pytest.mark.parametrize("subject", ["", ",1"])
 def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     package: Path, store: Store, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str
@@ -196,8 +185,6 @@ def test_commands_fit_predict_and_suggest(
     other = str(tmp_path / "other")
     for bad, words in {
         ("fit", str(package), str(labelled.path), path): "exists already",
-        ("fit", "nowhere", "nowhere", other, "--unsure", "-1"): "--rejection-rate now",
-        ("fit", "nowhere", "nowhere", other, "--path", "{label}/*"): "--pattern now",
         ("fit", "nowhere", "nowhere", other, "--rejection-rate", "-1"): "rejection rate of -1",
         ("predict", path, str(labelled.path), "--reject", "2"): "rejection rate of 2",
         ("predict", path, str(labelled.path), "--window", "0"): "window = 0",

@@ -214,3 +214,25 @@ def test_failed_start_takes_back_its_own_files_and_nothing_else(
     assert not (tmp_path / "fresh").exists()
     pretrain(recipe(tiny), store, tmp_path / "run", until=1, progress=False)
     assert (tmp_path / "run" / "thesis.txt").read_text() == "precious"
+
+
+def test_names_and_paths_are_taken_for_recipe_and_store(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, tiny: tuple[str, ...]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(recipe(tiny, "epochs=1").to_toml())
+    run = halp.pretrain(file, store.path, tmp_path / "run", progress=False)
+    same = halp.pretrain(str(file), str(store.path), str(tmp_path / "same"), progress=False)
+    assert final_files(run.path) == final_files(same.path)
+    with pytest.raises(InputError, match="unknown recipe 'smal'"):
+        halp.pretrain("smal", store, tmp_path / "other")
+
+
+def test_a_fork_with_nothing_left_to_train_is_refused_and_leaves_no_folder(
+    tmp_path: Path, store: Store, tiny: tuple[str, ...]
+) -> None:
+    run = pretrain(recipe(tiny, "epochs=2"), store, tmp_path / "warm", progress=False)
+    with pytest.raises(InputError, match=r"has trained 2 epochs already, and this run ends after 2: nothing is left"):
+        pretrain(recipe(tiny, "epochs=2"), store, tmp_path / "fork", fork=run.path, progress=False)
+    assert not (tmp_path / "fork" / "run.json").exists()
+    assert pretrain(recipe(tiny, "epochs=3"), store, tmp_path / "fork", fork=run.path, progress=False).metrics()

@@ -142,3 +142,12 @@ def test_a_recipe_inherits_and_later_layers_take_away_what_no_longer_counts(tmp_
     child.write_text('extends = "smal"\n')
     with pytest.raises(InputError, match="did you mean 'small'"):
         load_recipe(child)
+
+
+def test_a_queue_is_cut_to_the_number_of_clips_where_the_recipe_says_so() -> None:
+    small = load_recipe("small")
+    assert small.fitted_to(5000) == small
+    few = small.fitted_to(27)
+    assert (few.contrast.queue, few.halp.recent, few.halp.prototypes) == (27, 27, 6)
+    assert load_recipe("small", ["fit_queue=false"]).fitted_to(27).contrast.queue == 512
+    assert few.fitted_to(27) == few, "a run is resumed with what it began with"

@@ -170,12 +170,16 @@ def test_profile_says_where_the_step_goes_and_leaves_no_run(
     tmp_path: Path,
     store: Store,
     tiny: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    main(["pretrain", "small", "--data", str(store.path), "--profile", "--json", "--set", *tiny])
-    parts = json.loads(capsys.readouterr().out)
+    late = ("epochs=9", "halp.start_epoch=6", "contrast.queue=96")  # neither the epoch nor a full queue is waited for
+    main(["pretrain", "small", "--data", str(store.path), "--profile", "--json", "--set", *tiny, *late])
+    said = capfd.readouterr()
+    assert "USDT" not in said.err
+    parts = json.loads(said.out)
+    assert parts["halp loss"] > 0.2 * parts["infonce loss"]
     expected = {
         "views",
         "query and key forward",

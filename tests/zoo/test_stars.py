@@ -229,12 +229,12 @@ def test_clips_of_the_source_count_as_pretraining(tmp_path: Path, store: Store) 
     assert seen is not None
     assert len(seen) == len(store)
     assert len(pretraining_clips(tuned.encoder(trained=False).origin, store)) == 0  # type: ignore[arg-type]
-    warning = overlap_warning(tuned.encoder().origin, store, "xsub", allowed=False)
+    warning = overlap_warning([tuned.encoder().origin], store, ["xsub"], allowed=False)
     assert warning is not None, "nothing else is left of a store that was seen whole"
     assert "do not compare" in warning
     other = {**tuned.encoder().origin, "initialised": {**every.encoder().origin, "split": "xview"}}
     with pytest.raises(InputError, match="on split 'xview' and 'xsub'"):
-        overlap_warning(other, store, "xsub", allowed=False)
+        overlap_warning([other], store, ["xsub"], allowed=False)
 
 
 def test_command_takes_a_run_and_notes_a_missing_one(

@@ -158,9 +158,13 @@ def print_table(table: Any) -> None:
     """A result for people, on standard output; as wide as it needs to be where this is not a terminal."""
     from rich.console import Console
 
-    console = Console()
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # one exit code for tables and JSON, see `halp.cli.main`
+
+    console = Output()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Output(width=200)
     console.print(table)
 
 

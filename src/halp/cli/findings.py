@@ -324,7 +324,7 @@ def read_people(
     path: Path, by: str | None, keys: Sequence[str] = ("subject", "person", "participant", "recording", "name")
 ) -> dict[str, str]:
     """A column of a table by the names of people or recordings."""
-    from halp.data.text_files import problem, read_table
+    from halp.data.text_files import problem, read_plain_table
 
     if by is None:
         raise InputError(f"'{path}' names people; say which of its columns is the group with --by")
@@ -332,7 +332,7 @@ def read_people(
         raise InputError(
             f"there is no table '{path}'; give a CSV file with the columns subject (or recording) and {by}"
         )
-    table = read_table(path)
+    table = read_plain_table(path)
     key = next((name for name in keys if name in table.columns), None)
     if key is None:
         raise problem(path, "line 1", "no column says whose row it is", f"call one of them {keys[0]}")

@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from halp.cli.app import app, note, print_json, show, table_of, warn
 from halp.cli.findings import read_people
 from halp.cli.options import READING, ReadingArgs
-from halp.cli.verbs import In, Verb, finish
+from halp.cli.verbs import MaybeIn, Verb, finish
 from halp.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ app.verb(
     "compare",
     Verb(
         "halp.tasks.compare:compare",
-        types={"first": str, "second": str, "source": In | None},
+        types={"first": str, "second": str, "source": MaybeIn},
         texts={
             "first": "a file with one recording, or the name of a recording in the source given by --in.",
             "second": "the same for the other one.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 
 from halp.cli.app import table_of
 from halp.data.spans import COLUMNS, UNSEEN, Event
+
+_LONGEST = 20  # entries of a count table on a line
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ def _present(answer: Any) -> Shown:
 
 def _register() -> None:
     """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
+    from halp.data.inspect import Inspection
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
     from halp.tasks.people import People
@@ -42,6 +45,7 @@ def _register() -> None:
     from halp.tasks.segments import Predictions
 
     for kind, function in (
+        (Inspection, _inspection),
         (SearchResults, _hits),
         (Clustering, _groups),
         (Comparison, _comparison),
@@ -104,3 +108,37 @@ def _write_in_order(out: Path, events: Sequence[Event]) -> list[Path]:
         return write_events(Events(events), out)
     more = dict.fromkeys(name for event in events for name in event.more)
     return [write_csv(out, [*COLUMNS, *more], [event.to_json() for event in events])]
+
+
+def _inspection(answer: Any) -> Shown:
+    head = {
+        "store": answer.path,
+        "clips": f"{answer.clips} ({answer.frames} frames)",
+        "lengths": ", ".join(f"{name} {value:g}" for name, value in answer.lengths.items()),
+        "topology": f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D, up to {answer.persons} persons",
+        "persons": ", ".join(f"{clips} clips with {count}" for count, clips in answer.clips_with_persons.items()),
+        "normalisation": ", ".join(answer.normalisation) or "none",
+        "empty frames": f"{answer.empty_frames}, and {answer.absent_frames} left out",
+        "missing joints": _few({k: f"{v:.2%}" for k, v in answer.missing_joints.items() if v}) or "none",
+        "dropped": f"{answer.dropped} {_few(answer.dropped_reasons)}".strip(),
+        "repaired": str(answer.repaired),
+        "fingerprint": answer.hash[:16],
+    }
+    splits = [
+        {"split": name, **{key: "–" if sizes[key] is None else str(sizes[key]) for key in ("train", "test", "hash")}}
+        for name, sizes in answer.splits.items()
+    ]
+    wrong = [{"what to look at": one.problem, "remedy": one.remedy} for one in answer.findings]
+    columns = {"class": answer.classes, **answer.columns}
+    counts = [
+        {"column": name, "values": str(len(values.keys() - {"unknown"})), "clips of each": _few(values)}
+        for name, values in columns.items()
+    ]
+    facts = [{"": name, "value": value} for name, value in head.items()]
+    return Shown([table_of(rows) for rows in (facts, splits, wrong, counts) if rows])
+
+
+def _few(counts: Mapping[Any, Any]) -> str:
+    """The first entries of a count table on one line."""
+    shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:_LONGEST])
+    return shown + (f", … ({len(counts)} in all)" if len(counts) > _LONGEST else "")

@@ -18,9 +18,9 @@ from halp.cli.verbs import Count, In, Verb
 @app.command
 def encoders(*, json: bool = False) -> None:
     """List the encoders that come with halp: what each reads and gives."""
-    from halp.core.packages import shipped_facts
+    from halp.core.packages import list_encoders
 
-    shipped = shipped_facts()
+    shipped = list_encoders()
     rows = []
     for name, facts in shipped.items():
         layout, steps = facts["topology"], ", ".join(facts["normalisation"])

@@ -23,6 +23,7 @@ from halp.cli.options import READING, SHARED, WHOLE, ReadingArgs, WholeArgs
 _LIBRARY = ("progress", "device", "batch_size", "keywords")
 _PLAIN: Mapping[str, Any] = {"encoder": str, "source": Path, "events": Path, "model": Path}
 In = Annotated[Path, tyro.conf.arg(name="in")]
+MaybeIn = Annotated[Path | None, tyro.conf.arg(name="in")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 
 

@@ -79,18 +79,31 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, written as text too, stay as they are.
+    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, also those written as text, stay as they are.
+
+    `plain_cell` gives every text back.
 
     >>> spreadsheet_cell("=1+1"), spreadsheet_cell("-3.5"), spreadsheet_cell(-2), spreadsheet_cell("walk")
     ("'=1+1", '-3.5', -2, 'walk')
+    >>> plain_cell(spreadsheet_cell("'=1+1"))
+    "'=1+1"
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return value
+    return f"'{value}" if isinstance(value, str) and _is_formula(value.lstrip("'")) else value
+
+
+def plain_cell(text: str) -> str:
+    """A cell as it was before `spreadsheet_cell`."""
+    return text[1:] if text[:1] == "'" and _is_formula(text.lstrip("'")) else text
+
+
+def _is_formula(text: str) -> bool:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return False
     try:
-        float(value)
+        float(text)
     except ValueError:
-        return f"'{value}"
-    return value
+        return True
+    return False
 
 
 def cache_home() -> Path | None:

@@ -62,21 +62,27 @@ def walk(root: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
     inside = Path(os.path.realpath(root))
 
-    def refuse(error: OSError) -> None:
-        raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions")
+    def entries(folder: str) -> Iterator[Path]:
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:
+                return
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as listed:
+                here = sorted(listed, key=lambda entry: entry.name)
+        except OSError as error:
+            raise InputError(
+                f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions"
+            ) from error
+        here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
+        folders = [entry.path for entry in here if entry.is_dir()]
+        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not entry.is_dir())
+        yield from (path for path in paths if not (skipped and path.resolve() in skipped))
+        for inner in folders:
+            yield from entries(inner)
 
-    for folder, folders, files in os.walk(root, followlinks=True, onerror=refuse):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not leads_out(Path(folder, name), inside))
-        paths = (Path(folder, name) for name in sorted(files) if not name.startswith("."))
-        skipped = _left_out.get()
-        yield from (
-            path for path in paths if not leads_out(path, inside) and not (skipped and path.resolve() in skipped)
-        )
+    skipped = _left_out.get()
+    yield from entries(str(root))
 
 
 def leads_out(path: Path, folder: Path) -> bool:

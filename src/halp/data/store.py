@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -92,6 +92,14 @@ class Store:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (str(self.path), self.hash)
+
+    @property
+    def parts(self) -> list[tuple[str, int, int]]:
+        """Parts with content of their own: the fingerprint of each, its first clip, and where the next one begins."""
+        return [(self.hash, 0, len(self))]
+
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}: {len(self)} clips, {self.topology.name}, {self.persons} persons)"
 
@@ -158,6 +166,15 @@ class Store:
         manifest = read_json(path) if path.exists() else {}
         check_manifest(self.path, manifest)
         return manifest
+
+
+@lru_cache(4)
+def _reopened(path: str, fingerprint: str) -> Store:
+    """The store in another process."""
+    store = open_store(path)
+    if store.hash != fingerprint:
+        raise InputError(f"store '{path}' was changed meanwhile; run the command again")
+    return store
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:

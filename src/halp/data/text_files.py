@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.core.files import plain_cell
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.source_files import MIB, head, read_text, remembered
 
@@ -312,3 +313,9 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
     if len(set(names)) != len(names):
         raise _doubled_header(path, f"line {lines[0]}", names)
     return Table(path, dict(zip(names, zip(*rows[1:]))), lines[1:], dict(zip(names, rows[0])))
+
+
+def read_plain_table(path: Path) -> Table:
+    """As `read_table`, of a table that a spreadsheet or halp wrote: without the guard of cells against formulas."""
+    table = read_table(path)
+    return replace(table, columns={name: tuple(map(plain_cell, cells)) for name, cells in table.columns.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,22 @@ from halp.features.source import open_source
 Encoder = PretrainedEncoder | Mapping[str, PretrainedEncoder] | EncoderGroup | str | os.PathLike[str]
 
 
+@overload
+def evaluate(
+    encoder: Encoder, store: Store | str | os.PathLike[str], protocol: str = ..., split: str = ..., **options: Any
+) -> Result: ...
+
+
+@overload
+def evaluate(
+    encoder: Encoder, store: Store | str | os.PathLike[str], protocol: Sequence[str], split: str = ..., **options: Any
+) -> dict[str, Result]: ...
+
+
 def evaluate(
     encoder: Encoder,
     store: Store | str | os.PathLike[str],
-    protocol: str = "knn",
+    protocol: str | Sequence[str] = "knn",
     split: str = "xsub",
     *,
     seed: int = 0,
@@ -45,7 +57,7 @@ def evaluate(
     device: str = "auto",
     progress: bool = True,
     **settings: Any,
-) -> Result:
+) -> Result | dict[str, Result]:
     """Evaluate an encoder on the labelled clips of a store.
 
     Parameters
@@ -55,8 +67,10 @@ def evaluate(
         Several go to the protocol `ensemble`.
     store : Store or path
         Clips with labels and splits.
-    protocol, split : str
-        By what and on which split, see `list_protocols` and `store.splits`.
+    protocol : str or sequence of str
+        By what, see `list_protocols`; several share the features and give a result each.
+    split : str
+        On which split, see `store.splits`.
     seed, seeds : int, sequence of int
         One seed, or several for mean and standard deviation.
     features : array (N, F), optional
@@ -72,7 +86,7 @@ def evaluate(
 
     Returns
     -------
-    Result
+    Result, or dict of them by protocol where several are named
         Accuracy, metrics, confusion, and what they were measured on.
 
     Raises
@@ -90,36 +104,48 @@ def evaluate(
     >>> result.protocol, 0 <= result.accuracy <= 100
     ('knn', True)
     """
-    known, chosen = get_protocol(protocol), protocol_settings(protocol, settings)
+    names = [protocol] if isinstance(protocol, str) else list(protocol)
+    if settings and len(names) > 1:
+        raise InputError(
+            f"{', '.join(settings)}: settings belong to one protocol, and {', '.join(names)} are several; call evaluate for each"
+        )
+    chosen = {name: protocol_settings(name, settings) for name in names}
     store = store if isinstance(store, Store) else open_store(store)
     if isinstance(encoder, (str, os.PathLike)):
         encoder = as_encoder(encoder, open_source(store))
-    backbone = _backbone(encoder, protocol)
+    backbone = _backbone(encoder, names)
     train, test = _labelled_parts(store, split)
     seeds = list(seeds) or [seed]
-    # raw coordinates have no weights and live anywhere
-    home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
-    before = fingerprint(backbone)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kept = cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
     context = ProtocolContext(backbone, store, split, train, test, seeds[0], kept, device, progress, features)
-    outcomes = [known.run(replace(context, seed=draw), chosen) for draw in seeds]
+    results = {name: _evaluate_by(name, context, chosen[name], seeds) for name in names}
+    return results[protocol] if isinstance(protocol, str) else results
+
+
+def _evaluate_by(protocol: str, context: ProtocolContext, settings: Any, seeds: list[int]) -> Result:
+    """The result of one protocol; the backbone has to come out as it went in."""
+    backbone, store = context.encoder, context.store
+    # raw coordinates have no weights and live anywhere
+    home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
+    before = fingerprint(backbone)
+    outcomes = [get_protocol(protocol).run(replace(context, seed=draw), settings) for draw in seeds]
     backbone.to(home)
     after = fingerprint(backbone)
     if before != after:
         raise RuntimeError("the evaluation changed the backbone; its metrics would mean nothing")
     return Result(
         protocol=protocol,
-        settings=asdict(chosen),
-        split=split,
-        split_hash=store.splits[split].hash,
+        settings=asdict(settings),
+        split=context.split,
+        split_hash=store.splits[context.split].hash,
         seed=seeds[0],
         seeds=seeds,
         stream=backbone.stream,
-        **_scores(store, test, outcomes),
-        clips={"train": outcomes[0].trained_on or len(train), "test": len(test)},
-        test_clips_trained_on=count_overlap(backbone.origin, store, test),
+        **_scores(store, context.test, outcomes),
+        clips={"train": outcomes[0].trained_on or len(context.train), "test": len(context.test)},
+        test_clips_trained_on=count_overlap(backbone.origin, store, context.test),
         encoder=backbone.origin,
         data={"store": str(store.path), "hash": store.hash},
         backbone={"before": before, "after": after},
@@ -157,11 +183,12 @@ def _scores(store: Store, test: Indices, outcomes: Sequence[Predictions]) -> dic
     }
 
 
-def _backbone(encoder: Encoder, protocol: str) -> Any:
+def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
     if isinstance(encoder, Mapping):
         encoder = EncoderGroup(encoder)
-    if isinstance(encoder, EncoderGroup) and not get_protocol(protocol).fuses_encoders:
-        raise InputError(f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'")
+    for protocol in protocols:
+        if isinstance(encoder, EncoderGroup) and not get_protocol(protocol).fuses_encoders:
+            raise InputError(f"protocol '{protocol}' evaluates one encoder; several go to the protocol 'ensemble'")
     if not isinstance(encoder, nn.Module):
         raise InputError(f"an encoder is needed, not {type(encoder).__name__}; load one with halp.load_encoder")
     return encoder
@@ -203,17 +230,30 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
     return None if clips is None else int(np.isin(test, clips).sum())
 
 
-def overlap_warning(origin: Mapping[str, Any], store: Store, split: str, *, allowed: bool) -> str | None:
-    """What has to be said of evaluating on this split; an overlap that is neither allowed nor inevitable is refused."""
-    _, test = store.split(split)
-    shared = count_overlap(origin, store, test)
-    if not shared:
+def overlap_warning(
+    origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
+) -> str | None:
+    """What has to be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
+    shared, tested = 0, 0
+    named: list[str] = []
+    for split in splits:
+        _, test = store.split(split)
+        counts = [(count_overlap(origin, store, test) or 0, origin) for origin in origins]
+        most, origin = max(counts, key=lambda pair: pair[0])
+        if not most:
+            continue
+        shared, tested, named = shared + most, tested + len(test), [*named, split]
+        learned = pretraining_splits(origin)
+        if not allowed and ALL not in learned:
+            raise InputError(
+                f"{most} of the {len(test)} test clips of split '{split}' were in the pre-training on split "
+                f"{' and '.join(map(repr, learned))}; evaluate on that split, pre-train on '{split}', or add --allow-overlap, "
+                "which marks the results"
+            )
+    if not named:
         return None
-    seen = f"{shared} of the {len(test)} test clips of split '{split}' were in the pre-training"
-    splits = pretraining_splits(origin)
-    if allowed or ALL in splits:
-        return f"{seen}; the results are marked and do not compare with those on clips that were not trained on"
-    raise InputError(
-        f"{seen} on split {' and '.join(map(repr, splits))}; evaluate on that split, pre-train on '{split}', "
-        "or add --allow-overlap, which marks the results"
+    where = f"split '{named[0]}'" if len(named) == 1 else f"{len(named)} splits"
+    return (
+        f"{shared} of the {tested} test clips of {where} were in the pre-training; the results are marked and do not compare "
+        "with those on clips that were not trained on"
     )

@@ -190,11 +190,9 @@ def evaluate_run(
     if fusing and home is None:
         raise InputError(f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder in place of '{name}'")
     group = ensemble_of([home, *others]) if fusing and home is not None else None
-    for split in splits:
-        for origin in [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]:
-            if warning := overlap_warning(origin, store, split, allowed=allow_overlap):
-                warnings.warn(warning, stacklevel=2)
-                break
+    origins = [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]
+    if warning := overlap_warning(origins, store, splits, allowed=allow_overlap):
+        warnings.warn(warning, stacklevel=2)
     encoders: dict[str, PretrainedEncoder | EncoderGroup] = {}
     if baselines and home is not None:
         encoders["raw coordinates"] = RawCoordinates(store.topology, stream=stream, persons=store.persons)

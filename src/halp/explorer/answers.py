@@ -13,6 +13,7 @@ from halp.core.sampling import generator
 from halp.data.spans import UNSEEN
 from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
 from halp.explorer.collection import Collection, Floats
+from halp.explorer.groups import Grouping
 from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
@@ -121,7 +122,11 @@ def apart(
 
 
 def timeline(
-    collection: Collection, recording: int, prediction: Prediction | None, classes: Sequence[str], names: Sequence[str]
+    collection: Collection,
+    recording: int,
+    prediction: Prediction | None,
+    classes: Sequence[str],
+    grouping: Grouping | None,
 ) -> tuple[dict[str, Any], Arrays]:
     """Tiers of a recording: segments of the model and of groups, who is absent, and probabilities over time."""
     rows, facts = collection.rows_of(recording), collection.extent(recording)
@@ -157,8 +162,8 @@ def timeline(
     if prediction is not None:
         tiers["model"] = merged(prediction.probabilities[rows], classes, prediction.rejected[rows])
         arrays["probabilities"] = prediction.probabilities[rows].astype(np.float32)
-    if collection.groups is not None:
-        tiers["group"] = merged(np.eye(len(names))[collection.groups.group[rows]], names)
+    if grouping is not None:
+        tiers["group"] = merged(np.eye(len(grouping.names))[grouping.clusters.group[rows]], grouping.names)
     return {**facts, "tiers": tiers, "nobody": absent, "classes": list(classes)}, arrays
 
 

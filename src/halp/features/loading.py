@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.core.packages import find_encoder, is_package, shipped_facts
+from halp.core.packages import find_encoder, is_package, list_encoders
 from halp.core.progress import log
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.store import topology_from_json
@@ -106,7 +106,7 @@ def open_for(
 def choose_shipped(source: Source) -> str:
     """The shipped encoder that reads the joints of this source; of several the one that reads most of them."""
     fits = {}
-    for name, facts in shipped_facts().items():
+    for name, facts in list_encoders().items():
         topology = topology_from_json(facts["topology"])
         try:
             joint_recipes(source.topology, topology)

@@ -30,7 +30,8 @@ class StepContext:
     """When a step happens and with which random numbers; metrics are wanted on some steps only.
 
     `batch` is the number of clips in the batch of all processes together, where there are several; `clips` `(B,)` says which
-    clips of the store these are, where training does.
+    clips of the store these are, where training does. With `check_loss` a method may look at the value of its loss and
+    leave its state as it was where that is not finite; otherwise it reads no value, which an accelerator would be waited for.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class StepContext:
     log_metrics: bool = True
     batch: int | None = None
     clips: Tensor | None = None
+    check_loss: bool = True
 
     def batch_size(self, local: int) -> int:
         """Clips of the batch of all processes together."""
@@ -158,9 +160,10 @@ def register_method(
 
 def uncount_calls(method: nn.Module) -> None:
     """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
-    for name, buffer in method.named_buffers():
-        if name.endswith(".calls"):
-            buffer.sub_(1).clamp_min_(0)
+    for module in method.modules():
+        uncount = getattr(module, "uncount_call", None)
+        if callable(uncount):
+            uncount()
 
 
 @torch.no_grad()

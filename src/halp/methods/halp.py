@@ -52,8 +52,8 @@ def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.
     with torch.autocast(keys.device.type, enabled=False):
         similarity = guide @ centres.T
         member = F.one_hot(similarity.argmax(1), prototypes).to(keys)
-        empty = member.sum(0) == 0
-        member[similarity.argmax(0)[empty], empty.nonzero()[:, 0]] = 1
+        nearest = similarity.argmax(0)[None]
+        member.scatter_(0, nearest, torch.where(member.sum(0) == 0, 1, member.gather(0, nearest)))
         return group_means(keys, member.T / member.sum(0)[:, None])
 
 
@@ -63,7 +63,7 @@ def group_means(points: Tensor, share: Tensor, iterations: int = 20, tolerance: 
     for _ in range(iterations):
         step = torch.einsum("gn,gnd->gd", share, log_map(means[:, None], points[None]))
         means = exp_map(means, step)
-        if float(step.norm(dim=1).max()) < tolerance:
+        if step.is_cpu and step.norm(dim=1).amax().tolist() < tolerance:
             break
     return means
 
@@ -74,6 +74,10 @@ class SharedPositives(HallucinatedPositives):
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
         room = keys.new_empty(self.prototypes, keys.shape[1])
         return compute_on_rank_zero(partial(super().cluster, keys, start, generator), room, generator)
+
+    def log_partition(self, query: Tensor, key: Tensor, negatives: Tensor) -> Tensor:
+        # the same without keeping the similarities to a large queue
+        return log_partition(query, key, negatives, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class HalpSettings(CheckedSettings):
                 source=self.source,
                 average_over=self.average_over,
                 warm_start=self.warm_start,
+                negatives=self.negatives,
             )
         except InputError as error:
             raise InputError(f"halp: {error}") from None
@@ -157,24 +162,6 @@ def _check_halp(settings: HalpSettings, streams: Sequence[str], queue: int) -> N
         )
     if settings.prototype_source == "cross_stream":
         require_streams("halp", streams, "with prototype_source = 'cross_stream' takes the clusters of another stream")
-
-
-def balance(query: Tensor, key: Tensor, negatives: Tensor, term: HallucinatedPositives) -> Tensor:
-    """What negatives add to Eq. 8: log Σ exp(q·[key, negatives] / τ), weighted as the positives of each query are.
-
-    With it every hallucinated positive stands where the real key stands in InfoNCE, so that the pull has the negatives that
-    keep embeddings apart. Without a queue the other keys of the batch are the negatives.
-    """
-    plan = term.last
-    if plan is None or not bool(plan.kept.any()):
-        return query.new_zeros(())
-    if len(negatives):
-        partition = log_partition(query, key, negatives, term.temperature)
-    else:
-        partition = (query @ key.detach().T / term.temperature).logsumexp(1)
-    number = plan.kept.sum(1).to(query)
-    share = number if term.average_over == "positives" else (number > 0).to(query)
-    return (share / share.sum() * partition).sum()
 
 
 @register_term("halp", HalpSettings, check=_check_halp)
@@ -201,13 +188,11 @@ class HalpTerm(nn.Module):
             recent = queue.recent(stream, term.recent) if term.needs_recent_keys else None
             prototypes = None
             if recent is not None and self.settings.prototype_source == "cross_stream":
-                other = partner(stream, list(streams), int(term.calls) // term.refresh)
+                other = partner(stream, list(streams), term.calls // term.refresh)
                 guide = queue.recent(other, term.recent)
                 prototypes = guided_prototypes(recent, guide, term.prototypes, context.generator)
             query = self._query(batch)
-            losses.append(term(query, batch.key, recent, context.generator, prototypes))
-            if self.settings.negatives:
-                losses[-1] = losses[-1] + balance(query, batch.key, queue.keys(stream), term)
+            losses.append(term(query, batch.key, recent, context.generator, prototypes, queue.keys(stream)))
             if context.log_metrics:
                 metrics |= {
                     f"{stream}/{name}": value for name, value in self._metrics(term, batch, queue, stream).items()

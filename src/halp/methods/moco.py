@@ -109,7 +109,8 @@ class MocoMethod(Method):
         # half precision would blur angles and logits: the loss is computed in full
         with torch.autocast(views["query"].device.type, enabled=False):
             loss, metrics = self.loss(batches, context)
-        if bool(torch.isfinite(loss)):  # keys of a diverged step would spoil every later one
+        # keys of a diverged step would spoil every later one
+        if not context.check_loss or bool(torch.isfinite(loss)):
             with record_function("halp: queue"):
                 self.queue.push({stream: batch.key for stream, batch in batches.items()})
         return StepOutput(loss, metrics, {stream: batch.query for stream, batch in batches.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,6 @@ class KeyQueue(nn.Module):
     """
 
     pointer: Tensor
-    filled: Tensor
 
     def __init__(
         self, streams: Sequence[str], size: int, dimension: int, generator: torch.Generator | None = None
@@ -28,7 +28,7 @@ class KeyQueue(nn.Module):
         for stream in streams:
             self.register_buffer(f"keys_{stream}", unit(torch.randn(size, dimension, generator=generator)))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
-        self.register_buffer("filled", torch.zeros((), dtype=torch.long))
+        self.filled = 0  # saved with the state; a plain number, so that no device is asked for it
 
     def keys(self, stream: str) -> Tensor:
         """All keys of a stream, `(size, D)`, in the order of the ring."""
@@ -36,14 +36,18 @@ class KeyQueue(nn.Module):
 
     def recent(self, stream: str, count: int) -> Tensor:
         """The newest `count` keys of a stream, oldest first; never a key that was not written."""
-        count = min(count, int(self.filled))
+        count = min(count, self.filled)
         rows = (self.pointer - count + torch.arange(count, device=self.pointer.device)) % max(self.size, 1)
         return self.keys(stream)[rows]
 
     @property
     def full(self) -> bool:
         """Whether every key in it is a real one."""
-        return int(self.filled) >= self.size
+        return self.filled >= self.size
+
+    def pretend_full(self) -> None:
+        """Count the random directions it starts with as keys, to see what a step costs once it is full."""
+        self.filled = self.size
 
     def next_rows(self, batch: int) -> Tensor:
         """Where a batch of this size is going to be written; of one larger than the queue only the end survives."""
@@ -60,4 +64,18 @@ class KeyQueue(nn.Module):
         for stream, new in keys.items():
             self.keys(stream).index_copy_(0, rows, new[batch - len(rows) :].to(self.keys(stream).dtype))
         self.pointer.copy_((self.pointer + batch) % self.size)
-        self.filled.copy_((self.filled + batch).clamp_max(self.size))
+        self.filled = min(self.filled + batch, self.size)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "filled"] = torch.tensor(self.filled)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
+        filled = state_dict.pop(prefix + "filled", None)
+        if filled is None:
+            missing.append(prefix + "filled")
+        else:
+            self.filled = int(filled)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)

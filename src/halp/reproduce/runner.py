@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
+import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from halp.core.errors import InputError
 from halp.core.files import read_json, write_json
 from halp.core.progress import log
-from halp.data.store import Store, open_store
+from halp.data.store import Store
 from halp.encoders import build_encoder
 from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.similarities import kept_share
@@ -126,7 +127,8 @@ class SweepRunner:
     def cost(self, job: Job) -> dict[str, float]:
         """Seconds of an epoch and peak memory in bytes of a job."""
         parent = None if job.parent is None else self.path(job.parent)
-        return measure_training(job.recipe, loaded(job.source).path, RunFolder(self.path(job.name)), parent, job.first)
+        home = RunFolder(self.path(job.name))
+        return measure_training(job.recipe, loaded(job.source).path, home, parent, job.first, **self.devices)
 
     def result(
         self, scale: Scale, cell: Cell, column: TableColumn, protocols: Mapping[str, Mapping[str, Any]]
@@ -142,11 +144,10 @@ class SweepRunner:
         )
         if settings is None:
             return None
-        seeds: Sequence[int] = (
-            range(scale.draws)
-            if get_protocol(column.protocol).draws_labels
-            else (cell.seed if cell.row.has_recipe else 0,)
-        )
+        own = cell.seed if cell.row.has_recipe else 0
+        seeds: Sequence[int] = (own,)
+        if get_protocol(column.protocol).draws_labels:  # other labels for every seed: what varies is averaged over
+            seeds = range(1000 * own, 1000 * own + scale.draws)
         return evaluate_cached(
             home, encoder, store, column.protocol, split, seeds=seeds, settings=settings, progress=self.progress
         )
@@ -180,29 +181,58 @@ class SweepRunner:
 _EPOCHS = 2  # the second is measured, when everything is warm
 
 
-def measure_training(recipe: Recipe, store: Path, folder: RunFolder, warm: Path | None, first: int) -> dict[str, float]:
-    """Seconds of an epoch and peak memory in bytes, two epochs after the fork; kept in `cost.json` of the run folder."""
-    kept = folder.cost_file
-    if kept.exists():
-        return read_json(kept)
-    # peak memory is that of a whole process, so every measurement gets a fresh one
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        cost = pool.submit(_measure, recipe, store, warm, first, torch.get_num_threads()).result()
-    write_json(kept, cost)
-    return cost
+def measure_training(
+    recipe: Recipe,
+    store: Path,
+    folder: RunFolder,
+    warm: Path | None,
+    first: int,
+    *,
+    accelerator: str = "auto",
+    devices: int = 1,
+    precision: str = "32-true",
+    **more: Any,
+) -> dict[str, float]:
+    """Seconds of an epoch and peak memory in bytes, two epochs after the fork.
+
+    `cost.json` of the run folder keeps them by accelerator, devices and precision. `more` are nodes and strategy.
+    """
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    how = {"accelerator": accelerator, "devices": devices, "precision": precision, **more}
+    key = " ".join(map(str, how.values()))
+    kept = read_json(folder.cost_file) if folder.cost_file.exists() else {}
+    if key not in kept:
+        kept = {**kept, key: _measure(recipe, store, warm, first, how)}
+        write_json(folder.cost_file, kept)
+    return kept[key]
 
 
-def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, threads: int) -> dict[str, float]:
-    torch.set_num_threads(threads)
+def _measure(recipe: Recipe, store: Path, warm: Path | None, first: int, how: Mapping[str, Any]) -> dict[str, float]:
+    """Two epochs by the command in a fresh process, since peak memory is that of a whole one."""
     with tempfile.TemporaryDirectory() as folder:
-        until = min(recipe.epochs, first + _EPOCHS)
-        run = pretrain(recipe, open_store(store), Path(folder) / "run", fork=warm, until=until, progress=False)
-        lines = run.timing()
-    if not lines:
-        raise InputError(f"recipe '{recipe.name}' has no epoch left after its start epoch to measure")
-    on_gpu = torch.cuda.is_available()
-    memory = torch.cuda.max_memory_allocated() if on_gpu else max(line["peak_memory"] for line in lines)
+        settings, run = Path(folder) / "recipe.toml", RunFolder(Path(folder) / "run")
+        settings.write_text(recipe.to_toml(), encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "halp",
+            "pretrain",
+            str(settings),
+            "--data",
+            str(store),
+            "--run",
+            str(run.path),
+        ]
+        command += [word for name, value in how.items() for word in (f"--{name}", str(value))]
+        command += ["--fork", str(warm)] if warm is not None else []
+        command += ["--set", f"epochs={min(recipe.epochs, first + _EPOCHS)}"]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+        if answer.returncode:
+            raise InputError(f"the cost of recipe '{recipe.name}' cannot be measured: {answer.stderr.strip()[-500:]}")
+        lines = read_lines(run.timing_file)
+    memory = max(line.get("device_memory", line["peak_memory"]) for line in lines)
     return {"time": float(lines[-1]["seconds"]), "memory": float(memory)}
 
 

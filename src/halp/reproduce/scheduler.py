@@ -213,7 +213,11 @@ def _add_jobs(
     warm = scale.recipe(data, split, seed, TableRow("warm-up", "moco", warm_settings, recipe=row.recipe), settings)
     # the baseline forks where HaLP does, so that the two differ in nothing but the term
     start = recipe.halp.start_epoch if row.method == "halp" else base.halp.start_epoch
-    start = min(start, recipe.epochs)
+    if start >= recipe.epochs:
+        raise InputError(
+            f"row '{row.name}': epochs = {recipe.epochs} leaves nothing to train after the warm-up of {start} epochs; "
+            f"raise epochs above {start}, or lower halp.start_epoch"
+        )
     parent = None
     if start > 0:
         parent = f"{folder}/{family}{_name('warm', warm, base)}-epoch{start}-seed{seed}"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, write_text
 from halp.data.spans import stem
@@ -18,7 +17,6 @@ from halp.tasks.pose_tracks import Floats, Poses, filled
 FORMATS = ("trc", "bvh", "nc")
 
 
-@renamed_keywords(format="file_format")
 def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:
     """Write every person to a file named after the recording; units stay as they are (metres, for most formats)."""
     check_choice("format of poses", file_format, FORMATS)

@@ -190,7 +190,7 @@ def _nearest(
     if exact or len(table) <= EXACT or table.folder is None:
         rows, similarity = search_exactly(table.vectors, queries, k)
     else:
-        rows, similarity, facts = search_index(table.folder, queries, k, progress=progress)
+        rows, similarity, facts = search_index(table.folder, table.vectors, queries, k, progress=progress)
     order = np.argsort(-similarity.ravel(), kind="stable")
     _, first = np.unique(rows.ravel()[order], return_index=True)
     best = order[np.sort(first)][:k]

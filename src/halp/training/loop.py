@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from halp.augment import ViewMaker
-from halp.core.deprecation import renamed_keywords
 from halp.core.distributed import (
     any_rank,
     destroy_group_at_exit,
@@ -30,10 +29,11 @@ from halp.core.distributed import (
 )
 from halp.core.dropout import StepDropout, begin_step, dropouts, replace_dropout
 from halp.core.errors import Diverged, InputError, Interrupted
-from halp.core.progress import Bar
+from halp.core.progress import Bar, log
 from halp.core.sampling import epoch_batches, generator
-from halp.data.store import Store
+from halp.data.store import Store, open_store
 from halp.methods import Method, StepContext, StepOutput
+from halp.methods.queue import KeyQueue
 from halp.training.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -42,7 +42,7 @@ from halp.training.checkpoint import (
     scaler_state,
 )
 from halp.training.devices import launch, make_pool, restarted, reuse_memory
-from halp.training.recipe import Recipe
+from halp.training.recipe import Recipe, load_recipe
 from halp.training.records import RunRecords, StepProfile, dump_step
 from halp.training.run import Run, locked_run, peak_memory
 from halp.training.start import Begun, Learner, Start, begin, build_learner
@@ -50,10 +50,9 @@ from halp.training.start import Begun, Learner, Start, begin, build_learner
 OnEpoch = Callable[[Run, int, Method], Mapping[str, float] | None]
 
 
-@renamed_keywords(compile="compile_model")
 def pretrain(
-    recipe: Recipe,
-    store: Store,
+    recipe: Recipe | str | os.PathLike[str],
+    store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     resume: bool = False,
@@ -71,9 +70,9 @@ def pretrain(
 
     Parameters
     ----------
-    recipe : Recipe
-        All settings, see `load_recipe`.
-    store : Store
+    recipe : Recipe, path or str
+        All settings: a recipe, a TOML file, or the name of one that comes with halp, see `load_recipe`.
+    store : Store or path
         What to learn from.
     path : path
         The run folder.
@@ -112,31 +111,59 @@ def pretrain(
     >>> tiny = ["epochs=1", "encoder.hidden=8", "views.frames=8", "contrast.queue=32"]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = make_synthetic_store(f"{folder}/store", count=48)
-    ...     run = halp.pretrain(halp.load_recipe("cpu-moco", tiny), store, f"{folder}/run", progress=False)
+    ...     run = halp.pretrain(halp.load_recipe("cpu-moco", tiny), f"{folder}/store", f"{folder}/run", progress=False)
     ...     halp.open_run(run.path).encoder().frames
     8
     """
     reuse_memory()
-    fabric, path = launch(**devices), Path(path)
-    learner = build_learner(recipe, store, fabric)
-    first_rank, last_epoch = fabric.is_global_zero, min(recipe.epochs, until or recipe.epochs)
-    with locked_run(path, first_rank), explain_lost_process(), ExitStack() as stack:
-        begun = begin(learner, path, fabric, Start(fork, init), resume=resume or restarted(path, fabric))
-        learner, run = begun.learner, begun.run
-        engine = set_up(learner, fabric, compile_model)
-        started, total = time.monotonic(), last_epoch * learner.steps
-        stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
-        stopping = stack.enter_context(graceful_shutdown())
-        records = stack.enter_context(open_records(begun, loggers, first_rank))
-        bar = stack.enter_context(Bar(learner.recipe.name, total, done=begun.step, shown=progress and first_rank))
-        trainer = Trainer(learner, run, begun.step, fabric, engine, records, bar, stopping, on_epoch, profile)
-        trainer.train(last_epoch)
-        stack.close()
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(os.fspath(recipe))
+    clips = store if isinstance(store, Store) else open_store(store)
+    fabric, path, started = launch(**devices), Path(path), time.monotonic()
+    last_epoch, start = min(chosen.epochs, until or chosen.epochs), Start(fork, init)
+
+    def train(*, resume: bool, check_every_loss: bool = False) -> Trainer:
+        learner = build_learner(chosen, clips, fabric)
+        begun = begin(learner, path, fabric, start, resume=resume, last_epoch=last_epoch)
+        with ExitStack() as stack:
+            trainer = _open_trainer(begun, fabric, stack, last_epoch, compile_model, loggers, progress)
+            trainer.on_epoch, trainer.profile, trainer.check_every_loss = on_epoch, profile, check_every_loss
+            trainer.train(last_epoch)
+        return trainer
+
+    with locked_run(path, fabric.is_global_zero), explain_lost_process():
+        try:
+            trainer = train(resume=resume or restarted(path, fabric))
+        except LossNotFinite as found:
+            log.info(f"{found}: computing the steps since the last checkpoint again, to find its clips")
+            trainer = train(resume=True, check_every_loss=True)
         destroy_group_at_exit()
-        if first_rank:
+        if fabric.is_global_zero:
             facts = {"step": trainer.step, "seconds": round(time.monotonic() - started, 3)}
-            run.add_info(finished={**facts, "peak_memory": peak_memory(), "processes": world_size()})
-    return run
+            trainer.run.add_info(finished={**facts, "peak_memory": peak_memory(), "processes": world_size()})
+    return trainer.run
+
+
+def _open_trainer(
+    begun: Begun,
+    fabric: Fabric,
+    stack: ExitStack,
+    last_epoch: int,
+    compile_model: bool,
+    loggers: Sequence[str],
+    progress: bool,
+) -> Trainer:
+    """A training that is about to begin, with everything that `stack` closes after it."""
+    learner, first_rank = begun.learner, fabric.is_global_zero
+    engine, total = set_up(learner, fabric, compile_model), last_epoch * learner.steps
+    stack.enter_context(torch.random.fork_rng(devices=[]))  # leave the caller's generator as it was
+    stopping = stack.enter_context(graceful_shutdown())
+    records = stack.enter_context(open_records(begun, loggers, first_rank))
+    bar = stack.enter_context(Bar(learner.recipe.name, total, done=begun.step, shown=progress and first_rank))
+    return Trainer(learner, begun.run, begun.step, fabric, engine, records, bar, stopping)
+
+
+class LossNotFinite(Exception):
+    """A loss since the last look at one was not finite."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +222,9 @@ class Trainer:
     stopping: Callable[[], bool]
     on_epoch: OnEpoch | None = None
     profile: StepProfile | None = None
+    check_every_loss: bool = False  # otherwise losses are looked at where metrics are logged
+    finite: Tensor | None = None  # whether all losses since the last look are
+    earlier: Tensor | None = None  # the same without this step's
 
     @property
     def recipe(self) -> Recipe:
@@ -206,10 +236,20 @@ class Trainer:
 
     def train(self, last_epoch: int) -> None:
         """Train up to the end of an epoch; a signal saves the state and raises `Interrupted`."""
+        if self.profile is not None:
+            self._skip_warm_up(last_epoch)
         for epoch in range(self.step // self.learner.steps, last_epoch):
             self._train_epoch(epoch)
             if (epoch + 1) % self.recipe.saving.checkpoint_epochs == 0 or epoch + 1 == last_epoch:
                 self.save()
+
+    def _skip_warm_up(self, last_epoch: int) -> None:
+        """Begin a few steps before the end, with full queues: a profile is of a step with everything that is trained."""
+        wanted = 0 if self.profile is None else self.profile.skip + self.profile.steps
+        self.step = max(self.step, last_epoch * self.learner.steps - wanted)
+        for module in self.learner.method.modules():
+            if isinstance(module, KeyQueue):
+                module.pretend_full()
 
     def _train_epoch(self, epoch: int) -> None:
         clips, steps = self.learner.clips, self.learner.steps
@@ -227,7 +267,8 @@ class Trainer:
             self.bar.advance()
             if self.profile is not None:
                 self.profile.step()
-            self._stop_if_asked()
+            if log_metrics or world_size() == 1:  # several processes have to ask each other, which takes a look
+                self._stop_if_asked()
             often = self.recipe.saving.checkpoint_steps
             if often and self.step % often == 0 and self.step % steps:
                 self.save()
@@ -242,12 +283,15 @@ class Trainer:
             rows = rank_rows(len(clips))
             views = self.engine.views.make(clips, epoch, index, rows)
         begin_step(self.engine.dropouts, self.recipe.seed, epoch, index, rows, len(clips), self.recipe.dropout_draws)
-        context = StepContext(epoch, generator(self.recipe.seed, "terms", epoch, index), log_metrics, len(clips), clips)
+        check = log_metrics or self.check_every_loss
+        draws = generator(self.recipe.seed, "terms", epoch, index)
+        context = StepContext(epoch, draws, log_metrics, len(clips), clips, check_loss=check)
         before = self._seed_global_generator(epoch, index)
         output: StepOutput = self.engine.method(views, context)
         self._refuse_global_draws(before)
-        if not bool(torch.isfinite(output.loss)):
-            self._give_up(clips, epoch, index)
+        self._note_loss(output.loss)
+        if check:
+            self._check_losses(clips, epoch, index)
         with record_function("halp: backward"):
             self.engine.optimiser.zero_grad(set_to_none=True)
             self.fabric.backward(output.loss)
@@ -258,6 +302,19 @@ class Trainer:
             self.engine.optimiser.step()
         return output
 
+    def _note_loss(self, loss: Tensor) -> None:
+        """Remember whether the loss is finite, without waiting for its value."""
+        finite = torch.isfinite(loss.detach())
+        self.earlier, self.finite = self.finite, finite if self.finite is None else self.finite & finite
+
+    def _check_losses(self, clips: Tensor | None = None, epoch: int = 0, index: int = 0) -> None:
+        """Look at the losses since the last look; where that of this step's `clips` is the first not finite, give up."""
+        if self.finite is not None and not bool(self.finite):
+            if clips is not None and (self.earlier is None or bool(self.earlier)):
+                self._give_up(clips, epoch, index)
+            raise LossNotFinite(f"a loss of run '{self.run.path}' before step {self.step} is not finite")
+        self.finite = None
+
     def _set_learning_rate(self, time_in_epochs: float) -> float:
         rate = self.recipe.optimiser.rate(time_in_epochs, self.recipe.epochs)
         for group in self.learner.optimiser.param_groups:
@@ -267,14 +324,14 @@ class Trainer:
     def _seed_global_generator(self, epoch: int, index: int) -> Tensor | None:
         """Draws from torch's own generator, which foreign code may make, are a function of the step too."""
         torch.default_generator.manual_seed(generator(self.recipe.seed, "global", epoch, index).initial_seed())
-        return torch.default_generator.get_state() if world_size() > 1 or torch.get_num_threads() > 1 else None
+        return torch.default_generator.get_state() if world_size() > 1 else None
 
     def _refuse_global_draws(self, before: Tensor | None) -> None:
-        """With several processes or threads the order of such draws is not defined: refuse instead of differing."""
-        if before is not None and not torch.equal(before, torch.default_generator.get_state()):
+        """Several processes would draw different numbers: refuse instead of differing."""
+        if before is not None and before.tolist() != torch.default_generator.get_state().tolist():
             raise InputError(
                 f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, which several "
-                "processes or threads do not share; use nn.Dropout modules or draw from the step context's generator"
+                "processes do not share; use nn.Dropout modules or draw from the step context's generator"
             )
 
     def _stop_if_asked(self) -> None:
@@ -286,7 +343,8 @@ class Trainer:
             raise Interrupted(f"stopped at step {self.step} as asked; resume with `halp pretrain … --resume`")
 
     def save(self) -> None:
-        """Write a checkpoint; the records of all its steps reach the disk first."""
+        """Write a checkpoint of steps whose losses were finite; their records reach the disk first."""
+        self._check_losses()
         self.records.flush()
         if self.first_rank:
             state = {"step": self.step, "epoch": self.step // self.learner.steps, "data": self.learner.store.hash}
@@ -311,7 +369,7 @@ class Trainer:
                 error_if_nonfinite=False,
             )
         )
-        skipped = not bool(torch.isfinite(norm)) and bool(scaler_state(self.fabric.strategy.precision))
+        skipped = bool(scaler_state(self.fabric.strategy.precision)) and not bool(torch.isfinite(norm))
         return {} if skipped else {"gradient_norm": norm}
 
     def _give_up(self, clips: Tensor, epoch: int, index: int) -> None:

@@ -37,7 +37,7 @@ from halp.methods import METHODS, TERMS
 from halp.methods.base import MethodEntry
 from halp.methods.term import term_views
 from halp.training.optimisers import OptimiserSettings
-from halp.training.recipe_files import migrate, read_layers
+from halp.training.recipe_files import read_layers
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Recipe:
     batch_size: int = 64
     normalisation: tuple[str, ...] = ()  # steps that the store should have been prepared with; none: any
     dropout_draws: str = "rows"  # batch: as earlier versions drew masks
+    fit_queue: bool = False  # a queue with more room than there are clips is cut to their number
     views: ViewSettings = field(default_factory=ViewSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     encoders: dict[str, EncoderSettings] = field(default_factory=dict)  # by label, for streams like joint@stgcn
@@ -137,6 +138,21 @@ class Recipe:
         chosen += [ENCODERS[self.encoder_of(stream).name] for stream in self.streams]
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
+    def fitted_to(self, clips: int) -> Recipe:
+        """The recipe for so many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP to match."""
+        queue = getattr(self.method_settings, "queue", 0)
+        if not self.fit_queue or queue <= clips:
+            return self
+        sections = {
+            **self.sections,
+            METHODS[self.method].section: dataclasses.replace(self.method_settings, queue=clips),
+        }
+        if "halp" in sections and sections["halp"].source == "queue":
+            halp = sections["halp"]
+            few = max(2, min(halp.prototypes, clips // 4))
+            sections["halp"] = dataclasses.replace(halp, recent=min(halp.recent, clips), prototypes=few)
+        return dataclasses.replace(self, sections=sections)
+
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name."""
         return dict(flatten(self.to_plain()))
@@ -164,7 +180,7 @@ def sections_of(method: MethodEntry, terms: Iterable[str]) -> dict[str, type[Any
     return {method.section: method.settings} | {term: TERMS[term].settings for term in terms}
 
 
-def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False) -> Recipe:
+def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, then apply overrides.
 
     Parameters
@@ -173,8 +189,6 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: boo
         A TOML file, or the name of a recipe that comes with halp (see `list_recipes`).
     overrides : iterable of str
         Settings as `key=value`.
-    saved : bool
-        Whether it is that of a run folder, which older versions of halp may have written.
 
     Returns
     -------
@@ -186,8 +200,7 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: boo
     >>> load_recipe("small", ["epochs=3", "halp.hardness=0.6"]).epochs
     3
     """
-    data, name = read_layers(source, overrides, saved=saved)
-    return recipe_from_dict(migrate(data) if saved else data, name)
+    return recipe_from_dict(*read_layers(source, overrides))
 
 
 def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:

@@ -101,7 +101,7 @@ class RunRecords:
         seconds = max(time.monotonic() - began, 1e-9)
         line = {"epoch": epoch, "seconds": round(seconds, 3), "clips_per_second": round(clips / seconds, 1)}
         with writing(self.run), open(self.run.timing_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "peak_memory": peak_memory()}) + "\n")
+            file.write(json.dumps({**line, "peak_memory": peak_memory(), **_device_memory()}) + "\n")
 
     def flush(self) -> None:
         """Bring all lines to the disk."""
@@ -121,6 +121,11 @@ class RunRecords:
             warnings.warn(
                 f"the embeddings collapse: {text}; lower the learning rate or raise the batch size", stacklevel=2
             )
+
+
+def _device_memory() -> dict[str, int]:
+    """The most memory that tensors have held on this process's GPU, where there is one."""
+    return {"device_memory": torch.cuda.max_memory_allocated()} if torch.cuda.is_initialized() else {}
 
 
 def truncate_records(path: Path, step: int) -> None:
@@ -195,6 +200,7 @@ class StepProfile:
     def __init__(self, steps: int = 10, skip: int = 3) -> None:
         self.steps, self.skip, self.seen = steps, skip, 0
         self.parts: dict[str, float] = {}  # milliseconds of every labelled part of a step
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise the profiler prints lines about itself
         kinds = profiler.supported_activities()
         self._profiler = profiler.profile(activities=list(kinds))
 
@@ -256,8 +262,6 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     )
     method.rewind()
     views = {name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")}
-    former = (("query", "first"), ("key", "second"))  # as halp 0.1 called them
-    views |= {new: tensors[old] for new, old in former if old in tensors}
     count = len(next(iter(views.values())))
     begin_step(
         list(dropouts(method)),

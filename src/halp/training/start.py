@@ -64,6 +64,7 @@ def build_learner(recipe: Recipe, store: Store, fabric: Fabric) -> Learner:
     if remark:
         # What was learned from is recorded, so that a split made later does not pass for the one trained on.
         recipe = replace(recipe, split=ALL)
+    recipe = recipe.fitted_to(len(clips))
     if (batch := min(recipe.batch_size, len(clips))) < world_size():
         raise InputError(f"a batch of {batch} clips cannot be split over {world_size()} processes; use fewer devices")
     method = build_method(recipe, store.topology, store.persons)
@@ -82,12 +83,20 @@ class Begun:
     made_folder: bool
 
 
-def begin(learner: Learner, path: Path, fabric: Fabric, start: Start, *, resume: bool) -> Begun:
+def begin(
+    learner: Learner, path: Path, fabric: Fabric, start: Start, *, resume: bool, last_epoch: int | None = None
+) -> Begun:
     """Find or make the run folder (rank 0 alone makes it), and load the state to begin with."""
     if resume:
         return _resume(learner, path, fabric)
     # before the folder is made: a start that fails must not leave one that blocks the next try
     step, facts = _load(learner, fabric, start)
+    last = learner.recipe.epochs if last_epoch is None else last_epoch
+    if step >= last * learner.steps:
+        raise InputError(
+            f"'{start.fork}' has trained {step / learner.steps:g} epochs already, and this run ends after {last}: nothing is "
+            f"left to train; raise epochs above {step // learner.steps}, or fork an earlier checkpoint"
+        )
     if fabric.is_global_zero:
         _warn(_doubts(learner))
         if learner.method.tunes and not facts:

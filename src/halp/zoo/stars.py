@@ -181,7 +181,8 @@ class TuneMethod(Method):
             losses.append(loss)
             metrics |= {f"{stream}/{name}": value for name, value in seen.items()}
         loss = torch.stack(losses).sum()
-        if bool(torch.isfinite(loss)):  # projections of a diverged step would spoil later ones
+        # projections of a diverged step would spoil later ones
+        if not context.check_loss or bool(torch.isfinite(loss)):
             for stream, projection in projections.items():
                 self._memory(stream).remember(projection, which.to(clips.device))
         return StepOutput(loss, metrics | {"loss": loss.detach()} if context.log_metrics else {}, projections)

@@ -137,6 +137,17 @@ def list_readers() -> dict[str, str]:
     return {name: _READERS[name].description for name in sorted(_READERS)}
 
 
+def list_formats() -> dict[str, str]:
+    """Formats that `halp prepare` reads, with their descriptions.
+
+    Examples
+    --------
+    >>> sorted(list_formats())[:2]
+    ['amass', 'arrays']
+    """
+    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
+
+
 def get_reader(name: str) -> Reader:
     """The reader of that format."""
     _load_all()

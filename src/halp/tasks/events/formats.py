@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError, check_choice
-from halp.core.files import atomic_path, write_csv
+from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
 from halp.data.spans import COLUMNS, UNSEEN, Event, Events, stem
 from halp.data.text_files import number, problem, safe_name
@@ -32,7 +31,7 @@ from halp.tasks.events.annotations import (
     write_textgrid,
 )
 from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, write_boris, write_boris_excel
-from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, unguarded, write_workbook
+from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, write_workbook
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
 
@@ -48,7 +47,6 @@ class Format:
     takes: tuple[str, ...] = ()
 
 
-@renamed_keywords(format="file_format")
 def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tuple[Events, list[str]]:
     """Events of a file, or of all files of a folder, and sentences about what was left out.
 
@@ -75,7 +73,6 @@ def read_events(path: str | os.PathLike[str], file_format: str = "auto") -> tupl
     return Events(events, lengths, f"'{path}'"), notes
 
 
-@renamed_keywords(format="file_format")
 def write_events(
     events: Events, path: str | os.PathLike[str], file_format: str = "auto", *, media: str = "mp4", fps: float = 30.0
 ) -> list[Path]:
@@ -121,7 +118,9 @@ def read_csv(path: Path) -> Rows:
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
     reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count))
     try:
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+        rows = [
+            (reader.line_num, [plain_cell(cell.strip()) for cell in row]) for row in reader if any(map(str.strip, row))
+        ]
     except csv.Error as error:
         raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
     return _from_rows(path, rows)
@@ -160,11 +159,11 @@ def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> R
                 row["recording"],
                 seconds(row["start"], path, f"{where}start"),
                 seconds(row["stop"], path, f"{where}stop"),
-                row["state"] if row.get("state") in UNSEEN else unguarded(row["label"]),
-                unguarded(row.get("subject", "")),
+                row["state"] if row.get("state") in UNSEEN else row["label"],
+                row.get("subject", ""),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,
-                {k: unguarded(v) for k, v in cells.items() if k and k not in (*COLUMNS, *_OTHER_WORDS)},
+                {k: v for k, v in cells.items() if k and k not in (*COLUMNS, *_OTHER_WORDS)},
             )
         )
     return events, {}, []
