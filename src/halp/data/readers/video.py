@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from halp.core.config import limited
 from halp.core.errors import InputError, check_choice
-from halp.data.cleaning import find_spikes
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item, register_reader, with_options
 from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, entry_of
@@ -27,6 +26,7 @@ from halp.video.landmarks import FilmLandmarks, film_landmarks
 from halp.video.overlay import Span, write_overlay
 from halp.video.people import Person, choose_people, describe_people, find_people
 from halp.video.pose_model import describe_pose_model, find_pose_model, pose_topology
+from halp.video.quality import FASTEST, unsure_joints
 
 _POSES = (".json", ".jsonl", ".csv", ".npy", ".npz", ".h5", ".nc", ".bvh", ".c3d", ".trc", ".mvnx", ".txt", ".pkl")
 REPRESENTATIONS = ("auto", "world", "image")
@@ -103,12 +103,9 @@ class VideoReader(PeopleFileReader):
         reported = choose_people(people, self.person)
         topology, most = self.first([path])
         rows = even_times(film.times, film.fps)
-        frames, unsure = self._frames(film, reported[:most] if self.together else reported)
-        repairs: tuple[str, ...] = ()
+        frames, repairs = self._frames(film, reported[:most] if self.together else reported, topology)
         if len(rows) != len(film.times) or (rows != np.arange(len(film.times))).any():
             repairs += (f"{len(film.times)} frames at uneven times resampled to {film.fps:.2f} per second",)
-        if unsure > 0:
-            repairs += (f"{unsure:.1%} of the joint positions are unsure and missing",)
         if len(people) > 1:
             repairs += (describe_people(people, reported),)
         for sentence in repairs:
@@ -127,21 +124,36 @@ class VideoReader(PeopleFileReader):
             raise problem(path, "", fault, "crop it to the people, or film them closer or in better light")
         return find_people(film), film
 
-    def _frames(self, film: FilmLandmarks, people: Sequence[Person]) -> tuple[Frames, float]:
-        """Joints `(T, P, V, C)` of people, zeros where missing or unsure, and the share of positions that are unsure."""
-        world = not self._flat(find_pose_model(self.pose_model))
+    def _frames(
+        self, film: FilmLandmarks, people: Sequence[Person], topology: Topology
+    ) -> tuple[Frames, tuple[str, ...]]:
+        """Joints `(T, P, V, C)` of people, zeros where missing or unsure, and what is unsure in words."""
+        world = topology.dimensions == 3
         turned = np.array([-1, -1, 1], dtype=np.float32)
-        frames = np.zeros((len(film.times), len(people), film.image.shape[1], 3 if world else 2), dtype=np.float32)
-        places = np.zeros((*frames.shape[:3], 2), dtype=np.float32)
+        frames = np.zeros((len(film.times), len(people), len(topology), topology.dimensions), dtype=np.float32)
         for place, one in enumerate(people):
-            at = film.frame[one.rows]
             joints = film.world[one.rows, :, :3] * turned if world else film.image[one.rows, :, :2]
             sure = film.image[one.rows, :, 3:] >= self.min_score
-            frames[at, place], places[at, place] = joints * sure, film.image[one.rows, :, :2] * sure
-        jumps = find_spikes(places) | find_spikes(frames)
-        seen = sum(len(one.rows) for one in people) * frames.shape[2]
-        kept = (frames != 0).any(axis=3) & ~jumps
-        return np.where(kept[..., None], frames, np.float32(0)), 1 - kept.sum() / max(seen, 1)
+            frames[film.frame[one.rows], place] = joints * sure
+        hidden = (frames == 0).all(axis=3)
+        jumps, fast, worst = unsure_joints(frames, topology, film.fps)
+        kept = np.where((jumps | fast)[..., None], np.float32(0), frames)
+        positions = max(sum(len(one.rows) for one in people) * len(topology), 1)
+        unseen = int(hidden.sum()) - (hidden.size - positions)
+        shares = {
+            "hardly visible": unseen,
+            "jump away and back": int((jumps & ~hidden).sum()),
+            "turn too fast": int((fast & ~jumps).sum()),
+        }
+        told = [f"{count / positions:.1%} {why}" for why, count in shares.items() if count]
+        repairs = (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+        if worst is not None:
+            moment = film.times[worst.frame]
+            repairs += (
+                f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at {moment:.2f} s): beyond "
+                f"{FASTEST:,.0f} it is taken for a tracking error",
+            )
+        return kept, repairs
 
 
 def overlay_film(film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None) -> Path:
