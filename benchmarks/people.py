@@ -38,7 +38,7 @@ class Variation:
     make: Callable[[list[Picture], float], Shown]
     people: int
     plain_time: Callable[[np.ndarray], np.ndarray] = lambda times: times
-    turned: bool = False  # lying on the side: people are found, their poses are not comparable
+    mirrored: bool = False  # left is right
 
 
 def _half(picture: Picture) -> Picture:
@@ -58,19 +58,16 @@ def _black_gap(pictures: list[Picture], fps: float) -> Shown:
 
 
 def _cut(pictures: list[Picture], fps: float) -> Shown:
-    """Both people, then the same scene by a nearer camera."""
-    import cv2
-
+    """Both people, then the same scene from the other side."""
     for n, picture in enumerate(pictures[60:165]):
-        near = cv2.resize(picture[120:, :1380], picture.shape[1::-1])
-        yield n / fps, _half(picture if n < 50 else near)
+        yield n / fps, _half(picture if n < 50 else np.ascontiguousarray(picture[:, ::-1]))
 
 
 VARIATIONS = {
     "plain": Variation(_each(lambda picture: picture), 2),
     "halved": Variation(_each(_half), 2),
-    "mirrored": Variation(_each(lambda picture: picture[:, ::-1]), 2),
-    "turned by 90 degrees": Variation(_each(lambda picture: np.rot90(_half(picture))), 2, turned=True),
+    "mirrored": Variation(_each(lambda picture: picture[:, ::-1]), 2, mirrored=True),
+    "turned by 90 degrees": Variation(_each(lambda picture: np.rot90(_half(picture))), 2),
     "black gap": Variation(
         _black_gap, 2, lambda times: np.where(times < 2, times, np.where(times < 10 / 3, np.nan, times - 4 / 3))
     ),
@@ -78,7 +75,7 @@ VARIATIONS = {
     "both present": Variation(
         lambda p, fps: ((n / fps, _half(one)) for n, one in enumerate(p[60:165])), 2, lambda t: t + 2
     ),
-    "cut to a nearer camera": Variation(_cut, 2, lambda times: times + 2),
+    "cut to the other side": Variation(_cut, 2, lambda times: np.where(times < 5 / 3, times + 2, np.nan)),
     "nobody": Variation(_each(lambda picture: picture[:440, 1150:]), 0),
     "one frame": Variation(lambda pictures, fps: iter([(0.0, pictures[0])]), 0),
 }
@@ -120,6 +117,11 @@ def measure(path: Path, variation: Variation, plain: list[Poses]) -> dict[str, A
     }
 
 
+def _other_side(name: str) -> str:
+    joint, side = name.split("_")
+    return f"{joint}_{'left' if side == 'right' else 'right'}"
+
+
 def _against(one: Poses, plain: list[Poses], variation: Variation) -> dict[str, Any]:
     """Range of each angle (5th to 95th percentile), and the median difference from the plain video over common frames."""
     own = joint_angles(one.joints, one.topology)
@@ -132,8 +134,9 @@ def _against(one: Poses, plain: list[Poses], variation: Variation) -> dict[str, 
         row: dict[str, Any] = {"as": number}
         total = []
         for name in ANGLES:
-            known = own[name][np.isfinite(own[name])]
-            away = np.abs(own[name][common] - theirs[name][at[common]])
+            here = own[_other_side(name) if variation.mirrored else name]
+            known = here[np.isfinite(here)]
+            away = np.abs(here[common] - theirs[name][at[common]])
             away = away[np.isfinite(away)]
             total.append(float(np.median(away)) if len(away) else 180.0)
             row[name] = {

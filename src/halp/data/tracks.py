@@ -21,6 +21,8 @@ _REACH, _SPEED = 0.3, 2.0  # body sizes, and body sizes per second, that a joint
 _CONTESTED = 0.35  # body sizes from the expected place of two people within which they could be exchanged
 _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
+_BRIEF = 4  # frames; shorter pieces do not decide who is who
+_WEAK = 0.65  # mean score below which they do not either
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
 _OTHER_SCENE = 30.0  # mean difference of pixels, of 255, of two shots
 _CROWD = 30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
@@ -31,7 +33,7 @@ class Detections:
     """People of all frames: times `(T,)` in seconds, the frame `(N,)` of each person in order, and joints `(N, V, C)`.
 
     Missing joints are zeros. `look` `(N, L)` are colour histograms of clothes, all zeros where unknown; `scene` `(T, S)` is
-    every frame, much reduced.
+    every frame, much reduced; `scores` `(N,)` say how sure each detection is, 0 to 1.
     """
 
     times: Floats
@@ -39,6 +41,7 @@ class Detections:
     joints: npt.NDArray[np.float32]
     look: npt.NDArray[np.uint8] | None = None
     scene: npt.NDArray[np.uint8] | None = None
+    scores: Floats | None = None
 
     def cut(self, one: Rows, other: Rows) -> npt.NDArray[np.bool_]:
         """Whether frames show different scenes, so that places in them tell nothing about each other."""
@@ -66,12 +69,52 @@ def track_people(found: Detections) -> list[Rows]:
         return []
     geometry = _Geometry(found)
     pieces = _pieces(found, geometry)
-    count = 0
-    while len(pieces) != count:  # links make pieces longer, and longer pieces know their clothes better
-        count = len(pieces)
-        pieces = _linked(pieces, found, geometry)
+    weak = [piece for piece in pieces if _is_weak(piece, found)]  # often false: they join when the others are linked
+    strong = [piece for piece in pieces if not _is_weak(piece, found)]
+    pieces = _absorbed(_linked_until_stable(strong, found, geometry), weak, found, geometry)
+    pieces = _linked_until_stable(pieces, found, geometry)
     tracks = [np.array(piece.rows, dtype=np.int64) for piece in pieces]
     return sorted(tracks, key=lambda rows: (-len(rows), int(rows[0])))
+
+
+def _is_weak(piece: _Piece, found: Detections) -> bool:
+    return len(piece.rows) < _BRIEF or (found.scores is not None and float(found.scores[piece.rows].mean()) < _WEAK)
+
+
+def _absorbed(tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
+    """Tracks with the weak pieces that fill a gap of one of them; weak pieces that fit nowhere are added as they are."""
+    left = []
+    for piece in weak:
+        costs = [_gap_cost(track, piece, found, geometry) for track in tracks]
+        if costs and min(costs) < _UNLINKED:
+            track = tracks[int(np.argmin(costs))]
+            track.rows = sorted([*track.rows, *piece.rows])
+        else:
+            left.append(piece)
+    return [*tracks, *left]
+
+
+def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geometry) -> float:
+    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite where there is no gap."""
+    at = int(np.searchsorted(track.rows, piece.rows[0]))
+    before, after = track.rows[:at], track.rows[at:]
+    frames = found.frame
+    inside = (not before or frames[before[-1]] < frames[piece.rows[0]]) and (
+        not after or frames[piece.rows[-1]] < frames[after[0]]
+    )
+    if not (before and after and inside):
+        return float("inf")
+    three = [_Piece(rows, False, track.step) for rows in (before[-30:], piece.rows, after[:30])]
+    return float(_link_costs(three, np.array([[0, 1], [1, 2]]), found, geometry).mean())
+
+
+def _linked_until_stable(pieces: list[_Piece], found: Detections, geometry: _Geometry) -> list[_Piece]:
+    """Links make pieces longer, and longer pieces know their clothes better."""
+    count = 0
+    while len(pieces) != count:
+        count = len(pieces)
+        pieces = _linked(pieces, found, geometry)
+    return pieces
 
 
 class _Geometry:

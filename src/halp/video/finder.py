@@ -21,6 +21,7 @@ _RESCAN = 0.2  # seconds, while somebody was lost a moment ago or nobody is ther
 _LOST = 0.3  # seconds that a lost person is looked for in the last place
 _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
+_SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
 _JUMP = 0.6  # body sizes from one frame to the next that nobody moves
 _VISIBLE = 0.35  # mean visibility below which a person who was followed is lost
 _CERTAIN = 0.5  # mean visibility below which a pose in a tile is not a person
@@ -105,7 +106,7 @@ class PeopleFinder:
     def _start(self, found: Seen, moment: float, followed: list[tuple[Marks, Marks]]) -> Iterator[tuple[Marks, Marks]]:
         """New people, and lost ones who are found again, of a scan."""
         for image, world in zip(*found):
-            if any(distance(image, other) < _SAME for other, _ in followed):
+            if any(is_same(image, other) for other, _ in followed):
                 continue
             missed = [person for person in self._followed if person.missed]
             again = min(missed, key=lambda person: distance(image, person.marks), default=None)
@@ -138,10 +139,15 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
                 found.append((part, float(marks[:, 3].mean() * inside), marks, body))
     kept: list[tuple[Marks, Marks]] = []
     for part, _, marks, body in sorted(found, key=lambda one: (one[0], -one[1])):  # whole people first
-        same = any(distance(marks, other) < _SAME or (part and _within(marks, other) > 0.5) for other, _ in kept)
+        same = any(is_same(marks, other) or (part and _within(marks, other) > 0.5) for other, _ in kept)
         if not same:
             kept.append((marks, body))
     return _stacked(kept)
+
+
+def is_same(one: Marks, other: Marks) -> bool:
+    """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each other."""
+    return distance(one, other) < _SAME or min(_within(one, other), _within(other, one)) > _SAME_BOX
 
 
 def _within(one: Marks, other: Marks) -> float:

@@ -45,7 +45,9 @@ class Person:
 
 def find_people(film: FilmLandmarks) -> list[Person]:
     """Everybody who is seen for half a second or more, longest first; the one seen longest where all are seen for less."""
-    found = Detections(film.times, film.frame, film.image[..., :2], film.look, film.scene)
+    found = Detections(
+        film.times, film.frame, film.image[..., :2], film.look, film.scene, film.image[..., 3].mean(axis=1)
+    )
     tracks = track_people(found)
     usual = np.median(np.diff(film.times)) if len(film.times) > 1 else 0.0
     kept = [
