@@ -23,6 +23,7 @@ _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
 _BRIEF = 4  # frames; shorter pieces do not decide who is who
 _WEAK = 0.65  # mean score below which they do not either
+_NEAR_END = 15  # frames at the end of a piece that tell its size
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
 _OTHER_SCENE = 30.0  # mean difference of pixels, of 255, of two shots
 _CROWD = 30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
@@ -219,7 +220,10 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     one, other = pairs.T
     end, start = last[one], first[other]
     gap = geometry.time[start] - geometry.time[end]
-    size = np.maximum(geometry.size[end], geometry.size[start])
+    # a pose that fails at the end of a piece has an odd size, so the usual one near the end counts
+    sizes = [np.array([np.median(geometry.size[part]) for part in parts]) for parts in _ends(pieces)]
+    before, later = sizes[1][one], sizes[0][other]
+    size = np.maximum(before, later)
     cut = found.cut(found.frame[end], found.frame[start])
     coasting = np.minimum(gap, 0.7)[:, None]
     way = geometry.middle[start] - geometry.middle[end]
@@ -227,7 +231,7 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     behind = np.linalg.norm(way - speeds[0][other] * coasting, axis=1) / size
     place = (ahead + behind) / 2 / (0.3 + 1.0 * gap)
     too_far = ~cut & (np.minimum(np.linalg.norm(way, axis=1) / size, ahead) > 1.0 + 3.0 * gap)
-    ratio = np.abs(np.log(geometry.size[start] / geometry.size[end])) / np.where(cut, 1.0, 0.3 + 0.1 * gap)
+    ratio = np.abs(np.log(later / before)) / np.where(cut, 1.0, 0.3 + 0.1 * gap)
     pose = geometry.apart(end, start, way) / 0.25 * np.clip(1 - gap / 0.5, 0, 1)
     looks = _looks(pieces, found)
     unlike, known = _unlike(looks[one], looks[other])
@@ -235,6 +239,11 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
     cost = np.where(cut, 1.0, np.minimum(place, 5.0) ** 2) + np.minimum(ratio, 4.0) ** 2
     cost += np.where(cut, 0.0, np.minimum(pose, 3.0) ** 2) + alike + 0.3 * np.log1p(gap)
     return np.where(too_far, np.inf, cost)
+
+
+def _ends(pieces: Sequence[_Piece]) -> tuple[list[list[int]], list[list[int]]]:
+    """The first and the last rows of every piece."""
+    return [piece.rows[:_NEAR_END] for piece in pieces], [piece.rows[-_NEAR_END:] for piece in pieces]
 
 
 def _speed(piece: _Piece, geometry: _Geometry, side: int) -> Floats:
