@@ -38,11 +38,17 @@ def _present(answer: Any) -> Shown:
 def _register() -> None:
     """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
     from halp.data.inspect import Inspection
+    from halp.tasks.agreement import Agreement
+    from halp.tasks.angles import Angles
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
+    from halp.tasks.find_motifs import Motifs
+    from halp.tasks.measure_deviation import Deviations
     from halp.tasks.people import People
+    from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
+    from halp.tasks.stats import Statistics
 
     for kind, function in (
         (Inspection, _inspection),
@@ -51,6 +57,12 @@ def _register() -> None:
         (Comparison, _comparison),
         (Predictions, _predictions),
         (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
+        (Statistics, _statistics),
+        (Angles, _angles),
+        (RepetitionCounts, _repetitions),
+        (Agreement, _agreement),
+        (Motifs, _motifs),
+        (Deviations, _deviations),
     ):
         _present.register(kind, function)
 
@@ -70,10 +82,14 @@ def _hits(answer: Any) -> Shown:
 def _groups(answer: Any) -> Shown:
     found = answer.clusters
     said = [f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)"]
+    tables = [table_of(answer.summary(), digits=2)]
     if found.silhouettes:
-        tried = ", ".join(f"{count}: {value:.2f}" for count, value in found.silhouettes.items())
-        said.append(f"by number of groups: {tried}; choose another number with --groups")
-    return Shown([table_of(answer.summary(), digits=2)], said)
+        marks = {found.suggested: "suggested", len(answer): "shown"}
+        tried = [{"groups": n, "silhouette": v, "": marks.get(n, "")} for n, v in found.silhouettes.items()]
+        tables.append(table_of(tried, digits=2))
+    if found.suggested not in (None, len(answer)):
+        said.append(f"{found.suggested} groups are nearly as far apart and finer: --groups {found.suggested}")
+    return Shown(tables, said)
 
 
 def _comparison(answer: Any) -> Shown:
@@ -142,3 +158,62 @@ def _few(counts: Mapping[Any, Any]) -> str:
     """The first entries of a count table on one line."""
     shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:_LONGEST])
     return shown + (f", … ({len(counts)} in all)" if len(counts) > _LONGEST else "")
+
+
+def _statistics(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+    from halp.reports.pages.findings import group_rows
+
+    tables = {name: rows for name, rows in answer.to_json().items() if name != "groups"}
+    if answer.groups:
+        tables["groups"] = group_rows(answer.groups)
+
+    def write(folder: Path) -> list[Path]:
+        return [write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows]
+
+    return Shown([table_of(tables[name]) for name in ("recordings", "groups") if name in tables], write=write)
+
+
+def _angles(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+
+    def write(path: Path) -> list[Path]:
+        rows = answer.series()
+        return [write_csv(path, list(rows[0]) if rows else [], rows)]
+
+    return Shown([table_of(answer.to_json())], write=write)
+
+
+def _repetitions(answer: Any) -> Shown:
+    return Shown([table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in answer.to_json()])])
+
+
+def _agreement(answer: Any) -> Shown:
+    chance = "undefined, there is one label only" if answer["kappa"] is None else f"{answer['kappa']:.3f}"
+    head = f"Cohen's kappa {chance}; the same label in {answer['agreement']:.1%} of the bins"
+    return Shown([head, table_of(answer["labels"])])
+
+
+def _motifs(answer: Any) -> Shown:
+    after = []
+    if answer.stability is not None:
+        shown = {name: "unknown" if value is None else f"{value:.2f}" for name, value in answer.stability.items()}
+        after = [
+            f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves {shown['halves']}"
+        ]
+    return Shown([table_of(answer.rows)], after=after)
+
+
+def _deviations(answer: Any) -> Shown:
+    flat = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {f"percentile, {o['window']:g} s windows": o["percentile"] for o in row.get("other_windows", ())}
+        | {"unlike": "unlike the reference" if row["unlike"] else ""}
+        | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
+        for row in answer.rows
+    ]
+    spread = answer.rows[0]["reference"] if answer.rows else {}
+    said = "scores of the reference, each person against the others: " + ", ".join(
+        f"{name} {value:.3f}" for name, value in spread.items()
+    )
+    return Shown([table_of(flat)], [said])

@@ -94,7 +94,20 @@ class FeatureTable(RowColumns):
 
     def absent(self, recording: int) -> list[tuple[float, float]]:
         """Spans of a recording, by its place in `recordings`, in which nobody is seen."""
-        return [(start, stop) for place, start, stop in self.absences if place == recording]
+        return self._absent.get(recording, [])
+
+    @cached_property
+    def _absent(self) -> dict[int, list[tuple[float, float]]]:
+        spans: dict[int, list[tuple[float, float]]] = {}
+        for place, start, stop in self.absences:
+            spans.setdefault(place, []).append((start, stop))
+        return spans
+
+    def rows_by_recording(self) -> list[npt.NDArray[np.int64]]:
+        """The rows of every recording, in the order of `recordings`."""
+        order = np.argsort(self.recording, kind="stable")
+        edges = np.searchsorted(self.recording[order], np.arange(1, len(self.recordings)))
+        return np.split(order, edges)
 
     def name(self, row: int) -> str:
         """The recording of a row."""
@@ -144,6 +157,20 @@ class ShardedVectors:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self[:].astype(dtype or np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """Some rows of vectors, read block by block."""
+
+    vectors: Any
+    rows: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, block: slice) -> npt.NDArray[np.float32]:
+        return np.asarray(self.vectors[self.rows[block]])
 
 
 _IN_MEMORY = 256 << 20  # bytes
