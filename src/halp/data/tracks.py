@@ -24,6 +24,7 @@ _ALIKE = 0.3  # usual distance of two histograms of one person, as light and bac
 _BRIEF = 4  # frames; shorter pieces do not decide who is who
 _WEAK = 0.65  # mean score below which they do not either
 _NEAR_END = 15  # frames at the end of a piece that tell its size
+_ODD_SIZE = 0.35  # logarithm of a size, relative to the usual one, of a pose that fails
 _CANDIDATES = 40  # successors that a piece may have, nearest in time first
 _OTHER_SCENE = 30.0  # mean difference of pixels, of 255, of two shots
 _CROWD = 30  # more people than this in a frame are a crowd; the surest are kept so that the work stays bounded
@@ -215,11 +216,11 @@ def _linked(pieces: Sequence[_Piece], found: Detections, geometry: _Geometry) ->
 
 def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geometry: _Geometry) -> Floats:
     """How unlikely it is that the second piece of each pair `(K, 2)` is the same person as the first, later."""
-    first, last = (np.array([piece.rows[at] for piece in pieces]) for at in (0, -1))
+    first, last = (np.array([_sound_end(part, geometry) for part in parts]) for parts in _ends(pieces))
     speeds = [np.stack([_speed(piece, geometry, side) for piece in pieces]) for side in (1, -1)]
     one, other = pairs.T
     end, start = last[one], first[other]
-    gap = geometry.time[start] - geometry.time[end]
+    gap = np.maximum(geometry.time[start] - geometry.time[end], 1e-3)
     # a pose that fails at the end of a piece has an odd size, so the usual one near the end counts
     sizes = [np.array([np.median(geometry.size[part]) for part in parts]) for parts in _ends(pieces)]
     before, later = sizes[1][one], sizes[0][other]
@@ -242,8 +243,15 @@ def _link_costs(pieces: Sequence[_Piece], pairs: Rows, found: Detections, geomet
 
 
 def _ends(pieces: Sequence[_Piece]) -> tuple[list[list[int]], list[list[int]]]:
-    """The first and the last rows of every piece."""
-    return [piece.rows[:_NEAR_END] for piece in pieces], [piece.rows[-_NEAR_END:] for piece in pieces]
+    """The first rows of every piece, and the last ones, both from the end inwards."""
+    return [piece.rows[:_NEAR_END] for piece in pieces], [piece.rows[: -_NEAR_END - 1 : -1] for piece in pieces]
+
+
+def _sound_end(rows: Sequence[int], geometry: _Geometry) -> int:
+    """The first of some rows whose body has the usual size among them: poses often fail just before a person is lost."""
+    sizes = geometry.size[rows]
+    usual = np.abs(np.log(sizes / np.median(sizes))) < _ODD_SIZE
+    return int(rows[int(usual.argmax())])
 
 
 def _speed(piece: _Piece, geometry: _Geometry, side: int) -> Floats:

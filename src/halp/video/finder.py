@@ -23,6 +23,7 @@ _ROOM = 1.6  # side of a crop, in sides of the person's box
 _SAME = 0.2  # mean joint distance, in body sizes, below which two poses are of one person
 _SAME_BOX = 0.7  # share of the box of each of two poses in the other, above which they are of one person
 _JUMP = 0.6  # body sizes from one frame to the next that nobody moves
+_GROWTH = 0.4  # logarithm of the change of a body's size from one frame to the next that is possible
 _VISIBLE = 0.35  # mean visibility below which a person who was followed is lost
 _CERTAIN = 0.5  # mean visibility below which a pose in a tile is not a person
 
@@ -91,9 +92,10 @@ class PeopleFinder:
         if seen is not None:
             image = seen[0] + np.array([left, top, 0, 0], dtype=np.float32)
             others = [other.marks for other in self._followed if other is not person and other.seen == moment]
+            grown = abs(math.log(max(_square(image)[1], 1) / max(side, 1))) > _GROWTH + passed
             far = distance(image, person.marks) > _JUMP * (1 + 10 * max(passed - 0.05, 0))
             twice = any(distance(image, other) < _SAME / 2 for other in others)
-            if image[:, 3].mean() >= _VISIBLE and not far and not twice:
+            if image[:, 3].mean() >= _VISIBLE and not (far or grown or twice):
                 moved = (_square(image)[0] - middle) / max(passed, 1e-3)
                 person.step = 0.5 * person.step + 0.5 * moved
                 person.marks, person.seen, person.missed = image, moment, False
