@@ -88,8 +88,11 @@ def _present(landmarks: FilmLandmarks, people: Sequence[Person]) -> list[list[tu
 
 
 def _bones(joints: int) -> Sequence[tuple[int, int]]:
-    """Bones of the layouts that pose estimators give, by their number of joints."""
-    return get_topology({33: "mediapipe-33-2d", 26: "halpe-26"}.get(joints, "coco-17")).bones
+    """Bones of the layouts that pose estimators give, by their number of joints, and all four sides of the trunk."""
+    topology = get_topology({33: "mediapipe-33-2d", 26: "halpe-26"}.get(joints, "coco-17"))
+    left, right = ([topology.index(f"{name}_{side}") for name in ("shoulder", "hip")] for side in ("left", "right"))
+    trunk = [(left[0], left[1]), (right[0], right[1]), (left[0], right[0]), (left[1], right[1])]
+    return [*topology.bones, *trunk]
 
 
 def draw_skeleton(picture: Picture, body: npt.NDArray[np.float32], colour: Colour) -> None:
