@@ -13,8 +13,7 @@ from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.clip import runs
-from halp.data.readers import with_options
-from halp.data.readers.video import VideoReader
+from halp.data.readers.video import video_reader
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event, Events, person_recording
 from halp.video.film import SUFFIXES, film_picture
@@ -108,8 +107,6 @@ def people(film: str | Path, *, reading: Reading | None = None, **keywords: Unpa
         raise InputError(
             "people of a video are found in all its frames at its own rate; leave out format, fps and window"
         )
-    reader = with_options(VideoReader("video", ""), reading.settings)
-    if not isinstance(reader, VideoReader):
-        raise TypeError(type(reader))
+    reader = video_reader(reading)
     found, landmarks = reader.people(path)
     return People(path, choose_people(found, reader.person), landmarks)

@@ -8,7 +8,7 @@ import multiprocessing
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -170,9 +170,8 @@ def _band(start: Marks, end: Marks) -> Marks:
 
 def _nothing(like: FilmLandmarks) -> FilmLandmarks:
     """No frame at all, seen by the same estimator."""
-    arrays = (like.times, like.people, like.image, like.world)
-    none = [array[:0] for array in arrays]
-    return FilmLandmarks(*none, like.size, like.estimator, like.look[:0], like.scene[:0])  # type: ignore[arg-type]
+    names = ("times", "people", "image", "world", "look", "scene")
+    return replace(like, **{name: getattr(like, name)[:0] for name in names})
 
 
 def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.skeleton import Topology, get_topology, topology_for
 from halp.video.film import Picture
-from halp.video.finder import Follower, Marks, Seen, distance
+from halp.video.finder import Follower, Marks, PoseNetwork, Seen, distance
 
 _FEET = tuple(f"{name}_{side}" for side in ("left", "right") for name in ("toe_big", "toe_small", "heel"))
 _FACE = tuple(f"face_{number}" for number in range(68))
@@ -71,20 +71,16 @@ class OnnxPoses:
 
     def __init__(self, model: Path, opened: ExitStack) -> None:
         self.model, self.session, self._opened = model, _session(model), opened
-        self.one_stage, self._boxes = is_one_stage(model), None
+        self.follows = not is_one_stage(model)  # a one-stage network looks at every frame as a whole
+        self._boxes: PoseNetwork | None = None
         first = self.session.get_inputs()[0]
         height, width = (side if isinstance(side, int) else 640 for side in first.shape[2:])
         self.name, self.size = first.name, (width, height)
 
     def find(self, picture: Picture) -> Seen:
-        found = self._find_all(picture) if self.one_stage else self._find_by_boxes(picture)
+        found = self._find_by_boxes(picture) if self.follows else self._find_all(picture)
         image = np.stack(found) if found else np.zeros((0, 0, 4), dtype=np.float32)
         return image, np.zeros_like(image)
-
-    @property
-    def follows(self) -> bool:
-        """One-stage networks look at every frame as a whole."""
-        return not self.one_stage
 
     def follower(self) -> Follower:
         return _OnnxFollower(self)

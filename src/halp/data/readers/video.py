@@ -146,7 +146,7 @@ class VideoReader(PeopleFileReader):
             "turn too fast": int((fast & ~jumps).sum()),
         }
         told = [f"{count / positions:.1%} {why}" for why, count in shares.items() if count]
-        repairs = (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+        repairs: tuple[str, ...] = (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
         if worst is not None:
             moment = film.times[worst.frame]
             repairs += (
@@ -156,14 +156,21 @@ class VideoReader(PeopleFileReader):
         return kept, repairs
 
 
+def video_reader(reading: Reading) -> VideoReader:
+    """The reader of videos with the settings of a reading."""
+    reader = with_options(VideoReader("video", ""), reading.settings)
+    if not isinstance(reader, VideoReader):
+        raise TypeError(f"{type(reader).__name__} is not a reader of videos")
+    return reader
+
+
 def overlay_film(film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None) -> Path:
     """The video with everybody's skeleton, name and the labels of each; its landmarks are in the cache once it was read."""
     if film.suffix.lower() not in SUFFIXES or not film.is_file():
         raise InputError(
             f"--video draws into a video, and '{film}' is not one; give one {', '.join(SUFFIXES)} file as source"
         )
-    reader = with_options(VideoReader("video", ""), {} if reading is None else reading.settings)
-    people, landmarks = reader.people(film)
+    people, landmarks = video_reader(reading or Reading()).people(film)
     named = {one.number: spans.get(person_recording(film.stem, one.number), ()) for one in people}
     if len(people) == 1:
         named = {1: spans.get(film.stem, ())}
