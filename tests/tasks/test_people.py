@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install
 from halp.data.readers.video import VideoReader
 from halp.video.film import FilmWriter
 from halp.video.landmarks import FilmLandmarks, kept_landmarks, write_landmarks
+from halp.video.people import find_people
 from halp.video.pose_model import kept_pose_model
 
 TIMES = np.arange(40) / 10
@@ -107,6 +109,18 @@ def test_the_page_shows_everybody_without_another_file(film: Path, tmp_path: Pat
     page = (tmp_path / "people.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") == 3
     assert "--person 2 chooses this person alone" in page
+
+
+def test_a_person_who_is_found_twice_is_one_person(film: Path) -> None:
+    """A second follower may hang on somebody for a while, with another pose."""
+    people = halp.people(film)
+    landmarks = people.landmarks
+    twice = body(102, 65, 118, 108)
+    twice[:, :2] = twice[::-1, :2]
+    image = np.concatenate([np.insert(landmarks.image[rows], 1, twice, axis=0) for rows in landmarks.frames()])
+    doubled = replace(landmarks, people=landmarks.people + 1, image=image, world=image / 100)
+    assert [one.number for one in find_people(doubled)] == [1, 2]
+    assert [one.share for one in find_people(doubled)] == [1.0, 0.375]
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
                 found.append((part, float(marks[:, 3].mean() * inside), marks, body))
     kept: list[tuple[Marks, Marks]] = []
     for part, _, marks, body in sorted(found, key=lambda one: (one[0], -one[1])):  # whole people first
-        same = any(is_same(marks, other) or (part and _within(marks, other) > 0.5) for other, _ in kept)
+        same = any(is_same(marks, other) or (part and is_within(marks, other) > 0.5) for other, _ in kept)
         if not same:
             kept.append((marks, body))
     return _stacked(kept)
@@ -149,10 +149,10 @@ def scan(network: PoseNetwork, picture: Picture) -> Seen:
 
 def is_same(one: Marks, other: Marks) -> bool:
     """Whether two poses of one frame are of one person: joints close to each other, or boxes that lie in each other."""
-    return distance(one, other) < _SAME or min(_within(one, other), _within(other, one)) > _SAME_BOX
+    return distance(one, other) < _SAME or min(is_within(one, other), is_within(other, one)) > _SAME_BOX
 
 
-def _within(one: Marks, other: Marks) -> float:
+def is_within(one: Marks, other: Marks) -> float:
     """Share of the box of a pose that lies in the box of another."""
     low = np.maximum(one[:, :2].min(axis=0), other[:, :2].min(axis=0))
     high = np.minimum(one[:, :2].max(axis=0), other[:, :2].max(axis=0))

@@ -11,11 +11,16 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.tracks import Detections, track_people
+from halp.video.finder import is_within
 from halp.video.landmarks import FilmLandmarks
 
 BRIEFEST = 0.5  # seconds; who is seen for less is a passer-by at the edge or a false detection
 _FEWEST = 5  # frames
 _VISIBLE = 0.5  # mean visibility of a track that is a person
+_ON_ANOTHER, _MOSTLY = (
+    0.6,
+    0.6,
+)  # share of a body in the box of another, and of a track, that make it a second detection
 WORDS = ("all", "longest", "largest", "left", "right")
 
 
@@ -55,7 +60,16 @@ def find_people(film: FilmLandmarks) -> list[Person]:
         for rows in tracks
         if len(rows) >= _FEWEST and len(rows) * usual >= BRIEFEST and film.image[rows, :, 3].mean() >= _VISIBLE
     ]
-    return [_person(number, rows, film) for number, rows in enumerate(kept or tracks[:1], start=1)]
+    single = [rows for place, rows in enumerate(kept) if not any(_repeats(rows, other, film) for other in kept[:place])]
+    return [_person(number, rows, film) for number, rows in enumerate(single or tracks[:1], start=1)]
+
+
+def _repeats(rows: npt.NDArray[np.int64], other: npt.NDArray[np.int64], film: FilmLandmarks) -> bool:
+    """Whether a track lies on another one most of its time: the same person found twice."""
+    frames = film.frame
+    _, here, there = np.intersect1d(frames[rows], frames[other], assume_unique=True, return_indices=True)
+    inside = [is_within(film.image[rows[a]], film.image[other[b]]) > _ON_ANOTHER for a, b in zip(here, there)]
+    return sum(inside) > _MOSTLY * len(rows)
 
 
 def _person(number: int, rows: npt.NDArray[np.int64], film: FilmLandmarks) -> Person:
