@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from halp.tasks.search import search
     from halp.tasks.segment import segment
     from halp.tasks.stats import stats
+    from halp.tasks.watch import live
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
@@ -95,6 +96,7 @@ _HOMES = {
     "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
     "halp.tasks.stats": ("stats",),
+    "halp.tasks.watch": ("live",),
     "halp.tasks.segment": ("segment",),
     "halp.tasks.live": ("LiveRecognition",),
 }
@@ -146,6 +148,7 @@ __all__ = [
     "list_formats",
     "list_protocols",
     "list_recipes",
+    "live",
     "load_encoder",
     "load_model",
     "load_recipe",
