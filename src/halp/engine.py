@@ -139,8 +139,8 @@ def run_shards(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
 
-    A shard whose worker died is submitted again, the last time alone, so that it cannot take others with it. What the
-    function raises is a failure of its shard, and the rest goes on.
+    A shard whose worker died is submitted again, up to three times and alone, so that it cannot take others with it and is
+    not blamed for them. What the function raises is a failure of its shard, and the rest goes on.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def run_shards(
         yield from ((place, _called(function, shards[place])) for place in places)
         return
     with engine.pool() as (make, most):
-        for window in (most, most, 1):
+        for window in (most, *[1] * TRIES):
             died: list[int] = []
             for place, result in _rounds(function, shards, places, make, window):
                 if isinstance(result, _Death):

@@ -154,4 +154,4 @@ def test_the_list_as_a_table_has_a_line_per_row_of_the_paper() -> None:
     assert shown.row_count == len(list_rows())
     columns = [list(column.cells) for column in shown.columns]
     assert columns[0][0] == "Table 1"
-    assert set(columns[3]) == {"yes", "quoted"}
+    assert set(columns[3]) == {"yes"}
