@@ -45,7 +45,7 @@ HEADINGS = {
         *("classify", "finetune", "embed", "export", "push", "pull"),
     ),
     "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
-    "Make a store": ("prepare", "merge", "split"),
+    "Make a store": ("prepare", "join", "merge", "split"),
     "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
 }
 PLUGINS = (

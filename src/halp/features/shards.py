@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.core.errors import InputError
 from halp.core.files import write_text
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
-from halp.engine import Engine, Failure, PartDone, run_shards
+from halp.engine import Engine, Failure, PartDone, check_all_there, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
 from halp.features.content import ROW, Recorded, RecordingFiles, StoredClips
 from halp.features.source import Source, edges
@@ -71,6 +72,7 @@ class Task:
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         known = self.source.known
+        self._refuse_unreadable()
         facts = {
             "items": self.items,
             "recordings": known.recordings,
@@ -81,6 +83,14 @@ class Task:
             "notes": self.source.notes,
         }
         return {"rows": known.rows, "met": known.met}, facts
+
+    def _refuse_unreadable(self) -> None:
+        """Raise where a file cannot be read here: it was read where its key was made, so the place is wrong and not the file."""
+        content = self.source.content
+        for item, _ in content.left_out:
+            if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
+                path = content.files[item].path
+                raise InputError(f"'{path}' cannot be read by a worker; workers need the same files at the same path")
 
 
 def compute(task: Task) -> None:
@@ -104,10 +114,11 @@ def embed_shards(
     alone
         Do not use other processes.
     """
-    folder = home / series
+    folder = (home / series).absolute()
     if not _writable(folder):
         return None
     parts = _find_parts(source, folder, width)
+    check_all_there([place for place, part in enumerate(parts) if part.entry is None], len(parts))
     engine = Engine(1, part=source.engine.part) if alone or not source.content.portable else source.engine
     mine = [part for part in engine.mine(parts) if part.entry is None]
     single = progress and len(mine) == 1
