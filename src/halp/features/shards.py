@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -121,22 +121,25 @@ def embed_shards(
     check_all_there([place for place, part in enumerate(parts) if part.entry is None], len(parts))
     engine = Engine(1, part=source.engine.part) if alone or not source.content.portable else source.engine
     mine = [part for part in engine.mine(parts) if part.entry is None]
-    single = progress and len(mine) == 1
+    slow = isinstance(source.content, RecordingFiles) and source.content.pipeline.info.slow
+    few = 2 if slow else FEW
+    here, single = engine.alone(len(mine), few), progress and len(mine) == 1
     tasks = [
-        Task(source.part(_content(source, part)), part.items, str(folder), part.key, width, blocks, single)
+        Task(source.part(_content(source, part, here)), part.items, str(folder), part.key, width, blocks, single)
         for part in mine
     ]
-    slow = isinstance(source.content, RecordingFiles) and source.content.pipeline.info.slow
     dead: dict[str, Failure] = {}
-    with Bar("reading" if width == 0 else "embedding", sum(len(part.items) for part in mine), shown=progress) as bar:
-        for place, result in run_shards(compute, tasks, engine, few=2 if slow else FEW):
+    title, items = "reading" if width == 0 else "embedding", sum(len(part.items) for part in mine)
+    with nullcontext() if len(mine) == 1 else Bar(title, items, shown=progress) as bar:
+        for place, result in run_shards(compute, tasks, engine, few=few):
             if isinstance(result, Failure):
                 if result.error is not None:
                     raise result.error
                 dead[mine[place].key] = result
-            if isinstance(source.content, RecordingFiles):
+            if here and isinstance(source.content, RecordingFiles):
                 source.content.adopt(mine[place].numbers.tolist(), tasks[place].source.content)
-            bar.advance(len(mine[place].items))
+            if bar is not None:
+                bar.advance(len(mine[place].items))
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
     if engine.part is not None:
@@ -164,10 +167,11 @@ def _table_name(parts: Sequence[Part]) -> str:
     return "table-" + hashlib.sha256("\n".join(key for _, key in there).encode()).hexdigest()[:16]
 
 
-def _content(source: Source, part: Part) -> Any:
+def _content(source: Source, part: Part, here: bool) -> Any:
+    """The recordings of a shard, with what was read of them already where they are read in this process."""
     content = source.content
     if isinstance(content, RecordingFiles):
-        return content.part(part.numbers.tolist())
+        return content.part(part.numbers.tolist(), keep=here)
     return StoredClips(content.store, content.rate, int(part.numbers[0]), int(part.numbers[-1]) + 1)  # type: ignore[attr-defined]
 
 

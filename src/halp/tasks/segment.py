@@ -97,16 +97,15 @@ def segment(
         table, prediction = predict_table(loaded, opened, reading, reject=reject, cache=cache, progress=progress)
         labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
     else:
-        table = embed_table(used, opened, cache=cache, progress=progress)
+        table = embed_table(used, opened, compact=True, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Event] = []
-    for number, name in enumerate(table.recordings):
+    for number, (name, members) in enumerate(zip(table.recordings, table.rows_by_recording)):
         absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
-        members = table.recording == number
-        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        rows = members[table.seen[members] >= SEEN] if absent else members
         segments += merge_windows(
             name,
             table.starts[rows],

@@ -49,11 +49,13 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
     labels, best = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
     people = sorted({event.subject for event in matched if event.label in classes})
     subjects = rows["subject"].copy()
-    place = {name: number for number, name in enumerate(source.recordings)}
+    order = np.argsort(rows["recording"], kind="stable")
+    begins = np.searchsorted(rows["recording"][order], np.arange(1, len(source.recordings)))
+    place = dict(zip(source.recordings, np.split(order, begins)))
     for event in matched:
         if event.label not in classes:
             continue
-        windows = np.flatnonzero(rows["recording"] == place[event.recording])
+        windows = place[event.recording]
         inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(rows["start"][windows], event.start)
         share = inside / np.maximum(rows["stop"][windows] - rows["start"][windows], 1e-9)
         chosen = windows[(share > 0.5) & (share > best[windows])]
@@ -82,8 +84,7 @@ def embedded(
 def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
     """Rows of every recording in order of time, apart where nobody was there in between."""
     parts = []
-    for number in range(len(table.recordings)):
-        rows = np.flatnonzero(table.recording == number)
+    for rows in table.rows_by_recording:
         rows = rows[np.argsort(table.starts[rows], kind="stable")]
         seen = rows[table.seen[rows] > 0.5]
         if len(seen):
@@ -105,8 +106,9 @@ def motif_answers(
     if groups is not None:
         probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
     answers: list[Event] = []
-    for number, name in enumerate(table.recordings):
-        rows = np.flatnonzero((table.recording == number) & (probability.sum(1) > 0))
+    known = probability.sum(1) > 0
+    for number, (name, members) in enumerate(zip(table.recordings, table.rows_by_recording)):
+        rows = members[known[members]]
         spans = table.starts[rows], table.stops[rows]
         answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
     return answers, probability
