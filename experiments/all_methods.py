@@ -1,4 +1,4 @@
-"""`python -m benchmarks.all_methods [--epochs N] [--seeds …] [--only …] [--jobs 2] [--cost]`: every method at one budget.
+"""`python -m experiments.all_methods [--epochs N] [--seeds …] [--only …] [--jobs 2] [--cost]`: every method at one budget.
 
 Each method's `small-…` recipe is trained without labels on the training part of NW-UCLA (views 1 and 2, tested on view 3), with
 the same store, the same batches of 64 and the same number of steps; epochs at which something starts or the learning rate
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.baselines import RESULTS
-from benchmarks.real_data import prepared_store
 from rich.console import Console
 
+from experiments.files import RESULTS
+from experiments.stores import prepared_store
 from halp.core.errors import InputError, check_choice
 from halp.core.files import read_json, write_json
 from halp.data.store import Store
@@ -266,7 +266,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     cells, said = Cells(options.out, options.epochs), Console(stderr=True)
     given = f"--epochs {options.epochs} --seeds {' '.join(map(str, options.seeds))}"
-    command = f"python -m benchmarks.all_methods {given}"
+    command = f"python -m experiments.all_methods {given}"
     try:
         for name in options.only:
             budgeted(name, options.epochs, 0)  # refuses what is unknown before anything is trained

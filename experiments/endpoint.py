@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from experiments.baselines import save_results
+from experiments.files import save_results
 from halp.data.splits import FewLabels
 from halp.data.store import Store, open_store
 from halp.evaluation import RawCoordinates

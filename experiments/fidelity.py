@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fidelity`: what the simplifications on the way from Eq. 2 to Eq. 7 cost, in figures.
+"""`python -m experiments.fidelity`: what the simplifications on the way from Eq. 2 to Eq. 7 cost, in figures.
 
 Measured over many keys and targets: how often the similarity to P* that Eq. 6 makes small is smallest elsewhere than at
 t*, how far t* of the pair is from the exact limit t° under all prototypes, and how many positives the rank filter keeps.
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.harness import RESULTS
+from experiments.files import RESULTS
 from halp.hallucinate import plan_positives
 from halp.sphere import angle, kmeans, log_map, slerp, unit
 

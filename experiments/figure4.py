@@ -1,4 +1,4 @@
-"""`python -m benchmarks.figure4 --data STORE --out FOLDER [--seed 0]`: is the key or the positive nearer to the query, and why?
+"""`python -m experiments.figure4 --data STORE --out FOLDER [--seed 0]`: is the key or the positive nearer to the query, and why?
 
 The supplement's figure 4 has keys slightly nearer. Measured here on one store: (1) short trainings that fork from one MoCo
 warm-up and differ in one setting of HaLP; (2) positives of other steps and hardness around the same keys, on the embeddings of
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.query_gap import query_gap, share_of_epochs_with_keys_nearer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import RESULTS
+from experiments.files import RESULTS
+from experiments.query_gap import query_gap, share_of_epochs_with_keys_nearer
 from halp.augment import ClipPool, ViewMaker
 from halp.core.sampling import generator
 from halp.data.store import Store, open_store

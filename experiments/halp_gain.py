@@ -1,11 +1,11 @@
-"""`python -m benchmarks.halp_gain CMU_STORE`: what HaLP adds to MoCo and to CMD, seed by seed, and what that depends on.
+"""`python -m experiments.halp_gain CMU_STORE`: what HaLP adds to MoCo and to CMD, seed by seed, and what that depends on.
 
 A small encoder (GRU, one layer of 2 × 48 units, maximum over the thirds of a clip) is trained on a fixed draw of CMU windows.
 MoCo and HaLP with both pulls, as published and balanced, share their warm-up and the settings of the recipe `cpu-moco`; none
 was tuned. Around the base cell one thing varies at a time: clips, queue, weight μ, hardness λ, epochs after the warm-up; another
 cell has CMD and HaLP + CMD in three streams. Frozen encoders are judged by kNN (k = 1) and ridge (penalty by folds over
 whole subjects or cameras of the training part) on held-out CMU subjects (classes from the index text) and on the four
-Kinect sets of `benchmarks/transfer.py`, beside the untrained encoder and raw coordinates. Differences are paired by seed;
+Kinect sets of `experiments/transfer.py`, beside the untrained encoder and raw coordinates. Differences are paired by seed;
 intervals are Student's at 95 %, corrected for the number of sets (Bonferroni). With 16,384 clips the store has to be made with
 `--stride 1.0667`. Finished runs are found again, and `--cells` lets several commands share the work. Writes
 `results/halp_gain.json`, `.md` and `.svg`.
@@ -25,12 +25,12 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from benchmarks.baselines import RESULTS, save_results
-from benchmarks.halp_gain_report import markdown, paired_gain, similarity_figure
-from benchmarks.prototype_quality import prototype_quality
-from benchmarks.transfer import FOLDS, Task, open_tasks
 from rich.console import Console
 
+from experiments.files import RESULTS, save_results
+from experiments.halp_gain_report import markdown, paired_gain, similarity_figure
+from experiments.prototype_quality import prototype_quality
+from experiments.transfer import FOLDS, Task, open_tasks
 from halp.augment import ClipPool, centre_views
 from halp.core.errors import InputError
 from halp.data.clip import Clip
@@ -243,7 +243,7 @@ def measure(cell: Cell, source: Store, benchmark: Benchmark, seeds: int, folder:
     if len(train_part) < cell.clips:
         raise InputError(
             f"the store has {len(train_part)} training windows, and {cell.clips} are wanted; "
-            "make it with overlapping windows: python -m benchmarks.corpus RAW STORE --stride 1.0667"
+            "make it with overlapping windows: python -m tools.encoders.corpus RAW STORE --stride 1.0667"
         )
     clips = np.sort(np.random.default_rng(1).permutation(train_part)[: cell.clips])  # smaller draws lie in larger ones
     store = draw_store(source, clips, folder / f"store-{cell.clips}")
@@ -290,7 +290,7 @@ def baselines(benchmark: Benchmark, seeds: int) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> int:
     """Train, evaluate, write."""
     parser = argparse.ArgumentParser(description="What HaLP adds, seed by seed.")
-    parser.add_argument("store", type=Path, help="made by benchmarks/corpus.py")
+    parser.add_argument("store", type=Path, help="made by tools/encoders/corpus.py")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS), metavar="CELL")
     parser.add_argument("--out", type=Path, default=Path("runs/halp_gain"))
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str]) -> int:
         source = open_store(options.store)
         benchmark = open_benchmark(source, options.out)
         found: dict[str, Any] = {
-            "command": f"python -m benchmarks.halp_gain STORE --seeds {options.seeds}",
+            "command": f"python -m experiments.halp_gain STORE --seeds {options.seeds}",
             "versions": versions(),
             "baselines": baselines(benchmark, options.seeds),
             "cells": {},

@@ -1,4 +1,4 @@
-"""Tables and the figure of `benchmarks/halp_gain.py`: accuracies, paired differences, similarities, quality of prototypes."""
+"""Tables and the figure of `experiments/halp_gain.py`: accuracies, paired differences, similarities, quality of prototypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ntu10 STORE --seeds 5`: what positives can give, and whether HaLP squeezes the sphere, on real NTU.
+"""`python -m experiments.ntu10 STORE --seeds 5`: what positives can give, and whether HaLP squeezes the sphere, on real NTU.
 
 STORE holds the classes A001 to A010 of NTU-60, prepared with `--normalise drop-empty centre rotate-mean scale`.
 `halp reproduce ntu10` is the paper's comparison with the paper's kind of encoder. Here a perceptron on 64 principal
@@ -24,12 +24,12 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from benchmarks.baselines import save_results
-from benchmarks.prototype_quality import prototype_quality
 from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from experiments.files import save_results
+from experiments.prototype_quality import prototype_quality
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.core.registry import NoSettings
 from halp.core.sampling import generator
@@ -447,7 +447,7 @@ def main(arguments: Sequence[str]) -> int:
     labels = np.asarray(store.labels)
     if options.curve:
         points = run_curve(views, centre, store, options.split, options.seeds, options.out)
-        command = f"python -m benchmarks.ntu10 STORE --curve --seeds {options.seeds} --split {options.split}"
+        command = f"python -m experiments.ntu10 STORE --curve --seeds {options.seeds} --split {options.split}"
         save_results(f"ntu10_curve_{options.split}", {"command": command, "versions": versions(), "points": points})
         return 0
     baselines = {"principal components": probe(centre.numpy(), labels, groups, train, test)}
@@ -459,7 +459,7 @@ def main(arguments: Sequence[str]) -> int:
         run_seed(methods, views, centre, store, options.split, seed, options.out)
         seeds = f"--seeds {options.seeds} --more-seeds {options.more_seeds}"
         result = {
-            "command": f"python -m benchmarks.ntu10 STORE {seeds} --split {options.split}",
+            "command": f"python -m experiments.ntu10 STORE {seeds} --split {options.split}",
             "versions": versions(),
             "baselines": baselines,
             "methods": summarise(options.out, options.split),

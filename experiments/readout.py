@@ -1,4 +1,4 @@
-"""`python -m benchmarks.readout`: what the read-out alone is worth: raw coordinates and untrained GRUs under a ridge probe.
+"""`python -m experiments.readout`: what the read-out alone is worth: raw coordinates and untrained GRUs under a ridge probe.
 
 NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects), full rotation, 32 frames. Ridge: features
 standardised on the training clips, penalty chosen on the validation split of the training part. Raw coordinates also by a
@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.baselines import RESULTS
-from benchmarks.real_data import SETS, prepared_store
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
@@ -27,6 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from experiments.files import RESULTS
+from experiments.stores import SETS, prepared_store
 from halp.core.errors import InputError
 from halp.data.store import Store
 from halp.encoders import EncoderSettings, build_encoder
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         table.add_row(row, *cells)
     Console(width=120).print(table)
     RESULTS.mkdir(exist_ok=True)
-    data = {"command": " ".join(["python -m benchmarks.readout", *arguments]), "versions": versions(), "rows": found}
+    data = {"command": " ".join(["python -m experiments.readout", *arguments]), "versions": versions(), "rows": found}
     (RESULTS / "readout.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
 

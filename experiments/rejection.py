@@ -1,4 +1,4 @@
-"""`python -m benchmarks.rejection [--encoder halp-base]`: how a few-label classifier treats people and classes it never saw.
+"""`python -m experiments.rejection [--encoder halp-base]`: how a few-label classifier treats people and classes it never saw.
 
 On each real set half of the people are labelled and the other half tested, and half of the classes are known. Per known class
 3, 5, 10 or all clips are labelled, of several people or of one. Measured on people who were not labelled: accuracy on the known
@@ -17,12 +17,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from benchmarks.baselines import RESULTS
-from benchmarks.transfer import Array, Task, open_tasks
 from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
+from experiments.files import RESULTS
+from experiments.transfer import Array, Task, open_tasks
 from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
@@ -88,7 +88,7 @@ def main() -> None:
                     labels = {"labels per class": shots or "all", "labels of": "one person" if alone else "several"}
                     rows.append({"set": task.name, **labels, **means})
     record = {
-        "command": " ".join(["python", "-m", "benchmarks.rejection", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", "experiments.rejection", *sys.argv[1:]]),
         "encoder": arguments.encoder,
         "rejection_rate": REJECTION_RATE,
         "seeds": list(range(arguments.draws)),

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.training_pays CMU --ntu RAW`: what `halp-base` owes to its training, on sets that it never saw.
+"""`python -m experiments.training_pays CMU --ntu RAW`: what `halp-base` owes to its training, on sets that it never saw.
 
-CMU is the store of `benchmarks.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders on NW-UCLA, UTD-
+CMU is the store of `tools.encoders.corpus`, RAW a folder of NTU-60 files (ten classes here). Frozen encoders on NW-UCLA, UTD-
 MHAD, MSR-Action3D, UTKinect (the first of its half splits) and NTU-10 (x-sub, x-view): kNN (k = 1), one and five labelled
 clips per class (ridge, ten draws), all on unit vectors of features standardised on the training clips, without labels;
 ridge with all labels, its penalty chosen by folds over subjects or cameras of the training part. Compared are
@@ -32,12 +32,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from benchmarks.baselines import DATA, save_results
-from benchmarks.halp_base import FLOOR, fit_views
-from benchmarks.reweighting import plain_base, untrained
-from benchmarks.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
 from rich.console import Console
 
+from experiments.files import DATA, save_results
+from experiments.transfer import LAYOUTS, SETS, bootstrap_interval, few_right, parts_of, standardised
 from halp.core.errors import InputError
 from halp.data.ingest.prepare import prepare
 from halp.data.store import Store, open_store
@@ -48,6 +46,8 @@ from halp.evaluation.protocols.ridge import choose_ridge_penalty, fit_ridge, gro
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 from halp.skeleton import get_topology
+from tools.encoders.halp_base import FLOOR, fit_views
+from tools.encoders.kinect_views import plain_base, untrained
 
 Array = npt.NDArray[Any]
 MEASURES = ("knn", "1 label", "5 labels", "ridge")
@@ -242,7 +242,7 @@ def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], tasks: Sequence[
 def main(arguments: Sequence[str]) -> int:
     """Encode, measure, write."""
     parser = argparse.ArgumentParser(description="What halp-base owes to its training, on sets that it never saw.")
-    parser.add_argument("store", type=Path, help="made by benchmarks/corpus.py")
+    parser.add_argument("store", type=Path, help="made by tools/encoders/corpus.py")
     parser.add_argument("--ntu", type=Path, help="folder of NTU-60 files")
     parser.add_argument("--validate", action="store_true", help="folds of the training parts only, printed as JSON")
     parser.add_argument("--out", type=Path, default=Path("runs/training_pays"))
@@ -292,7 +292,7 @@ def main(arguments: Sequence[str]) -> int:
         }
         for method in (OURS, CEILING)
     }
-    command = f"python -m benchmarks.training_pays CMU{' --ntu RAW' if options.ntu else ''}"
+    command = f"python -m experiments.training_pays CMU{' --ntu RAW' if options.ntu else ''}"
     text = markdown(table, gaps, names, command)
     print(text)
     data = {"command": command, "seeds": SEEDS, "versions": versions(), "accuracy": table, "differences": gaps}

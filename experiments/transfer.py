@@ -1,4 +1,4 @@
-"""`python -m benchmarks.transfer [--encoder halp-base]`: a frozen encoder on sets that it never saw, beside tuned baselines.
+"""`python -m experiments.transfer [--encoder halp-base]`: a frozen encoder on sets that it never saw, beside tuned baselines.
 
 NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (mean of ten half splits). One probe
 for all: ridge (features standardised on the training clips, penalty chosen by folds over whole subjects or cameras of the
@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from benchmarks.baselines import DATA, save_results
 from rich.console import Console
 
 from benchmarks.minirocket import MiniRocket
+from experiments.files import DATA, save_results
 from halp.augment import ClipPool, centre_views
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
@@ -383,7 +383,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     named = "" if options.encoder == parser.get_default("encoder") else f" --encoder {options.encoder}"
-    command = f"python -m benchmarks.transfer{named}{' --few' * options.few} --seeds {options.seeds}"
+    command = f"python -m experiments.transfer{named}{' --few' * options.few} --seeds {options.seeds}"
     console = Console(stderr=True)
     try:
         tasks = open_tasks(options.out)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.view [--encoder halp-view]`: does an encoder of 2D poses care where the camera stands?
+"""`python -m experiments.view [--encoder halp-view]`: does an encoder of 2D poses care where the camera stands?
 
-x and y of the four Kinect sets of `benchmarks/transfer.py` as their own cameras saw them; training clips at 0°, test clips
+x and y of the four Kinect sets of `experiments/transfer.py` as their own cameras saw them; training clips at 0°, test clips
 turned about the vertical by 0, 30, 60 and 90° before they are projected. NW-UCLA is split by camera (1, 2 → 3), so that 0°
 is another real camera already; of UTKinect's half splits the first counts. Features are standardised on the training clips;
 kNN (k = 1, cosine), ridge (penalty 0.1 × features ÷ clips, not tuned) and one labelled clip per class (nearest by cosine,
@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from benchmarks.baselines import DATA, save_results
-from benchmarks.transfer import SETS, bootstrap_interval, parts_of
 from rich.console import Console
 
+from experiments.files import DATA, save_results
+from experiments.transfer import SETS, bootstrap_interval, parts_of
 from halp.augment import ClipPool, ViewMaker, ViewSettings, build_policy
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
@@ -230,7 +230,7 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
     """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is first asked."""
     found: dict[str, Embedding] = {"raw key points": raw_embedding}
     if corpus is not None:
-        from benchmarks.halp_view import INVARIANT, fit_cameras  # which need this module
+        from tools.encoders.halp_view import INVARIANT, fit_cameras  # which need this module
 
         def fitted() -> PretrainedEncoder:
             encoder = untrained({**TWIN, "invariant": INVARIANT}, camera_windows(corpus, 1000, FRAMES), FRAMES)
@@ -346,7 +346,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--corpus",
         type=Path,
-        help="store of `benchmarks.corpus --unturned`, for baselines that are fitted",
+        help="store of `tools.encoders.corpus --unturned`, for baselines that are fitted",
     )
     parser.add_argument(
         "--validate",
@@ -393,7 +393,7 @@ def main(arguments: Sequence[str]) -> int:
     if encoder is None:
         return 0
     gaps = differences({method: found for method, found in cells.items() if method != "halp-base in 3D"}, ours)
-    command = "python -m benchmarks.view --corpus STORE"
+    command = "python -m experiments.view --corpus STORE"
     text = markdown(table, gaps, ours, command)
     print(text)
     save_results(

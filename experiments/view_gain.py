@@ -1,17 +1,17 @@
-"""`python -m benchmarks.view_gain STORE`: does HaLP help where there is an invariance to learn?
+"""`python -m experiments.view_gain STORE`: does HaLP help where there is an invariance to learn?
 
-The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of CMU
-windows (`benchmarks.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the three share seed
-and warm-up, and none was tuned. Frozen encoders are judged as in `benchmarks/view.py`: four Kinect sets, x and y, test
-clips turned by 0 to 90°, kNN, ridge and one label per class. Differences are paired by seed; intervals are Student's at 95 %,
-corrected for the number of cells of a table (Bonferroni). Finished runs are found again. Writes `results/view_gain.json` and
-`.md`.
+The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of
+CMU windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the
+three share seed and warm-up, and none was tuned. Frozen encoders are judged as in `experiments/view.py`: four Kinect
+sets, x and y, test clips turned by 0 to 90°, kNN, ridge and one label per class. Differences are paired by seed;
+intervals are Student's at 95 %, corrected for the number of cells of a table (Bonferroni). Finished runs are found
+again. Writes `results/view_gain.json` and `.md`.
 
-`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU is trained on all
-training windows by each of them, the two views being two cameras with the faults of estimators (`recipes/cmu-view.toml`), and the
-lifting network of `halp-view` for as many epochs. Test clips are kept out (`benchmarks.view --validate`). All numbers are
-read and 256 compact ones, fitted as those of `halp-view`; a method's measure counts by the vector with the better mean of
-the angles. Writes its entry of `results/view_trials.json`.
+`--trials` is another question: could these methods, or VICReg, have trained `halp-view`? An early-fusion GRU is
+trained on all training windows by each of them, the two views being two cameras with the faults of estimators
+(`recipes/cmu-view.toml`), and the lifting network of `halp-view` for as many epochs. Test clips are kept out
+(`experiments.view --validate`). All numbers are read and 256 compact ones, fitted as those of `halp-view`; a method's
+measure counts by the vector with the better mean of the angles. Writes its entry of `results/view_trials.json`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import tomlkit
 import torch
-from benchmarks.baselines import RESULTS, save_results
-from benchmarks.halp_gain import ENCODER, FRAMES, draw_store, untrained
-from benchmarks.halp_view import camera_features, fit_compact, packaged
-from benchmarks.view import (
+
+from experiments.files import RESULTS, save_results
+from experiments.halp_gain import ENCODER, FRAMES, draw_store, untrained
+from experiments.view import (
     ANGLES,
     FLAT,
     MEASURES,
@@ -47,7 +47,6 @@ from benchmarks.view import (
     remembered,
     summary,
 )
-
 from halp.data.normalise import normalise
 from halp.data.store import Store, open_store
 from halp.encoders import EncoderSettings, build_encoder
@@ -57,6 +56,7 @@ from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.results import versions
 from halp.training import open_run, pretrain
 from halp.training.recipe import load_recipe, recipe_from_dict
+from tools.encoders.halp_view import camera_features, fit_compact, packaged
 
 CLIPS, WARM_UP, EPOCHS = 2048, 6, 12
 PULLS: dict[str, bool | None] = {"MoCo": None, "HaLP": False, "HaLP, balanced": True}
@@ -247,7 +247,7 @@ def trials(corpus: Store, seeds: int, folder: Path) -> dict[str, Any]:
     vectors = {method: mean_of_sets(found) for method, found in runs.items()}
     return {
         "name": "MoCo, HaLP, balanced HaLP and VICReg on two cameras, and lifting, for as many epochs",
-        "command": f"python -m benchmarks.view_gain STORE --trials --seeds {seeds}",
+        "command": f"python -m experiments.view_gain STORE --trials --seeds {seeds}",
         "recipe": trial_settings(0)["MoCo"],  # the others: `trial_settings`
         "lifting": f"cmu-view, {TRIAL_EPOCHS} epochs, read by the GRU and the kernels of halp-base",
         "seeds": seeds,
@@ -278,7 +278,7 @@ def save_trial(trial: Mapping[str, Any]) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Train, judge, write."""
     parser = argparse.ArgumentParser(description="What HaLP adds where two views are two cameras.")
-    parser.add_argument("store", type=Path, help="made by `benchmarks.corpus --unturned`")
+    parser.add_argument("store", type=Path, help="made by `tools.encoders.corpus --unturned`")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--trials", action="store_true", help="other methods for halp-view, on folds of training clips")
     parser.add_argument("--out", type=Path, default=Path("runs/view_gain"))
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str]) -> int:
         for name, table in json.loads(kept.read_text(encoding="utf-8")).items():
             accuracies.setdefault(name, []).append(table)
     found = {
-        "protocol": "benchmarks/view_gain.py: two virtual cameras as the two views, paired by seed, common warm-up",
+        "protocol": "experiments/view_gain.py: two virtual cameras as the two views, paired by seed, common warm-up",
         "settings": {"clips": CLIPS, "warm_up": WARM_UP, "epochs": EPOCHS, "encoder": ENCODER, "frames": FRAMES},
         "seeds": options.seeds,
         "accuracies": accuracies,

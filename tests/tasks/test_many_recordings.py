@@ -12,7 +12,7 @@ from halp.features.content import ROW
 from halp.features.table import FeatureTable
 from halp.tasks import cluster
 from halp.tasks.cluster import group_vectors
-from halp.tasks.windows import sequences
+from halp.tasks.find_motifs import sequences
 
 
 def table_of(recordings: int, windows: int = 17) -> FeatureTable:
@@ -28,7 +28,7 @@ def test_rows_of_a_recording_are_found_in_any_order() -> None:
     table = table_of(5, 3)
     mixed = np.random.default_rng(0).permutation(15)
     shuffled = FeatureTable(table.vectors, table.rows[mixed], [*table.recordings, "nothing in it"], (), table.absences)
-    for number, rows in enumerate(shuffled.rows_by_recording):
+    for number, rows in enumerate(shuffled.rows_by_recording()):
         np.testing.assert_array_equal(rows, np.flatnonzero(shuffled.recording == number))
     assert (shuffled.absent(2), shuffled.absent(5)) == ([(3.0, 4.0)], [])
 

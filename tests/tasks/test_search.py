@@ -16,6 +16,7 @@ from use_samples import fresh_encoder
 import halp
 from halp.cli import main
 from halp.core.errors import InputError
+from halp.data.arrays import store_from_arrays
 from halp.data.store import Store
 from halp.data.windows import cut_windows
 from halp.encoders.pretrained import PretrainedEncoder
@@ -238,3 +239,12 @@ def test_vectors_of_a_store_are_the_same_by_index_as_clip_by_clip(
     assert np.array_equal(quick.rows, slow.rows)
     assert quick.names == slow.names
     assert np.allclose(quick.vectors, slow.vectors, atol=1e-5)
+
+
+def test_times_in_frames_are_called_so(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clips = [np.random.default_rng(seed).normal(size=(30, 25, 3)) for seed in range(3)]
+    plain = store_from_arrays(tmp_path / "plain", clips, topology="kinect-v2", names=["a", "b", "c"])
+    main(["search", str(package), "a", "--in", str(plain.path), "--json"])
+    assert "are frames, not seconds: the recordings do not state a rate; give --fps" in capsys.readouterr().err
+    main(["search", str(package), "a", "--in", str(plain.path), "--fps", "30", "--json"])
+    assert "frames, not seconds" not in capsys.readouterr().err

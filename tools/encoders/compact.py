@@ -1,10 +1,10 @@
-"""`python -m benchmarks.compact STORE [--fit PACKAGE]`: the few numbers of `halp-base` that search uses, and what they cost.
+"""`python -m tools.encoders.compact STORE [--fit PACKAGE]`: the few numbers of `halp-base` that search uses, and what they cost.
 
 `--fit` writes the projection into a package: the directions in which vectors of the CMU training windows (STORE, see
-`benchmarks.corpus`) are longest, without labels, turned at random, so that standardising the numbers, as probes do, leaves
+`tools.encoders.corpus`) are longest, without labels, turned at random, so that standardising the numbers, as probes do, leaves
 distances alone. (Evening the directions out, by half or wholly, is worse on folds of the sets' training clips since the
 vectors themselves are shrunk along what views move.) Without `--fit`, for full and compact vectors: kNN and ridge on the
-four sets of `benchmarks.transfer`; how many of the ten nearest vectors stay (recall@10), and an index of
+four sets of `experiments.transfer`; how many of the ten nearest vectors stay (recall@10), and an index of
 `HALP_BENCH_VECTORS` (100,000) random crops of the windows. Figures go to `results/compact.json`.
 """
 
@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 import torch
-from benchmarks.baselines import save_results
-from benchmarks.transfer import Task, open_tasks
 
 import halp
+from experiments.files import save_results
+from experiments.transfer import Task, open_tasks
 from halp.augment import ClipPool
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, compacted, write_package
@@ -110,7 +110,7 @@ def _index(encoder: PretrainedEncoder, store: Store, count: int) -> dict[str, An
 def main(arguments: Sequence[str]) -> int:
     """Fit where it is asked for, and measure."""
     parser = argparse.ArgumentParser(description="The compact output of halp-base and what it costs.")
-    parser.add_argument("store", type=Path, help="windows of CMU, see benchmarks.corpus")
+    parser.add_argument("store", type=Path, help="windows of CMU, see tools.encoders.corpus")
     parser.add_argument("--fit", type=Path, help="package that gets the projection")
     parser.add_argument("--sets", type=Path, default=Path("stores/transfer"), help="where the prepared sets are kept")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.corpus RAW STORE`: windows of the CMU motion capture database as one store, by one command.
+"""`python -m tools.encoders.corpus RAW STORE`: windows of the CMU motion capture database as one store, by one command.
 
 RAW is a checkout of github.com/una-dinosauria/cmu-mocap (BVH files and the index text). Every recording is resampled to 30
 frames per second, mapped by joint name onto `body-16`, converted to metres and cut into windows; each window is centred
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.baselines import DATA, RESULTS
-from benchmarks.transfer import SETS, parts_of
 from rich.console import Console
 
+from experiments.files import DATA, RESULTS
+from experiments.transfer import SETS, parts_of
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames

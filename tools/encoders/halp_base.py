@@ -1,13 +1,13 @@
-"""`python -m benchmarks.halp_base RUN STORE OUT`: the package of the shipped encoder from a run on CMU windows, with its card.
+"""`python -m tools.encoders.halp_base RUN STORE OUT`: package `halp-base` from a run on CMU windows, with its card.
 
-    python -m benchmarks.corpus RAW stores/cmu
+    python -m tools.encoders.corpus RAW stores/cmu
     halp pretrain cmu-moco --data stores/cmu --run runs/cmu-moco
-    python -m benchmarks.halp_base runs/cmu-moco stores/cmu src/halp/encoders/shipped/halp-base
-    python -m benchmarks.compact stores/cmu --fit src/halp/encoders/shipped/halp-base
-    python -m benchmarks.transfer --few
+    python -m tools.encoders.halp_base runs/cmu-moco stores/cmu src/halp/encoders/shipped/halp-base
+    python -m tools.encoders.compact stores/cmu --fit src/halp/encoders/shipped/halp-base
+    python -m experiments.transfer --few
 
 The trained GRU becomes part of a `kernel-fusion` encoder, whose kernels and scales are fitted to 2,000 training windows.
-Then three views of every training window, as a Kinect might have seen it (`benchmarks.reweighting`), say which directions
+Then three views of every training window, as a Kinect might have seen it (`tools.encoders.kinect_views`), say which directions
 of the features views move most; along these they are shrunk (`Invariance`). Where RUN is a package, as the shipped one, its
 GRU, kernels and scales are kept and only that is fitted. It reads up to two persons (each alone, the larger value counts)
 although CMU recordings have one, and drops empty frames, which CMU does not have. Metrics on the card are those of
@@ -24,11 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.baselines import RESULTS
-from benchmarks.corpus import NORMALISATION
-from benchmarks.reweighting import policies
 from rich.console import Console
 
+from experiments.files import RESULTS
 from halp.augment import ClipPool, ViewMaker, centre_views
 from halp.core.errors import InputError
 from halp.core.packages import CARD, find_encoder, is_package
@@ -37,6 +35,8 @@ from halp.encoders.pretrained import PretrainedEncoder, build_architecture, load
 from halp.features.loading import load_encoder
 from halp.tasks.export import export
 from halp.training.recipe import load_recipe
+from tools.encoders.corpus import NORMALISATION
+from tools.encoders.kinect_views import policies
 
 PERSONS = 2
 STEP = 2  # the GRU was trained on 32 frames; the kernels read 64
@@ -66,15 +66,15 @@ A frozen encoder of human movement: joints of a clip in, {features} numbers out.
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Recipe**: `{recipe}`, {epochs} epochs, seed {seed}, halp {version}; the invariance was fitted later, with these weights
   (RUN below may be a package). The recipe was chosen by the mean ridge accuracy on validation splits of the four sets
-  below, among some two hundred trials (`benchmarks/results/corpus_trials.json`).
+  below, among some two hundred trials (`experiments/results/corpus_trials.json`).
 - **Made by**:
 
 ```
-python -m benchmarks.corpus RAW stores/cmu
+python -m tools.encoders.corpus RAW stores/cmu
 halp pretrain {recipe} --data stores/cmu --run runs/{recipe}
-python -m benchmarks.halp_base runs/{recipe} stores/cmu src/halp/encoders/shipped/{name}
-python -m benchmarks.compact stores/cmu --fit src/halp/encoders/shipped/{name}
-python -m benchmarks.transfer --few --seeds 2
+python -m tools.encoders.halp_base runs/{recipe} stores/cmu src/halp/encoders/shipped/{name}
+python -m tools.encoders.compact stores/cmu --fit src/halp/encoders/shipped/{name}
+python -m experiments.transfer --few --seeds 2
 ```
 
 ## Metrics
@@ -144,7 +144,7 @@ def metrics_table() -> str:
     """The ridge part of the transfer table, as Markdown."""
     path = RESULTS / "transfer.md"
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.transfer`."
+        return "Not measured yet: `python -m experiments.transfer`."
     text = path.read_text(encoding="utf-8")
     return text.partition("## ridge\n")[2].partition("\n## ")[0].strip()
 

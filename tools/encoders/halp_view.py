@@ -1,9 +1,9 @@
-"""`python -m benchmarks.halp_view RUN STORE OUT`: the package of the shipped encoder of 2D poses from a run on CMU windows.
+"""`python -m tools.encoders.halp_view RUN STORE OUT`: the package of the shipped encoder of 2D poses from a run on CMU windows.
 
-    python -m benchmarks.corpus RAW stores/cmu-view --unturned
+    python -m tools.encoders.corpus RAW stores/cmu-view --unturned
     halp pretrain cmu-view --data stores/cmu-view --run runs/cmu-view
-    python -m benchmarks.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/halp-view
-    python -m benchmarks.view --corpus stores/cmu-view
+    python -m tools.encoders.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/halp-view
+    python -m experiments.view --corpus stores/cmu-view
 
 The trained lifting network is followed by the GRU and the kernels of `halp-base`; a second bank of kernels reads the picture
 itself. Biases and scales are fitted to 1,000 training windows as virtual cameras see them; then four cameras see every
@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import torch
-from benchmarks.baselines import RESULTS
-from benchmarks.view import FLAT, STEPS, camera_windows
 from rich.console import Console
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
+from experiments.files import RESULTS
+from experiments.view import FLAT, STEPS, camera_windows
 from halp.core.errors import InputError
 from halp.core.packages import find_package
 from halp.data.store import Store, open_store
@@ -75,14 +75,14 @@ A frozen encoder of human movement in pictures: key points of a clip in, {featur
   research and products, the data itself may not be resold), four fifths of the subjects; no labels.
 - **Training**: virtual cameras in perspective (full circle of yaw, pitch −20° to 50°, roll, distances, focal lengths) with the
   faults of estimators: jitter, spikes, exchanged sides, joints outside the picture, lost frames. Recipe `{recipe}`, {epochs}
-  epochs, seed {seed}, halp {version}. Trials: `benchmarks/results/view_trials.json`.
+  epochs, seed {seed}, halp {version}. Trials: `experiments/results/view_trials.json`.
 - **Made by**:
 
 ```
-python -m benchmarks.corpus RAW stores/cmu-view --unturned
+python -m tools.encoders.corpus RAW stores/cmu-view --unturned
 halp pretrain {recipe} --data stores/cmu-view --run runs/cmu-view
-python -m benchmarks.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/{name}
-python -m benchmarks.view --corpus stores/cmu-view
+python -m tools.encoders.halp_view runs/cmu-view stores/cmu-view src/halp/encoders/shipped/{name}
+python -m experiments.view --corpus stores/cmu-view
 ```
 
 ## Metrics
@@ -176,7 +176,7 @@ def metrics_table() -> str:
     """The first part of the view table, as Markdown."""
     path = RESULTS / "view.md"
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.view`."
+        return "Not measured yet: `python -m experiments.view`."
     text = path.read_text(encoding="utf-8")
     return "## " + text.partition("\n## ")[2].partition("\n## halp-view less")[0].replace("\n## ", "\n### ").strip()
 

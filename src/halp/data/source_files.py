@@ -149,13 +149,17 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
         raise unreadable(path, error) from error
 
 
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
-    """The whole file as UTF-8 text, with or without a byte-order mark; line ends become LF."""
+    """The whole file as UTF-8 text, with or without a byte-order mark, or UTF-16 with one; line ends become LF."""
+    content = read_bytes(path, limit)
     try:
-        text = read_bytes(path, limit).decode("utf-8-sig")
+        text = content.decode("utf-16" if content.startswith(_UTF16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"'{path}' is not text: byte {error.start} is not UTF-8; check that the file is whole"
+            f"'{path}' is not text: byte {error.start} is not {error.encoding.upper()}; check that the file is whole"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -92,22 +92,22 @@ class FeatureTable(RowColumns):
         """The recording of every row, by its place in `recordings`."""
         return self.rows["recording"]
 
-    @cached_property
-    def rows_by_recording(self) -> list[npt.NDArray[np.int64]]:
-        """The rows of every recording, in their order."""
-        order = np.argsort(self.recording, kind="stable")
-        return np.split(order, np.searchsorted(self.recording[order], np.arange(1, len(self.recordings))))
+    def absent(self, recording: int) -> list[tuple[float, float]]:
+        """Spans of a recording, by its place in `recordings`, in which nobody is seen."""
+        return self._absent.get(recording, [])
 
     @cached_property
-    def _absences(self) -> dict[int, list[tuple[float, float]]]:
+    def _absent(self) -> dict[int, list[tuple[float, float]]]:
         spans: dict[int, list[tuple[float, float]]] = {}
         for place, start, stop in self.absences:
             spans.setdefault(place, []).append((start, stop))
         return spans
 
-    def absent(self, recording: int) -> list[tuple[float, float]]:
-        """Spans of a recording, by its place in `recordings`, in which nobody is seen."""
-        return self._absences.get(recording, [])
+    def rows_by_recording(self) -> list[npt.NDArray[np.int64]]:
+        """The rows of every recording, in the order of `recordings`."""
+        order = np.argsort(self.recording, kind="stable")
+        edges = np.searchsorted(self.recording[order], np.arange(1, len(self.recordings)))
+        return np.split(order, edges)
 
     def name(self, row: int) -> str:
         """The recording of a row."""

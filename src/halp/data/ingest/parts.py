@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, save_arrays
-from halp.core.progress import console
+from halp.core.progress import log
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
@@ -97,7 +97,7 @@ class Parts:
         check_all_there(missing, len(self.parts))
         if kept := sum(len(part.items) for place, part in enumerate(self.parts) if place not in set(missing)):
             total = sum(len(part.items) for part in self.parts)
-            console.print(f"{kept} of {total} items were read by an earlier attempt")
+            log.info(f"{kept} of {total} items were read by an earlier attempt")
         todo = sorted(set(missing) & set(mine))
         done, first = set(range(len(self.parts))) - set(missing), 0
         for place, result in run_shards(read_part, [self.parts[place] for place in todo], engine, few=few):
