@@ -170,7 +170,7 @@ def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *
     if len(vectors) > FITTED:
         sample = np.sort(np.random.default_rng(seed).choice(len(vectors), FITTED, replace=False))
     fitted = np.asarray(vectors) if len(sample) == len(vectors) else np.asarray(vectors[sample])
-    mean = np.mean(fitted, axis=0, dtype=np.float64).astype(np.float32)
+    mean = np.asarray(np.mean(fitted, axis=0, dtype=np.float64), dtype=np.float32)
     rows = directions(fitted, mean)
     silhouettes: dict[int, float] = {}
     if groups is None:
