@@ -16,7 +16,7 @@ from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
-from halp.features.loading import AnyEncoder
+from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
@@ -153,7 +153,8 @@ def cluster(
     >>> len(groups), int(groups.clusters.sizes.sum())
     (2, 4)
     """
-    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress, reading=reading, **keywords)
+    encoder, source = open_for(encoder, source, reading, **keywords)
+    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
     return Clustering(table, group_vectors(table.vectors, groups, seed=seed), encoder, source)
