@@ -404,7 +404,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
-    path = Path(source)
+    path = Path(source) if reading.engine is None else Path(source).absolute()  # workers have folders of their own
     with leaving_out(tags[0]):
         pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
