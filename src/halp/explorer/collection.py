@@ -133,8 +133,8 @@ class Collection:
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
-        """Normalisation under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped."""
-        steps = tuple(step for step in self.encoder.normalisation if step != "drop-empty")
+        """Steps under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped or filled."""
+        steps = tuple(step for step in self.encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
         try:
             normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
         except InputError:

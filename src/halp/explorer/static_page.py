@@ -43,7 +43,8 @@ def write_static(settings: Settings, folder: Path) -> Path:
             page = asset("index.html").replace(b'<html lang="en">', b'<html lang="en" data-static>')
             (partial / "index.html").write_bytes(page)
             _write_parts(session, partial / "data")
-    console.print(f"written: [bold]{folder / 'index.html'}[/]; open it, or put the folder on a web server")
+    written = f"written: {folder / 'index.html'}; open it, or put the folder on a web server"
+    console.print(written, highlight=False, markup=False, soft_wrap=True)
     return folder
 
 

@@ -41,6 +41,8 @@ ROW = np.dtype(
         ("label", "<i8"),
         ("subject", "<i8"),
         ("seen", "<f4"),
+        ("filled", "<i4"),
+        ("points", "<i4"),
     ]
 )
 _BLOCK = 16_384  # frames looked at together

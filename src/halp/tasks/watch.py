@@ -8,11 +8,9 @@ from dataclasses import replace
 
 from halp.core.errors import InputError
 from halp.data.spans import Event
-from halp.data.windows import WindowSettings
 from halp.tasks.classifier import Reject
 from halp.tasks.live import LiveRecognition
 from halp.tasks.model_folder import Model, load_model
-from halp.tasks.segment import timeline_cutting
 from halp.video.live import LivePicture, camera_rate, watch
 from halp.video.pose_model import find_pose_model
 
@@ -58,10 +56,9 @@ def live(
     rate = camera_rate(source) or fps
     if rate <= 0:
         raise InputError(f"fps = {fps:g}: frames per second have to be above 0")
-    cutting = timeline_cutting(fitted, WindowSettings(window, stride, rate))
     dimensions = fitted.encoder.topology.dimensions
     layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
-    recognition = LiveRecognition(fitted, rate, cutting.window or 2.0, cutting.stride or stride, layout, reject)
+    recognition = LiveRecognition(fitted, rate, window, stride, layout, reject)
     for picture in watch(source, find_pose_model(pose_model), persons=fitted.encoder.persons):
         answer = None
         # frames are pushed by the clock: a late picture counts as often as its time asks for

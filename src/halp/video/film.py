@@ -41,6 +41,8 @@ def require_av() -> Any:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     av = require_av()
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"there is no film file '{path}'; check the path")
     try:
         with av.open(str(path)) as container:
             stream = next(iter(container.streams.video), None)
