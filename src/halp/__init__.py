@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halp.features.source import Source, open_source
     from halp.features.table import FeatureTable
     from halp.hallucinate import HallucinatedPositives, halp_loss
+    from halp.reproduce.verify import verify
     from halp.skeleton import get_topology
     from halp.tasks.classify import fit as classify_fit
     from halp.tasks.classify import predict as classify_predict
@@ -55,6 +56,7 @@ _HOMES = {
     "halp.features.loading": ("load_encoder",),
     "halp.features.source": ("Source", "open_source"),
     "halp.features.table": ("FeatureTable",),
+    "halp.reproduce.verify": ("verify",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("list_recipes", "load_recipe", "open_run", "pretrain"),
@@ -117,6 +119,7 @@ __all__ = [
     "save_model",
     "search",
     "segment",
+    "verify",
 ]
 
 

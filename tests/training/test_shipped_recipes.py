@@ -16,7 +16,7 @@ from halp.training.recipe_files import RENAMED, RENAMED_TERMS
 
 BEFORE: dict[str, str] = json.loads((Path(__file__).parents[1] / "fixtures" / "recipes.json").read_text())
 # settings that did not exist
-ADDED = {"normalisation", "dropout_draws", "fit_queue", "partition", "persons", "repeat_edge"}
+ADDED = {"normalisation", "dropout_draws", "fit_queue", "partition", "persons", "repeat_edge", "gate_bias"}
 ADDED |= {"predict-cluster.target", "mix.interpolation", "optimiser.every"}
 # recipes that were corrected: the public code's graph, views and schedule in place of ours
 CORRECTED = ("aimclr", "hiclr", "skeletonbt", "predict-cluster")

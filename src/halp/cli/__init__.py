@@ -52,7 +52,7 @@ HEADINGS = {
     ),
     "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
     "Make a store": ("prepare", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
+    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"
