@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden faults attacks fuzz soak lock sbom page pictures clean help
+.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden surface faults attacks fuzz soak lock sbom page pictures clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -20,6 +20,7 @@ help:
 	@echo "make coverage branches that the tests reach"
 	@echo "make mutants  one change at a time in the core modules: which no test notices"
 	@echo "make golden   AGAINST=REVISION: one tiny training per recipe family with both versions, compared bit by bit"
+	@echo "make surface  AGAINST=REVISION: every command with both versions; exit codes, JSON and CSV compared"
 	@echo "make faults   every file-system call of the writers fails in every way, one at a time"
 	@echo "make attacks  hostile files of the tests: how many were tried, and the most memory per byte"
 	@echo "make fuzz     MINUTES=10: changed files of every format, guided by coverage; what does harm is kept in tests/regressions"
@@ -79,6 +80,9 @@ graph: $(READY)
 
 golden: $(DEV)
 	$(BIN)/python -m benchmarks.golden --against $(AGAINST)
+
+surface: $(DEV)
+	$(BIN)/python -m benchmarks.surface --against $(AGAINST)
 
 DOCS := $(VENV)/.ready-docs
 

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.corpus import descriptions
 from benchmarks.explore_pictures import FLAGS, start
+from tools.encoders.corpus import descriptions
 
 RESULT = Path(__file__).parent / "results" / "explore_walk.json"
 # what the eye calls a recording, by words of its description, and how many of each are taken

@@ -22,7 +22,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[1]
-TINY = ["epochs=3", "batch_size=16", "seed=3", "split=xsub", "saving.every=1", "views.frames=16"]
+TINY = ["epochs=3", "batch_size=16", "seed=3", "split=xsub", "saving.checkpoint_epochs=1", "views.frames=16"]
 EARLIER = ["dropout_draws=batch"]  # what makes the present version draw as those before it did
 QUEUE = "contrast.queue=32"
 READ_OUT = "encoder.pooling=mean"  # the read-out of the CPU recipes is not what is compared
@@ -54,10 +54,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
             "halp.start_epoch=1",
             "halp.recent=24",
             "halp.prototypes=5",
-            "halp.guide=cross",
+            "halp.prototype_source=cross_stream",
         ],
     ),
-    "crosclr-b": ("small-crosclr-b", [QUEUE, READ_OUT, "encoder.hidden=12", "mining.start_epoch=1"]),
+    "crossclr-b": ("small-crossclr-b", [QUEUE, READ_OUT, "encoder.hidden=12", "crossclr.start_epoch=1"]),
     "isc": ("small-isc", [QUEUE, READ_OUT, "encoder.hidden=12"]),
     "aimclr": (
         "small-aimclr-halp",

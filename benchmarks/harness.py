@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import resource
 import statistics
@@ -16,6 +17,7 @@ import torch
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+DATA = Path(os.environ.get("HALP_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "data"
 
 _clock: Callable[[], float] = time.perf_counter
 

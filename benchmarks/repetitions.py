@@ -19,8 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.baselines import DATA, RESULTS
 from benchmarks.exercises import EXERCISES, synthetic_exercise
+from benchmarks.harness import DATA, RESULTS
 from halp.data.clip import present
 from halp.evaluation.results import versions
 from halp.skeleton import KINECT_V2, topology_for

@@ -14,6 +14,7 @@ import pytest
 
 from halp.cli.app import print_json
 from halp.cli.demo import _clear
+from halp.core.packages import list_encoders
 from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 
@@ -74,6 +75,9 @@ def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store
 
 def test_recipes_are_listed_and_printed_as_toml() -> None:
     assert "ntu60-halp" in json.loads(halp("recipes", "--json").stdout)
+    few, every = (halp("recipes", *more).stdout for more in ((), ("--all",)))
+    assert len(every.splitlines()) > 95 > 20 > len(few.splitlines())
+    assert json.loads(halp("encoders", "--json").stdout) == list_encoders()
     assert 'name = "small"' in halp("recipes", "small").stdout
 
 
@@ -146,7 +150,7 @@ def test_runs_are_not_overwritten_and_strangers_are_no_runs(trained: Path, store
     refused(halp("pretrain", "small", "--data", store.path, "--run", trained), "holds a run already", "--resume")
     refused(halp("evaluate", tmp_path), "neither a run folder nor a package")
     refused(halp("report", tmp_path), "is not a run folder")
-    refused(halp("evaluate", trained, "--protocol", "knnn", "--no-floors"), "did you mean 'knn'")
+    refused(halp("evaluate", trained, "--protocol", "knnn", "--no-baselines"), "did you mean 'knn'")
 
 
 def test_a_split_that_shares_clips_with_the_training_is_refused(trained: Path) -> None:
@@ -167,7 +171,7 @@ def test_a_run_folder_that_cannot_be_written_is_still_evaluated(trained: Path, t
 
 
 def test_the_former_name_of_the_baselines_is_still_understood(trained: Path) -> None:
-    answer = halp("evaluate", trained, "--protocol", "knn", "--no-floors", "--json")
+    answer = halp("evaluate", trained, "--protocol", "knn", "--no-baselines", "--json")
     assert answer.returncode == 0, answer.stderr
     assert list(json.loads(answer.stdout)) == ["tiny"]
 

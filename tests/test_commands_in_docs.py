@@ -15,10 +15,12 @@ import pytest
 
 import halp.cli
 from halp.cli.app import CommandGroup, app, options_of
+from halp.cli.verbs import Verb
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name / "README.md" for name in ("experiments", "tools/encoders")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src" / "halp" / "encoders" / "shipped").glob("*/README.md")),
     *sorted((ROOT / "examples").glob("*.sh")),
@@ -57,6 +59,7 @@ def silent(entry: Any) -> Any:
         group = CommandGroup(entry.prog, entry.description)
         group.commands = {name: silent(inner) for name, inner in entry.commands.items()}
         return group
+    entry = entry.command() if isinstance(entry, Verb) else entry
 
     @functools.wraps(entry)
     def nothing(*_: object, **__: object) -> None:
@@ -103,12 +106,14 @@ def test_command_line_takes_what_the_page_shows(page: Path) -> None:
 def test_modules_and_make_targets_of_the_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for module, *words in shell_commands(text, "python -m"):
-        if not module.startswith("benchmarks"):
+        if module.split(".")[0] not in ("benchmarks", "experiments", "tools"):
             continue
         found = importlib.util.find_spec(module)
         assert found is not None, f"python -m {module}"
         source = Path(str(found.origin)).read_text(encoding="utf-8")
         assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source], f"{module} {words}"
+    inline = re.findall(r"`python -m ((?:benchmarks|experiments|tools)\.[a-z_0-9.]+)", text)
+    assert not [module for module in inline if importlib.util.find_spec(module) is None]
     targets = {words[0] for words in shell_commands(text, "make")} | set(re.findall(r"`make ([a-z]+)", text))
     assert targets <= MAKE_TARGETS
 

@@ -74,7 +74,7 @@ def test_a_method_of_ones_own_trains_from_a_recipe(walks: Path) -> None:
     (walks / "denoise.toml").write_text(
         'name = "denoise"\nmethod = "denoise"\nsplit = "all"\nepochs = 3\nbatch_size = 16\n'
         '[views]\nframes = 16\ncrop_frames = 8\n[encoder]\nname = "plane"\nwidth = 8\n[denoise]\nnoise = 0.1\n'
-        '[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\nevery = 1\nwatch = 1\n'
+        '[optimizer]\nname = "adamw"\nschedule = "cosine"\nwarmup = 1\n[saving]\ncheckpoint_epochs = 1\nlog_every = 1\n'
     )
     whole = ["pretrain", "denoise.toml", "--data", "store", "--plugin", PLUGIN, "--accelerator", "cpu"]
     succeed(*whole, "--run", "denoised", cwd=walks)
@@ -124,7 +124,8 @@ def test_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> Non
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: guest-package\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[halp.plugins]\nguest = guest_package\n")
-    program = "from halp.encoders import EncoderSettings, list_encoders; print(EncoderSettings('guest', size=5), list_encoders())"
+    program = "from halp.encoders import EncoderSettings, list_architectures as names; "
+    program += "print(EncoderSettings('guest', size=5), names())"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     answer = subprocess.run(
         [sys.executable, "-c", program],
@@ -146,11 +147,3 @@ def test_nothing_is_imported_because_a_file_names_it(tmp_path: Path) -> None:
     answer = halp("recipes", "evil.toml", cwd=tmp_path)
     assert answer.returncode == 2
     assert not (tmp_path / "executed").exists()
-
-
-def test_former_name_of_the_check_of_choices_still_works_with_a_notice() -> None:
-    import halp.extend
-
-    with pytest.warns(FutureWarning, match="check_choice"):
-        former = halp.extend.choose
-    assert former("filter", "rank", ["rank", "none"]) == "rank"

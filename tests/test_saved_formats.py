@@ -1,4 +1,4 @@
-"""What earlier versions saved still opens, and docs/stability.md names the versions that are written today."""
+"""Every saved format opens, and docs/stability.md names the versions that are written today."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from halp.encoders import pretrained
 from halp.evaluation import results
 from halp.tasks import model_folder, motifs
 from halp.tasks.events.formats import read_events
-from halp.training import checkpoint
+from halp.training import checkpoint, load_recipe, open_run, pretrain
 
-FIXTURES = Path(__file__).parent / "fixtures"
+SAVED = Path(__file__).parent / "fixtures" / "0.3.0"
 PAGE = (Path(__file__).parents[1] / "docs" / "stability.md").read_text(encoding="utf-8")
 WRITTEN = {
     "store": stores.FORMAT,
@@ -30,43 +30,46 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize(("name", "timed"), [("store-0.1.0", False), ("store-0.1.0-timed", True)])
-def test_store_of_the_first_version_opens_and_gives_its_clips_labels_and_splits(name: str, timed: bool) -> None:
-    source = halp.open_source(FIXTURES / name)
-    clips = [clip.frames for clip in source.clips()]
+def test_store_opens_with_its_clips_labels_and_splits() -> None:
+    store = stores.open_store(SAVED / "store")
+    clips = [clip.frames for clip in halp.open_source(SAVED / "store").clips()]
     assert [clip.shape for clip in clips] == [(6, 1, 21, 3)] * 4
-    np.testing.assert_array_equal(clips[0], np.load(FIXTURES / name / "frames.npy")[:6])
-    assert [source.class_names[label] for label in source.labels] == ["squat", "squat", "wave", "wave"]
-    store = stores.open_store(FIXTURES / name)
-    assert (store.timed, store.manifest()["clips"]) == (timed, 4)
-    assert store.times(0)[-1] == pytest.approx(5 / 30 if timed else 5, rel=1e-4)
-    split = json.loads((FIXTURES / "result-0.1.0.json").read_text())["split"]
-    assert store.splits[split].hash == store.header["splits"][split]["hash"]
-    assert [sorted(store.subjects[part]) for part in store.split(split)] == [[1, 1], [2, 2]]
+    np.testing.assert_array_equal(clips[0], np.load(SAVED / "store" / "frames.npy")[:6])
+    assert [store.class_names[label] for label in store.labels] == ["squat", "squat", "wave", "wave"]
+    assert store.times(0)[-1] == pytest.approx(5 / 30, rel=1e-4)
+    assert [sorted(store.subjects[part]) for part in store.split("subjects-1")] == [[1, 1], [2, 2]]
 
 
-def test_result_of_the_first_version_opens_with_its_metrics_under_todays_name() -> None:
-    result = results.Result.load(FIXTURES / "result-0.1.0.json")
-    saved = json.loads((FIXTURES / "result-0.1.0.json").read_text())
-    assert (saved["format"], result.format) == (2, results.FORMAT)
-    assert (result.accuracy, result.metrics) == (saved["accuracy"], saved["figures"])
-    assert result.test_clips_trained_on is None
+def test_result_opens_with_its_metrics() -> None:
+    saved = json.loads((SAVED / "result.json").read_text())
+    result = results.Result.load(SAVED / "result.json")
+    assert (result.accuracy, result.metrics, result.split) == (saved["accuracy"], saved["metrics"], "subjects-1")
 
 
-def test_package_of_the_first_version_opens() -> None:
-    encoder = halp.load_encoder(FIXTURES / "model-0.1.0" / "encoder")
-    assert encoder.origin["halp"] == "0.1.0"
+def test_run_opens_and_is_forked(tmp_path: Path) -> None:
+    run = open_run(SAVED / "run")
+    assert halp.load_encoder(SAVED / "run").output_size == halp.load_encoder(SAVED / "model" / "encoder").output_size
+    recipe = load_recipe(SAVED / "run" / "recipe.toml", ["epochs=2"])
+    forked = pretrain(recipe, stores.open_store(SAVED / "store"), tmp_path / "fork", fork=run.path, progress=False)
+    assert forked.info["forked"]["step"] == 1
 
 
-def test_segments_of_the_first_version_are_read_as_events() -> None:
-    read, left_out = read_events(FIXTURES / "segments-0.1.0.csv")
-    assert [(event.recording, event.start, event.stop, event.label, event.score) for event in read] == [
-        ("long", 0.0, 4.99995, "march", 0.885447),
-        ("long", 4.99995, 9.9999, "wave", 0.800223),
-        ("long", 9.9999, 14.99985, "squat", 0.708869),
-        ("long", 14.99985, 19.9998, "wave", 0.800344),
-        ("long", 19.9998, 24.99975, "", 0.497222),
-    ]
+def test_model_answers_as_when_it_was_saved() -> None:
+    expected = json.loads((SAVED / "model" / "expected.json").read_text())
+    found = model_folder.load_model(SAVED / "model").classifier.predict(np.array(expected["vectors"], np.float32))
+    assert found.best.tolist() == expected["best"]
+    np.testing.assert_allclose(found.probabilities, expected["probabilities"], atol=1e-5)
+
+
+def test_motifs_open() -> None:
+    assert motifs.load_motifs(SAVED / "motifs.npz").facts["window"] == 0.5
+
+
+def test_segments_are_read_as_events() -> None:
+    read, left_out = read_events(SAVED / "segments.csv")
+    assert [event.label for event in read] == ["squat", "wave", "squat", "wave", "squat"]
+    assert [event.start for event in read][1:] == [event.stop for event in read][:-1]
+    assert {event.recording for event in read} == {"long"}
     assert not left_out
 
 

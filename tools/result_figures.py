@@ -1,4 +1,4 @@
-"""`python tools/result_figures.py [FOLDER]`: figures of the results and of the method, drawn from benchmarks/results/*.json.
+"""`python tools/result_figures.py [FOLDER]`: figures of the results and of the method, drawn from experiments/results/*.json.
 
 `make docs` runs it first, so that a figure is never older than the file that it shows.
 """
@@ -29,9 +29,9 @@ METHODS = {
 }
 
 
-def read(name: str) -> Any:
+def read(name: str, folder: str = "experiments") -> Any:
     """One file of measurements."""
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / folder / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def pair(entry: dict[str, Any]) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def repetitions() -> str:
             title: (entry["all"][key], math.nan)
             for key, title in {"exact": "exact", "off by more than one": "off by more than one"}.items()
         }
-        for name, entry in read("repetitions")["repetitions"].items()
+        for name, entry in read("repetitions", "benchmarks")["repetitions"].items()
     }
     return bars(table, title="Counted repetitions", y_label="% of the recordings")
 
@@ -159,7 +159,7 @@ def repetitions() -> str:
 def graphs() -> str:
     rows = re.findall(
         r"^\| (\w+) \|.*\| ([-+][\d.]+) ± ([\d.]+) \| [-+]",
-        (ROOT / "benchmarks" / "results" / "graphs" / "graphs.md").read_text(encoding="utf-8"),
+        (ROOT / "experiments" / "results" / "graphs" / "graphs.md").read_text(encoding="utf-8"),
         flags=re.M,
     )
     table = {name: {"HaLP − GraphCL": (float(gap), float(half))} for name, gap, half in rows}

@@ -2,13 +2,14 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
+import { acts, moveEdge, refused, turn } from "./acts.js";
 import { api, isStatic } from "./api.js";
 import { Camera } from "./camera.jsx";
 import { DIAMOND, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
 import { Categories, IconButton, Stage } from "./stage.jsx";
-import { Compare, Groups, Label, Method, Similar, Watch, Wide, nextToLabel } from "./panels.jsx";
+import { Compare, Groups, Label, Method, Similar, Watch, Wide } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
 import * as s from "./state.js";
@@ -33,6 +34,7 @@ function Find() {
   };
   const go = (hit) => {
     setHits([]);
+    document.getElementById("find").blur(); // keys mean the movement from now on
     s.look(hit.row);
   };
   const key = (event) => {
@@ -56,7 +58,7 @@ function Find() {
 
 function Top() {
   const state = s.facts.value;
-  const ready = (name) => !((name === "group" && !state.group) || ((name === "prediction" || name === "confidence") && !state.few) || (name === "label" && !state.classes.length));
+  const ready = (name) => !((name === "group" && !state.group) || ((name === "prediction" || name === "confidence") && !state.few) || (name === "label" && !s.classes.value.length));
   return (
     <header class="top">
       <div class="brand"><b>halp</b><h1 title={state.source}>{state.source}</h1><span class="soft count">{state.rows.toLocaleString()} {state.window ? `windows of ${state.window} s` : "movements"}</span></div>
@@ -237,18 +239,18 @@ function TimePane() {
       seek: (time, keep) => { s.seek(time, keep); },
       scrub: (time) => { s.playing.value = false; s.time.value = time; },
       span: (span) => {
-        s.span.value = span;
+        s.span.value = { ...span, recording: line.current.facts.recording };
         s.loop.value = [span.start, span.stop];
         s.time.value = span.start;
       },
-      move: (part, to) => s.moveEdge(part, to),
+      move: moveEdge,
     });
     window.halpLine = line.current;
     const ends = [
       effect(() => {
         const answer = s.line.value;
         if (!answer) return;
-        const labels = s.facts.value.classes.map((one) => one.name);
+        const labels = s.labelNames.value;
         const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name);
         line.current.show(answer, [...labels, ...(answer.classes ?? []).filter((name) => !labels.includes(name))], groups);
       }),
@@ -267,9 +269,10 @@ function TimePane() {
         <span class="grow" />
         {s.span.value && !isStatic && <><span class="soft">{clockText(s.span.value.start)} – {clockText(s.span.value.stop)}</span>
           {s.span.value.tier === "human" && <button type="button" class="link" onClick={() => s.giveLabel("")}>remove label</button>}
-          <button type="button" class="link" onClick={() => s.searchLike([], [{ recording: answer.recording, start: s.span.value.start, stop: s.span.value.stop }])}>find similar</button>
+          <button type="button" class="link" onClick={s.searchSpan}>find similar</button>
           <button type="button" class="link" onClick={() => { s.span.value = null; }}>clear</button></>}
-        {!s.span.value && !isStatic && <span class="soft hint">drag to draw a span, then {s.facts.value.classes.length ? "press the number of a class" : "type a label"}</span>}
+        {!s.span.value && !isStatic && answer && <><button type="button" class="link" onClick={() => { s.span.value = { recording: answer.recording, start: answer.start, stop: answer.stop }; s.loop.value = [answer.start, answer.stop]; }}>whole recording</button>
+          <span class="soft hint">or drag to draw a span, then {s.classes.value.length ? "press the number of a class" : "type a label"}</span></>}
         <button type="button" class="link" onClick={() => at(0.5)} aria-label="zoom into the timeline">+</button>
         <button type="button" class="link" onClick={() => at(2)} aria-label="zoom out of the timeline">−</button>
       </div>
@@ -279,7 +282,7 @@ function TimePane() {
 }
 
 // -- keyboard ---------------------------------------------------------------------------------------------------------
-const KEYS = [["space", "play, pause"], ["← →", "one frame back, on"], ["[ ]", "slower, faster"], ["1 – 9", "give the class to what is chosen"], ["Backspace", "take the label off"], ["u", "undo"], ["n", "next movement to label"], ["l", "lasso"], ["f", "find similar"], ["t", "trail"], ["/", "find by name"], ["Esc", "let go of everything"], ["Alt + click", "compare with a point of the map"]];
+const KEYS = [["space", "play, pause"], ["← →", "one frame back, on"], ["[ ]", "slower, faster"], ["1 – 9", "give the class to what is chosen"], ["Backspace", "take the label off"], ["u, r", "undo, redo"], ["n", "next movement to label; one left without a label is not proposed again"], ["l", "lasso"], ["f", "find similar"], ["t", "trail"], ["/", "find by name"], ["Esc", "let go of everything"], ["Alt + click", "compare with a point of the map"]];
 
 function onKey(event) {
   if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) {
@@ -294,20 +297,19 @@ function onKey(event) {
     ArrowRight: () => s.step(event.shiftKey ? 10 : 1),
     "[": () => (s.speed.value = SPEEDS[Math.max(0, SPEEDS.indexOf(s.speed.value) - 1)]),
     "]": () => (s.speed.value = SPEEDS[Math.min(SPEEDS.length - 1, SPEEDS.indexOf(s.speed.value) + 1)]),
-    u: s.undo,
+    u: () => turn("undo"),
+    r: () => turn("redo"),
     Backspace: () => s.giveLabel(""),
     l: () => (s.tool.value = s.tool.value === "lasso" ? "pan" : "lasso"),
-    f: () => s.focus.value >= 0 && s.searchLike([s.focus.value]),
+    f: () => (s.focus.value >= 0 ? s.searchLike([s.focus.value]) : s.say("Choose a movement first.")),
     t: () => (s.trail.value = !s.trail.value),
-    n: () => { const next = nextToLabel(); if (next) { s.choose([]); s.look(next.row, true); } },
+    n: s.goNext,
     "/": () => document.getElementById("find").focus(),
     "?": () => (s.help.value = true),
     Escape: () => { if (s.wide.value) return (s.wide.value = null); s.help.value = false; s.choose([]); s.span.value = null; s.hover.value = null; },
   };
-  const digit = /^[1-9]$/.test(event.key) ? state.classes[Number(event.key) - 1] : null;
-  const tile = event.target.closest(".chosen .mini"); // one of the chosen ones that was tabbed to
-  if (digit && tile) s.only.value = Number(tile.dataset.row);
-  if (digit) s.giveLabel(digit.name, tile ? { rows: [s.only.value], text: tile.querySelector(".mini-name").title } : undefined);
+  const digit = /^[1-9]$/.test(event.key) && !isStatic;
+  if (digit) s.giveKey(Number(event.key));
   else if (event.key === " " && event.target.closest("button, [role=tab]")) return;
   else if (acts[event.key]) acts[event.key]();
   else return;
@@ -368,6 +370,22 @@ function Loading() {
   );
 }
 
+// What the server did not take: told until somebody has read it.
+function Refused() {
+  if (!refused.value.length) return null;
+  const close = (number) => (refused.value = refused.value.filter((one) => one.number !== number));
+  return (
+    <div class="refused" role="alert">
+      {refused.value.slice(0, 3).map((one) => (
+        <p key={one.number}><b>Not done</b> – {one.text}: {one.reason}.
+          {one.row >= 0 && <button type="button" class="link" onClick={() => { close(one.number); s.choose([]); s.look(one.row, true); }}>show</button>}
+          <button type="button" class="link" onClick={() => close(one.number)}>close</button></p>
+      ))}
+      {refused.value.length > 3 && <p>{refused.value.length - 3} more <button type="button" class="link" onClick={() => (refused.value = [])}>close all</button></p>}
+    </div>
+  );
+}
+
 function App() {
   if (s.problem.value && !s.facts.value?.rows) return <main class="loading"><div><h1>halp explore</h1><p class="error" role="alert">{s.problem.value}</p></div></main>;
   if (!s.facts.value?.rows) return <Loading />;
@@ -379,7 +397,8 @@ function App() {
       <Help />
       <Wide />
       <div class="notice" role="status" aria-live="polite">{s.notice.value}</div>
-      {s.problem.value && <div class="gone" role="alert">{s.problem.value}</div>}
+      <Refused />
+      {s.problem.value && <div class="gone" role="alert">{s.problem.value}{acts.value.length > 0 && ` Not kept yet: ${acts.value.map((one) => one.text).join("; ")}.`}</div>}
     </>
   );
 }

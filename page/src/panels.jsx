@@ -1,5 +1,6 @@
 // The panels beside the map: watch, similar, label, groups, compare, method.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { changeGroups, groupsBusy, label, nameGroup, removeClass, rename, turn, typed } from "./acts.js";
 import { isStatic, api } from "./api.js";
 import { DIAMOND, SHAPES } from "./colours.js";
 import { Grid, LabelBar, Mini, clockText, rowsText, spanText } from "./parts.jsx";
@@ -47,6 +48,7 @@ const frameNow = (clip) => Math.floor((s.time.value - clip.start) * clip.clock +
 // What is looked at, moving.
 function Player({ low = false }) {
   const clip = s.about.value;
+  if (clip.waiting) return <div class={low ? "player low" : "player"} role="status" aria-label="loading"><span class="skeleton" /></div>;
   const whole = s.line.value && s.recording?.recording === clip.recording && s.recording.at;
   return (
     <>
@@ -83,7 +85,7 @@ function One({ clip }) {
       <Details clip={clip} />
       {!s.chosen.value.length && <LabelBar />}
       <div class="acts">
-        <button type="button" class="primary" onClick={() => s.searchLike(s.span.value ? [] : [s.focus.value], s.span.value ? [{ recording: s.line.value.recording, start: s.span.value.start, stop: s.span.value.stop }] : [])}>
+        <button type="button" class="primary" onClick={() => (s.span.value ? s.searchSpan() : s.searchLike([s.focus.value]))}>
           {s.span.value ? "Find what is like the span" : "Find similar"}
         </button>
         {!isStatic && <button type="button" onClick={() => { s.panel.value = "compare"; }}>Compare</button>}
@@ -95,8 +97,9 @@ function One({ clip }) {
 
 function Details({ clip }) {
   const values = s.details.value;
+  if (clip.waiting) return null;
   return (
-    <dl class="details">
+    <dl class="details" data-row={clip.row}>
       <div><dt>recording</dt><dd title={clip.name}>{clip.name}</dd></div>
       <div><dt>time</dt><dd>{spanText(clip)}</dd></div>
       {values.map(([name, text, place]) => <div key={name}><dt>{name}</dt><dd>{place !== undefined && <Dot place={place} />}{text}</dd></div>)}
@@ -107,7 +110,9 @@ function Details({ clip }) {
 function Chosen() {
   const rows = s.chosen.value;
   const rest = s.further.value;
-  const next = s.shownGroup.value >= 0 && s.facts.value.group?.groups[s.shownGroup.value + 1];
+  const groups = s.facts.value.group?.groups ?? [];
+  const at = groups.findIndex((one) => one.id === s.shownGroup.value);
+  const next = at >= 0 && groups[at + 1];
   return (
     <section class="chosen" aria-label="chosen movements">
       <h2>{s.chosenTitle.value || `${rows.length} chosen`}<button type="button" class="link" onClick={() => s.choose([])}>clear (Esc)</button></h2>
@@ -115,9 +120,9 @@ function Chosen() {
         ? <p class="soft small">A label goes to {rows.length === 1 ? "this one" : `all ${rows.length} of these`}: take out what does not belong. Or click one: labels then go to one after the other.</p>
         : <p class="soft small">A label goes to the marked one; then the next is marked. <button type="button" class="link" onClick={() => (s.only.value = -1)}>to all {rows.length} together</button></p>)}
       <LabelBar />
-      <Grid rows={rows} at={s.only.value} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
+      <Grid rows={rows} at={s.only.value} onReach={(row) => !isStatic && (s.only.value = row)} onPick={(row) => (isStatic ? s.look(row, true) : s.pickOnly(row))} acts={(row) => <IconButton icon="close" label="take out of the choice" onClick={() => s.choose(rows.filter((one) => one !== row), s.chosenTitle.value, rest, s.shownGroup.value)} />} />
       <div class="acts">
-        {next && <button type="button" class="primary" onClick={() => showGroup(s.shownGroup.value + 1)}>Next: {next.name}</button>}
+        {next && <button type="button" class="primary" onClick={() => showGroup(next)}>Next: {next.name}</button>}
         {rest.length > 0 && <button type="button" onClick={() => s.choose(rest.slice(0, 12), s.chosenTitle.value, rest.slice(12), s.shownGroup.value)}>{Math.min(12, rest.length)} others of {rest.length.toLocaleString()}</button>}
         <button type="button" onClick={() => s.searchLike(rows.slice(0, 50))}>Find more like these</button>
       </div>
@@ -172,8 +177,8 @@ function Accuracy({ name, score, best }) {
 }
 
 function Model() {
-  const { few, classes } = s.facts.value;
-  if (classes.length < 2) return <p class="soft">A model is fitted as soon as two classes have a label.</p>;
+  const { few } = s.facts.value;
+  if (s.classes.value.length < 2) return <p class="soft">A model is fitted as soon as two classes have a label.</p>;
   if (!few) return <p class="soft" role="status">fitting …</p>;
   const scores = few.assessment;
   return (
@@ -205,7 +210,7 @@ async function download(given) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function ClassRow({ one, place }) {
+function ClassRow({ one }) {
   const [editing, setEditing] = useState(false);
   const field = useRef();
   useEffect(() => { if (editing) field.current.select(); }, [editing]);
@@ -213,106 +218,95 @@ function ClassRow({ one, place }) {
     event.preventDefault();
     const name = field.current.value.trim();
     setEditing(false);
-    if (name && name !== one.name) s.rename(one.name, name);
+    if (name && name !== one.name) rename(one, name);
   };
   return (
     <li>
-      <Dot place={place} />
+      <Dot place={one.place} />
       {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
       <span class="soft number">{rowsText(one.rows)}</span>
-      {place < 9 && <kbd>{place + 1}</kbd>}
-      <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>
+      {one.place < 9 && <kbd>{one.place + 1}</kbd>}
+      {one.id && <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>}
+      {one.id && !one.rows && <button type="button" class="link" onClick={() => removeClass(one)}>remove</button>}
     </li>
   );
 }
 
 export function Label() {
-  const { classes, few, group, undoable, label_file: file, command } = s.facts.value;
+  const { few, undo, redo, label_file: file, command } = s.facts.value;
+  const classes = s.classes.value;
   const labelled = s.span.value?.tier === "human" || (s.chosen.value.length ? s.chosen.value : [s.focus.value]).some((row) => s.labelValues.value?.[row] >= 0);
   const given = s.target();
-  const next = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
-  const open = next.filter((one) => !s.labelValues.value || s.labelValues.value[one.row] < 0);
+  const open = s.proposals.value;
   return (
     <>
       {s.about.value && <Player low />}
-      <h2>Classes <button type="button" class="link" disabled={!undoable} onClick={s.undo}><Icon name="undo" /> undo <kbd>u</kbd></button></h2>
-      {classes.length > 0 && <ul class="classes">{classes.map((one, i) => <ClassRow key={one.name} one={one} place={i} />)}</ul>}
+      <h2>Classes
+        <button type="button" class="link" disabled={!undo?.length} title={undo?.[0]?.[1]} onClick={() => turn("undo")}><Icon name="undo" /> undo <kbd>u</kbd></button>
+        <button type="button" class="link" disabled={!redo?.length} title={redo?.[0]?.[1]} onClick={() => turn("redo")}>redo <kbd>r</kbd></button>
+      </h2>
+      {classes.length > 0 && <ul class="classes">{classes.map((one) => <ClassRow key={one.id ?? one.name} one={one} />)}</ul>}
       <p class="soft">{given ? <>The next label goes to <b>{given.text}</b>.</> : "Choose a movement, then type a label or press its number."}</p>
       <LabelBar />
       {given && labelled && <div class="acts"><button type="button" onClick={() => s.giveLabel("")}>Take the label off</button></div>}
       <Model />
       <h2>Label next <span class="soft">{few ? "where the model learns most" : "one of each group"}</span></h2>
-      {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything here has a label.</p>}
-      <p class="soft small">Labels are kept in <code>{file}</code> as you give them. A model for other recordings: <code>{command}</code></p>
+      {open.length ? <div class="grid">{open.slice(0, 9).map((one) => <Mini key={one.row} row={one.row} note={one.uncertainty !== undefined ? `unsure ${percent(one.uncertainty)}` : undefined} onPick={(row) => { s.choose([]); s.look(row, true); }} />)}</div> : <p class="soft">Everything that was proposed is labelled or skipped.</p>}
+      <p class="soft small">Labels are kept as you give them; <code>{file}</code> holds them as a table. A model for other recordings: <code>{command}</code></p>
     </>
   );
 }
 
-export function nextToLabel() {
-  const { few, group } = s.facts.value;
-  const next = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
-  return next.find((one) => one.row !== s.focus.value && (!s.labelValues.value || s.labelValues.value[one.row] < 0));
-}
-
 // -- groups -----------------------------------------------------------------------------------------------------------
-async function showGroup(number) {
-  const rows = await s.spread(await s.membersOf(number));
-  s.choose(rows.slice(0, 12), `${s.facts.value.group.groups[number].name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12), number);
-  await s.paintBy("group");
+async function showGroup(group) {
+  const rows = await s.spread(await s.membersOf(group.id));
+  if (!rows.length) return;
+  s.choose(rows.slice(0, 12), `${group.name}: ${Math.min(12, rows.length)} of ${rowsText(rows.length)}`, rows.slice(12), group.id);
   s.panel.value = "watch";
-  document.getElementById("panel").scrollTop = 0;
   s.look(rows[0], true);
+  await s.paintBy("group");
+  document.getElementById("panel").scrollTop = 0;
 }
 
 export function Groups() {
   const { group } = s.facts.value;
   const [marked, setMarked] = useState([]);
-  const [busy, setBusy] = useState(false);
-  const [typed, setTyped] = useState({}); // names that are on their way
   if (!group) return <p class="soft" role="status">finding groups …</p>;
-  const change = async (given) => {
-    setBusy(true);
-    await s.changeGroups(given);
-    setMarked([]);
-    setTyped({}); // groups have other numbers now
-    setBusy(false);
-  };
-  const rename = async (number, name) => {
-    await s.changeGroups({ action: "name", groups: [number], name });
-    setTyped(({ [number]: done, ...others }) => (done === name ? others : { ...others, [number]: done })); // somebody types on meanwhile
-  };
+  const busy = groupsBusy.value;
+  const there = marked.filter((id) => group.groups.some((one) => one.id === id));
+  const nameOf = (one) => (typed.value[one.id] ?? "").trim() || one.name;
   // The name is the one that stands in the field, also where it has just been typed.
-  const labelAll = async (number) => {
-    const name = (typed[number] ?? "").trim() || group.groups[number].name;
-    if (name !== group.groups[number].name) await rename(number, name);
-    const rows = await s.membersOf(number);
-    await s.giveLabel(name, { rows, text: rowsText(rows.length) });
+  const labelAll = (one) => {
+    const name = nameOf(one);
+    if (name !== one.name) nameGroup(one.id, name);
+    label(name, { group: one.id, text: rowsText(one.size) });
+    s.say(`${rowsText(one.size)}: ${name}`);
   };
   return (
     <>
-      <h2>{group.groups.length} groups <span class="soft">found without labels</span>{!isStatic && group.undoable && <button type="button" class="link" disabled={busy} onClick={() => change({ action: "undo" })}><Icon name="undo" /> undo</button>}</h2>
-      <p class="soft">Movements that the encoder finds alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
+      <h2>{group.groups.length} groups <span class="soft">found without labels</span>{!isStatic && group.undo && <button type="button" class="link" disabled={busy} onClick={() => changeGroups({ action: "undo", groups: [group.undo] }, "undo the last change of the groups")}><Icon name="undo" /> undo</button>}</h2>
+      <p class="soft">Movements that are alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
-        <form class="acts" onSubmit={(event) => { event.preventDefault(); change({ action: "count", count: Number(event.currentTarget.elements.count.value) }); }}>
+        <form class="acts" onSubmit={(event) => { event.preventDefault(); changeGroups({ action: "count", count: Number(event.currentTarget.elements.count.value) }, "group again"); }}>
           <label class="check">how many <input name="count" type="number" min="1" max="60" value={group.groups.length} /></label>
           <button type="submit" disabled={busy}>Group again</button>
-          {marked.length > 0 && <button type="button" disabled={marked.length < 2 || busy} onClick={() => change({ action: "merge", groups: marked })}>Merge marked</button>}
+          {there.length > 0 && <button type="button" disabled={there.length < 2 || busy} onClick={() => changeGroups({ action: "merge", groups: there }, "merge groups")}>Merge marked</button>}
         </form>
       )}
       <ul class="groups" aria-busy={busy}>
-        {group.groups.map((one, number) => (
-          <li key={number}>
-            <Mini row={one.typical.row} onPick={() => showGroup(number)} />
+        {group.groups.map((one, place) => (
+          <li key={one.id}>
+            <Mini row={one.typical.row} onPick={() => showGroup(one)} />
             <div class="group-facts">
-              {isStatic ? <b><Dot place={number} />{one.name}</b> : (
-                <label><Dot place={number} /><input value={typed[number] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => setTyped({ ...typed, [number]: event.currentTarget.value })} onChange={(event) => rename(number, event.currentTarget.value)} /></label>
+              {isStatic ? <b><Dot place={place} />{one.name}</b> : (
+                <label><Dot place={place} /><input value={typed.value[one.id] ?? one.name} maxLength={100} aria-label={`name of ${one.name}`} onInput={(event) => (typed.value = { ...typed.value, [one.id]: event.currentTarget.value })} onChange={(event) => nameGroup(one.id, event.currentTarget.value)} /></label>
               )}
               <span class="soft small">{rowsText(one.size, one.recordings)}</span>
               <div class="acts tight">
-                <button type="button" onClick={() => showGroup(number)}>Show</button>
-                {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => change({ action: "split", groups: [number] })}>Split</button>}
-                {!isStatic && <button type="button" onClick={() => labelAll(number)} title={`label all ${one.size} as ${typed[number] ?? one.name}`}>Use as label</button>}
-                {!isStatic && <label class="check"><input type="checkbox" checked={marked.includes(number)} onChange={(event) => setMarked(event.currentTarget.checked ? [...marked, number] : marked.filter((n) => n !== number))} /> mark</label>}
+                <button type="button" onClick={() => showGroup(one)}>Show</button>
+                {!isStatic && <button type="button" disabled={one.size < 2 || busy} onClick={() => changeGroups({ action: "split", groups: [one.id] }, `split ${one.name}`)}>Split</button>}
+                {!isStatic && <button type="button" onClick={() => labelAll(one)} title={`label all ${one.size} as ${nameOf(one)}`}>Use as label</button>}
+                {!isStatic && <label class="check"><input type="checkbox" checked={there.includes(one.id)} onChange={(event) => setMarked(event.currentTarget.checked ? [...there, one.id] : there.filter((id) => id !== one.id))} /> mark</label>}
               </div>
             </div>
           </li>

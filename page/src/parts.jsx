@@ -16,7 +16,7 @@ export function rowsText(count, recordings = 0) {
 export const inStep = (clip) => Math.floor(s.clock.passed * clip.rate) % clip.shape[0];
 
 // A row of the collection as a small moving picture that can be clicked.
-export function Mini({ row, title, note, children, onPick, mood = "" }) {
+export function Mini({ row, title, note, children, onPick, onReach, mood = "" }) {
   const [clip, setClip] = useState(null);
   useEffect(() => {
     let there = true;
@@ -28,7 +28,7 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
   const own = s.labelValues.value?.[row] ?? -1;
   return (
     <figure class={`mini ${mood} ${s.focus.value === row ? "is-focus" : ""}`} data-row={row}>
-      <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)}>
+      <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)} onFocus={(event) => event.currentTarget.matches(":focus-visible") && onReach?.(row)}>
         {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
       </button>
       <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
@@ -38,14 +38,14 @@ export function Mini({ row, title, note, children, onPick, mood = "" }) {
 }
 
 // at: a row that is always on the page.
-export function Grid({ rows, notes, acts, at = -1, onPick = (row) => s.look(row, true) }) {
+export function Grid({ rows, notes, acts, at = -1, onReach, onPick = (row) => s.look(row, true) }) {
   const [first, setFirst] = useState(0);
   useEffect(() => setFirst(0), [rows]);
   useEffect(() => { if (rows.includes(at)) setFirst(rows.indexOf(at) - (rows.indexOf(at) % 12)); }, [at]);
   const page = rows.slice(first, first + 12);
   return (
     <>
-      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick}>{acts?.(row)}</Mini>)}</div>
+      <div class="grid">{page.map((row, i) => <Mini key={row} row={row} note={notes?.[first + i]} onPick={onPick} onReach={onReach}>{acts?.(row)}</Mini>)}</div>
       {rows.length > 12 && (
         <div class="pager">
           <button type="button" disabled={!first} onClick={() => setFirst(Math.max(0, first - 12))}>previous</button>
@@ -59,7 +59,7 @@ export function Grid({ rows, notes, acts, at = -1, onPick = (row) => s.look(row,
 
 // Names of classes as buttons, with the keys 1 … 9, and a field for a new one.
 export function LabelBar({ given }) {
-  const { classes } = s.facts.value;
+  const classes = s.classes.value;
   const own = s.focus.value >= 0 && s.labelValues.value ? s.labelValues.value[s.focus.value] : -1;
   const add = (event) => {
     event.preventDefault();
@@ -71,9 +71,9 @@ export function LabelBar({ given }) {
   if (s.facts.value.static) return null;
   return (
     <div class="label-bar" role="group" aria-label="labels">
-      {classes.map((one, i) => (
-        <button type="button" key={one.name} class="chip" aria-pressed={own === i} onClick={() => s.giveLabel(one.name, given?.() ?? s.target())}>
-          <Dot place={i} />{one.name}{i < 9 && <kbd>{i + 1}</kbd>}
+      {classes.map((one) => (
+        <button type="button" key={one.name} class="chip" aria-pressed={own === one.place} onClick={() => s.giveLabel(one, given?.() ?? s.target())}>
+          <Dot place={one.place} />{one.name}{one.place < 9 && <kbd>{one.place + 1}</kbd>}
         </button>
       ))}
       <form onSubmit={add}><input name="label" aria-label="new label" placeholder={classes.length ? "new label" : "label, e.g. squat"} maxLength={100} autocomplete="off" /></form>

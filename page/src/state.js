@@ -1,18 +1,19 @@
-// What the page knows and does. Every part of the page reads these signals; the server is the one place that keeps anything.
-import { batch, effect, signal } from "@preact/signals";
+// What the page shows, and how one moves in it. Every part of the page reads these signals; what people change is in acts.js.
+import { batch, computed, effect, signal, untracked } from "@preact/signals";
+import { acts, classOfKey, classes, label, labelNames, labelValues, takeColumn, takeState } from "./acts.js";
 import { api, isStatic } from "./api.js";
+import { attempt, facts, notice, pause, problem, say } from "./base.js";
 import { categoryColours, categoryShapes, ramp } from "./colours.js";
 import { Clock, follow, stages, trail, view } from "./playing.js";
 import { bodyReach } from "./skeleton.js";
 
-export const facts = signal(null); // what /api/state says
-export const problem = signal("");
-export const notice = signal("");
+export { acts, attempt, classes, facts, labelNames, labelValues, notice, problem, say };
 export const method = signal("pca");
 export const places = signal(null);
 export const laying = signal(false); // whether a map is waited for
 export const colourBy = signal(null);
-export const column = signal(null); // { title, categories, values }
+const painted = signal(null); // a column as the server said
+export const column = computed(() => (painted.value?.title === "label" ? { ...painted.value, categories: labelNames.value, values: labelValues.value ?? painted.value.values } : painted.value)); // { title, categories, values }
 export const hidden = signal(new Set()); // categories that are faded
 export const focus = signal(-1); // the row that is looked at
 export const about = signal(null); // what is known about it
@@ -35,9 +36,8 @@ export const understood = signal(null);
 export const positive = signal(-1); // one of the hallucinated positives
 export const wide = signal(null); // { title, parts } of a report that are shown in front of the page
 export const line = signal(null); // the timeline of the recording that is looked at
-export const span = signal(null); // drawn or chosen on the timeline
+export const span = signal(null); // { recording, start, stop }, drawn or chosen on the timeline
 export const help = signal(false);
-export const labelValues = signal(null); // for every row the place of its label
 
 // -- playing ----------------------------------------------------------------------------------------------------------
 export { follow, stages, trail, view };
@@ -72,7 +72,7 @@ export function clipOf(row) {
   if (!clips.has(row)) {
     if (clips.size > 600) for (const old of [...clips.keys()].slice(0, 200)) clips.delete(old);
     const promise = new Promise((take, refuse) => wanted.set(row, { take, refuse }));
-    promise.catch(() => clips.delete(row));
+    promise.then((clip) => (promise.clip = clip), () => clips.delete(row));
     clips.set(row, promise);
     clearTimeout(timer);
     timer = setTimeout(fetchClips, 12);
@@ -126,50 +126,40 @@ function openRecording(extent) {
   };
 }
 
-export async function showTimeline(number, keep = false) {
+let wantedLine = -1; // the recording that was asked for last: answers about others come too late
+
+export async function showTimeline(number) {
+  wantedLine = number;
   const answer = await attempt(() => api.arrays("timeline", { recording: number }));
-  if (!answer) return;
+  if (!answer || answer.recording !== wantedLine) return;
+  if (line.value?.recording === number && answer.labels < line.value.labels) return;
   if (recording?.recording !== number) openRecording(answer);
-  if (!keep) span.value = null;
+  if (span.value && span.value.recording !== number) span.value = null;
   line.value = answer;
 }
 
 // -- acting ------------------------------------------------------------------------------------------------------------
-let clearing = 0;
-export function say(text) {
-  notice.value = text;
-  clearTimeout(clearing);
-  clearing = setTimeout(() => (notice.value = ""), 5000);
-}
-
-export async function attempt(work) {
-  try {
-    return await work();
-  } catch (error) {
-    if (error.gone) problem.value = error.message;
-    else say(error.message);
-    return null;
-  }
-}
-
+// Look at a row: it is meant from now on, its frames follow.
 export async function look(row, stay = false) {
   if (row < 0 || row >= facts.value.rows) return;
-  const clip = await attempt(() => clipOf(row));
-  if (!clip) return;
-  const fresh = recording?.recording !== clip.recording;
   batch(() => {
     focus.value = row;
-    about.value = clip;
+    about.value = clips.get(row)?.clip ?? { row, waiting: true };
     hover.value = null;
-    clock.passed = 0;
-    loop.value = [clip.start, clip.stop];
-    time.value = clip.start;
     span.value = null;
     understood.value = null;
     if (!stay && (panel.value === "compare" || panel.value === "method")) panel.value = "watch";
   });
+  const clip = await attempt(() => clipOf(row));
+  if (!clip || focus.value !== row) return;
+  batch(() => {
+    about.value = clip;
+    clock.passed = 0;
+    loop.value = [clip.start, clip.stop];
+    time.value = clip.start;
+  });
   if (isStatic && !facts.value.long) recording = clip; // the clip is all there is of it
-  await Promise.all([readDetails(row), fresh && recording !== clip && showTimeline(clip.recording)]);
+  await Promise.all([readDetails(row), recording !== clip && (recording?.recording !== clip.recording || wantedLine !== clip.recording) && showTimeline(clip.recording)]);
 }
 
 // others: what the chosen ones are a part of, to go on with; group: the one that they are members of.
@@ -185,25 +175,37 @@ export function choose(rows, title = "", others = [], group = -1) {
   if (rows.length && !title) say(`${rows.length} chosen`);
 }
 
+const nameOf = (row) => clips.get(row)?.clip?.name ?? "the movement that is coming";
+
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
 export function target() {
-  if (span.value && line.value && !span.value.row) return { spans: [{ recording: line.value.recording, start: span.value.start, stop: span.value.stop }], text: "the span on the timeline" };
-  if (chosen.value.includes(only.value)) return { rows: [only.value], text: about.value?.name ?? "this movement" };
+  if (span.value) {
+    const { recording, start, stop } = span.value;
+    return { spans: [{ recording, start, stop }], text: "the span on the timeline" };
+  }
+  if (chosen.value.includes(only.value)) return { rows: [only.value], text: nameOf(only.value) };
   if (chosen.value.length) return { rows: [...chosen.value], text: `${chosen.value.length} chosen movements` };
-  if (focus.value >= 0) return { rows: [focus.value], text: about.value?.name ?? "this movement" };
+  if (focus.value >= 0) return { rows: [focus.value], text: nameOf(focus.value) };
   return null;
 }
 
-export async function giveLabel(label, given = target()) {
-  if (!given) return say("Choose a movement first");
-  const { text, ...what } = given;
-  const answer = await attempt(() => api.ask("label", { ...what, label }));
-  if (!answer) return;
-  applyLabels(answer);
-  const oneByOne = label && only.value >= 0 && what.rows?.[0] === only.value;
+// what: a class, a name, or "" to take the label off
+export function giveLabel(what, given = target()) {
+  if (!given) return say("Choose a movement first.");
+  const oneByOne = what && only.value >= 0 && given.rows?.[0] === only.value && given.rows.length === 1;
   const next = oneByOne ? chosen.value[chosen.value.indexOf(only.value) + 1] ?? -1 : -1;
-  say(label ? `${text}: ${label}${oneByOne && next < 0 ? ", the last of these" : ""}` : `label taken off ${text}`);
+  const name = what.name ?? what;
+  say(name ? `${given.text}: ${name}${oneByOne && next < 0 ? ", the last of these" : ""}` : `label taken off ${given.text}`);
+  if (given.rows?.length === 1 && clips.get(given.rows[0])?.clip) lately.push(clips.get(given.rows[0]).clip);
+  const done = label(what, given);
   if (oneByOne) pickOnly(next);
+  return done;
+}
+
+export function giveKey(key, given) {
+  const own = classOfKey(key);
+  if (own) giveLabel(own, given);
+  else say(`No class has the key ${key} yet: type a label to make one.`);
 }
 
 // Label the chosen ones one after the other, this one first; the keyboard goes along.
@@ -211,29 +213,31 @@ export function pickOnly(row) {
   only.value = row;
   if (row < 0) return;
   look(row, true);
-  requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${row}"] .mini-stage`)?.focus());
+  requestAnimationFrame(() => document.querySelector(`.chosen .mini[data-row="${only.value}"] .mini-stage`)?.focus()); // keys may have moved on
 }
 
-export async function undo() {
-  const answer = await attempt(() => api.ask("undo", {}));
-  if (!answer) return;
-  applyLabels(answer);
-  say(answer.changed ? "undone" : "nothing to undo");
-}
+// -- what to label next -------------------------------------------------------------------------------------------------
+const lately = []; // clips that were labelled a moment ago: what shares time with them is not proposed
 
-export async function moveEdge(part, to) {
-  const answer = await attempt(() => api.ask("move", { recording: line.value.recording, start: part.start, stop: part.stop, to_start: to.start, to_stop: to.stop }));
-  if (answer) applyLabels(answer);
-}
+export const proposals = computed(() => {
+  const { few, group, skipped } = facts.value ?? {};
+  const all = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
+  const skip = new Set(skipped);
+  return all.filter((one) => !skip.has(one.row) && (labelValues.value?.[one.row] ?? -1) < 0);
+});
 
-export async function rename(label, name) {
-  const answer = await attempt(() => api.ask("rename", { label, name }));
-  if (answer) applyLabels(answer);
-}
-
-function applyLabels(answer) {
-  facts.value = { ...facts.value, classes: answer.classes, undoable: answer.undoable, labels: answer.labels };
-  refresh({ labels: true });
+// Go on to the next proposal; one that is left without a label is not proposed again.
+export function goNext() {
+  const left = proposals.value.find((one) => one.row === focus.value);
+  if (left) {
+    facts.value = { ...facts.value, skipped: [...facts.value.skipped, left.row] };
+    attempt(() => api.ask("skip", { rows: [left.row] }));
+  }
+  const apart = (one) => lately.every((clip) => clip.recording !== one.recording || one.stop <= clip.start || clip.stop <= one.start);
+  const next = proposals.value.find((one) => one.row !== focus.value && apart(one));
+  if (!next) return say(facts.value.few || facts.value.group ? "All that was proposed is labelled or skipped; more comes with the next labels." : "Groups are still being found; proposals come with them.");
+  choose([]);
+  look(next.row, true);
 }
 
 async function readDetails(row) {
@@ -243,15 +247,27 @@ async function readDetails(row) {
 
 async function readLabels() {
   const answer = await attempt(() => api.arrays("column", { name: "label" }));
-  if (answer) labelValues.value = answer.arrays.values;
+  if (answer) takeColumn(answer);
 }
 
-async function refresh({ labels = false, groups = false, model = false }) {
-  const by = colourBy.value;
-  if ((labels && by === "label") || (groups && by === "group") || (model && (by === "prediction" || by === "confidence"))) await paintBy(by);
-  if (labels) await readLabels();
-  if (focus.value >= 0) await readDetails(focus.value);
-  if (line.value) await showTimeline(line.value.recording, true);
+// Read again what depends on labels, groups or the model; what changes meanwhile is read once more.
+let stale = null;
+let reading = false;
+
+async function refresh(what) {
+  stale = { ...stale, ...what };
+  if (reading) return;
+  reading = true;
+  while (stale) {
+    const { labels, groups, model } = stale;
+    stale = null;
+    const by = colourBy.value;
+    if (labels) await readLabels();
+    if ((groups && by === "group") || (model && (by === "prediction" || by === "confidence"))) await paintBy(by);
+    if (focus.value >= 0) await readDetails(focus.value);
+    if (wantedLine >= 0 && !isStatic) await showTimeline(wantedLine);
+  }
+  reading = false;
 }
 
 export async function searchLike(rows, drawn = []) {
@@ -265,10 +281,18 @@ export async function searchLike(rows, drawn = []) {
   await searchAgain();
 }
 
+export function searchSpan() {
+  const { recording, start, stop } = span.value;
+  return searchLike([], [{ recording, start, stop }]);
+}
+
+let search = 0;
+
 export async function searchAgain() {
+  const number = ++search;
   if (!yes.value.length && !spans.value.length) return (found.value = null);
   const answer = await attempt(() => api.ask("search", { rows: yes.value, against: no.value, spans: spans.value }));
-  if (answer) found.value = answer;
+  if (answer && number === search) found.value = answer;
 }
 
 export async function judge(row, good) {
@@ -288,29 +312,30 @@ export async function compareWith(row) {
     compared.value = null;
     panel.value = "compare";
   });
-  const answer = await attempt(() => api.askArrays("compare", { rows: [focus.value, row] }));
-  if (answer) compared.value = answer;
+  const first = focus.value;
+  const answer = await attempt(() => api.askArrays("compare", { rows: [first, row] }));
+  if (answer && first === focus.value && row === other.value) compared.value = answer;
 }
 
 export async function understand() {
   if (focus.value < 0) return;
   positive.value = -1;
   understood.value = "wait";
-  understood.value = await attempt(() => api.askArrays("understand", { rows: [focus.value] }));
+  const row = focus.value;
+  const answer = await attempt(() => api.askArrays("understand", { rows: [row] }));
+  if (row === focus.value) understood.value = answer;
 }
 
-export async function changeGroups(given) {
-  const answer = await attempt(() => api.ask("groups", given));
-  if (!answer || answer.revision < facts.value.group.revision) return; // a later one was answered before
-  facts.value = { ...facts.value, group: answer };
-  await refresh({ groups: true });
-}
-
-export async function membersOf(group) {
-  const values = (await attempt(() => api.arrays("column", { name: "group" })))?.arrays.values;
-  if (!values) return [];
+// Rows of a group by its id; none where it has changed.
+export async function membersOf(id) {
+  const answer = await attempt(() => api.arrays("column", { name: "group" }));
+  const place = answer ? answer.ids.indexOf(id) : -1;
+  if (place < 0) {
+    if (answer) say("This group was changed in another tab.");
+    return [];
+  }
   const rows = [];
-  values.forEach((value, row) => value === group && rows.push(row));
+  answer.arrays.values.forEach((value, row) => value === place && rows.push(row));
   return rows;
 }
 
@@ -329,13 +354,17 @@ export async function spread(rows) {
 }
 
 // -- the map -----------------------------------------------------------------------------------------------------------
+let wantedColour = "";
+
 export async function paintBy(name) {
+  wantedColour = name;
   const answer = await attempt(() => api.arrays("column", { name }));
-  if (!answer) return;
+  if (!answer || name !== wantedColour) return;
   batch(() => {
     if (colourBy.value !== name) hidden.value = new Set();
     colourBy.value = name;
-    column.value = { title: answer.title, categories: answer.categories, values: answer.arrays.values };
+    if (name === "label") takeColumn(answer);
+    painted.value = { title: answer.title, categories: answer.categories, values: answer.arrays.values };
   });
 }
 
@@ -368,7 +397,6 @@ export function pointColours() {
 }
 
 // -- life --------------------------------------------------------------------------------------------------------------
-let known = null;
 export const asked = { colour: false }; // whether somebody has chosen the colours
 
 export async function start() {
@@ -376,52 +404,59 @@ export async function start() {
     let state = await api.get("state");
     while (!state.rows && !state.progress?.error) {
       facts.value = state;
-      await new Promise((done) => setTimeout(done, 250));
+      await pause(250);
       state = await api.get("state");
     }
-    facts.value = state;
+    facts.value = { progress: state.progress };
+    takeState(state);
     document.title = `${state.source} – halp explore`;
     if (!state.rows) return;
     const first = state.columns.find((name) => name === "class") ?? (state.group ? "group" : state.columns.find((name) => name !== "group")); // groups come later
     await Promise.all([layOut(state.maps.includes("tsne") ? "tsne" : "pca"), paintBy(state.classes.length && first !== "class" ? "label" : first)]);
     await readLabels();
-    if (!isStatic) watch();
+    if (isStatic) return;
+    follows();
+    watch();
   } catch (error) {
     problem.value = error.status === 403 ? "This address has no valid token. Open the one that halp explore printed." : error.message;
   }
 }
 
+// Whatever changes labels, groups or the model: what depends on them is read again.
+function follows() {
+  const marks = () => ({ labels: facts.value.labels, groups: facts.value.group?.revision ?? 0, model: JSON.stringify(facts.value.model) });
+  let before = marks();
+  effect(() => {
+    const now = marks();
+    const changed = Object.fromEntries(Object.keys(now).map((name) => [name, now[name] !== before[name]]).filter(([, is]) => is));
+    before = now;
+    if (Object.keys(changed).length) untracked(() => refresh(changed));
+  });
+}
+
 async function watch() {
+  let known = "";
   for (;;) {
-    await new Promise((done) => setTimeout(done, document.hidden ? 4000 : 700));
+    await pause(document.hidden ? 4000 : 700);
     try {
-      const pulse = await api.get("pulse");
-      if (problem.value) {
-        problem.value = "";
-        known = null;
-      }
-      if (JSON.stringify(pulse) === known) continue;
-      const last = known ? JSON.parse(known) : null;
-      known = JSON.stringify(pulse);
-      if (last && last.revision === pulse.revision) {
-        facts.value = { ...facts.value, progress: pulse.progress };
-        continue;
-      }
-      const state = await api.get("state");
+      const pulse = JSON.stringify(await api.get("pulse"));
+      if (problem.value) problem.value = known = "";
+      if (pulse === known) continue;
+      known = pulse;
       const before = facts.value;
-      facts.value = state;
+      const state = await api.get("state");
+      takeState(state);
       if (state.maps.includes("tsne") && !before.maps.includes("tsne") && method.value === "pca") await layOut("tsne");
       if (!before.group && state.group && !state.columns.includes("class") && !asked.colour) await paintBy("group");
-      const changed = (name) => JSON.stringify(state[name]) !== JSON.stringify(before[name]);
-      await refresh({ labels: changed("labels"), groups: changed("groups"), model: changed("model") });
     } catch (error) {
       if (error.gone) problem.value = error.message;
-      await new Promise((done) => setTimeout(done, 1000));
+      await pause(1000);
     }
   }
 }
 
-// what tests and pictures wait for
+// what tests and pictures wait for and call
+Object.assign(window, { halpLook: (row) => void look(row, true), halpChoose: choose });
 effect(() => {
   document.documentElement.dataset.ready = String(Boolean(places.value && column.value));
 });

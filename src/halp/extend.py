@@ -13,7 +13,6 @@ An installed package announces its module by an entry point of the group `halp.p
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from halp.augment import Policy, Step, ViewSettings, ViewShape, build_policy, register_augmentation
@@ -59,9 +58,6 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "choose":
-        warnings.warn("halp.extend.choose is called check_choice now; the old name will go", FutureWarning, 2)
-        return check_choice
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'halp.extend' has no attribute '{name}'")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from halp.core.errors import InputError
-from halp.encoders import EncoderSettings, build_encoder, list_encoders
+from halp.encoders import EncoderSettings, build_encoder, list_architectures
 from halp.encoders.gru import GRUEncoder, GRUSettings
 from halp.skeleton import KINECT_V1, KINECT_V2
 
@@ -112,7 +112,7 @@ def test_clips_of_another_topology_are_refused_in_one_sentence() -> None:
 
 
 def test_unknown_names_and_sizes_are_refused() -> None:
-    assert "gru" in list_encoders()
+    assert "gru" in list_architectures()
     with pytest.raises(InputError, match="did you mean 'gru'"):
         build_encoder(EncoderSettings(name="grue"), KINECT_V2, 1)
     with pytest.raises(InputError, match="direction"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from halp.core.errors import InputError
-from halp.encoders import EncoderSettings, build_encoder, list_encoders
+from halp.encoders import EncoderSettings, build_encoder, list_architectures
 from halp.encoders.stgcn import Block, STGCNEncoder, STGCNSettings, spatial_graph
 from halp.skeleton import KINECT_V1, KINECT_V2, get_topology, list_topologies
 
@@ -58,7 +58,7 @@ def test_network_has_the_published_quarter_width() -> None:
     assert widths == [16, 16, 16, 16, 32, 32, 32, 64, 64, 256]
     assert [block.stride for block in encoder.blocks] == [1, 1, 1, 1, 2, 1, 1, 2, 1, 1]
     assert [block.residual for block in encoder.blocks] == [False] + [True] * 9
-    assert "stgcn" in list_encoders()
+    assert "stgcn" in list_architectures()
 
 
 @pytest.mark.parametrize("frames", [1, 2, 7, 16])

@@ -103,7 +103,8 @@ def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory
         command = [sys.executable, "-m", "halp", "explore", str(source or store.path)]
         command += ["--encoder", str(encoder or package)]
         command += ["--labels", str(labels), "--no-browser", *more]
-        environment = {**os.environ, "HALP_CACHE": str(cache), "OMP_NUM_THREADS": "1", **variables}
+        own = {name: value for name, value in os.environ.items() if name != "HALP_POSE_MODEL"}
+        environment = {**own, "HALP_CACHE": str(cache), "OMP_NUM_THREADS": "1", **variables}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdout is not None
         explorer = Explorer(process, process.stdout.readline().strip())

@@ -172,9 +172,7 @@ def test_groups_are_merged_split_and_named_in_the_page(
         shown = "[...document.querySelectorAll('.groups input[maxlength]')].slice(0, 3).map((one) => one.value).join()"
         until(page, f"() => {shown} === 'walking,running,jumping'")
         explorer.stop(signal.SIGKILL)
-        page.problems.clear()
         page.wait_for_selector(".gone")
-        page.problems.clear()
     explorer = launch(tmp_path / "labels.csv")
     state = explorer.wait(lambda state: state["group"])
     assert [one["name"] for one in state["group"]["groups"]][:3] == ["walking", "running", "jumping"]

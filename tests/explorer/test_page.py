@@ -25,7 +25,8 @@ WHERE = """row => { const m = halpMap, [x, y] = m.toPixels(...m.placeOf(row)), b
 
 @contextmanager
 def visit(browser: Any, explorer: Explorer, width: int = 1280, height: int = 800, **options: Any) -> Iterator[Any]:
-    """A page that is ready; errors in its console fail the test."""
+    """A page that is ready, its map laid out for good; errors in its console fail the test while the server runs."""
+    explorer.wait(lambda state: state["group"])
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
     page.set_default_timeout(60_000)
@@ -37,7 +38,8 @@ def visit(browser: Any, explorer: Explorer, width: int = 1280, height: int = 800
     page.problems = problems
     yield page
     context.close()
-    assert problems == []
+    ended = explorer.process.poll() is not None
+    assert [one for one in problems if not (ended and "net::ERR_" in one)] == []
 
 
 def until(page: Any, expression: str, value: Any = None) -> None:
@@ -118,9 +120,6 @@ def test_labels_by_lasso_key_and_second_tab_survive_a_kill(
             explorer.process.send_signal(signal.SIGKILL)
             explorer.process.wait()
             second.wait_for_selector(".gone")
-            page.problems.clear()
-            second.problems.clear()
-        page.problems.clear()
     again = launch(tmp_path / "labels.csv")
     state = again.wait(lambda state: state["few"] and state["few"]["assessment"])
     assert sorted(one["rows"] for one in state["classes"]) == [1, count]
@@ -129,6 +128,8 @@ def test_labels_by_lasso_key_and_second_tab_survive_a_kill(
         assert page.locator(".classes img").count() == 0  # a label is text, whatever stands in it
         page.keyboard.press("u")
         until(page, "() => document.querySelectorAll('.classes li').length === 1")
+        page.keyboard.press("r")
+        until(page, "() => document.querySelectorAll('.classes li').length === 2")
 
 
 def test_timeline_spans_compare_and_method(browser: Any, explorer: Explorer) -> None:
@@ -198,7 +199,7 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         page.keyboard.press("Enter")
         page.wait_for_selector(".chip:has-text('together')")
         state = explorer.wait(lambda state: state["classes"])
-        assert state["classes"] == [{"name": "together", "rows": 11}]
+        assert [(one["name"], one["rows"]) for one in state["classes"]] == [("together", 11)]
         page.click("text=12 others of")
         until(page, "row => document.querySelector('.chosen .mini').dataset.row !== String(row)", shown[0])
         page.locator(".chosen .mini-stage").nth(2).click()
@@ -211,7 +212,7 @@ def test_members_of_a_group_are_shown_by_chance_and_labelled_one_by_one_or_toget
         page.fill(".chosen input[name=label]", "new class")  # the first label of a class, to one of them alone
         page.keyboard.press("Enter")
         state = explorer.wait(lambda state: len(state["classes"]) == 2)
-        assert state["classes"][1] == {"name": "new class", "rows": 1}
+        assert (state["classes"][1]["name"], state["classes"][1]["rows"]) == ("new class", 1)
         assert page.locator(".chosen .mini").count() == 12
         until(page, "row => document.querySelector('.chosen .mini.is-focus')?.dataset.row !== row", third)
         page.keyboard.press("2")
@@ -247,7 +248,7 @@ def test_a_name_typed_a_moment_ago_is_the_label_of_its_group(
         page.locator(".groups input[maxlength]").first.fill("squats")
         page.locator("text=Use as label").first.click()
         state = explorer.wait(lambda state: state["classes"])
-        assert state["classes"] == [{"name": "squats", "rows": size}]
+        assert [(one["name"], one["rows"]) for one in state["classes"]] == [("squats", size)]
         assert explorer.get("state")["group"]["groups"][0]["name"] == "squats"
 
 

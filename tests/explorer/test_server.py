@@ -109,6 +109,29 @@ def test_slow_clients_are_let_go(explorer: Explorer) -> None:
         line.close()
 
 
+def test_many_fields_in_an_address_are_refused(explorer: Explorer) -> None:
+    assert explorer.call("/api/pulse?" + "&".join(f"a{number}=1" for number in range(60)))[0] == 400
+
+
+def test_the_head_of_a_second_request_has_to_arrive_in_time(explorer: Explorer) -> None:
+    host = explorer.base.removeprefix("http://")
+    with socket.create_connection(("127.0.0.1", int(host.split(":")[1])), timeout=60) as line:
+        line.sendall(f"GET /api/pulse HTTP/1.1\r\nHost: {host}\r\nX-Halp-Token: {explorer.token}\r\n\r\n".encode())
+        assert line.recv(65536).split()[1] == b"200"
+        line.sendall(b"GET /api/pul")
+        line.settimeout(1.0)
+        for _ in range(60):  # a byte now and then does not keep it open
+            try:
+                line.sendall(b"s")
+                if line.recv(4096) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+    raise AssertionError("the connection stayed open")
+
+
 @pytest.mark.parametrize(
     ("path", "data"),
     [
@@ -128,6 +151,15 @@ def test_slow_clients_are_let_go(explorer: Explorer) -> None:
         ("compare", {"rows": [0]}),
         ("groups", {"action": "split", "groups": [99]}),
         ("groups", {"action": "explode", "groups": [0]}),
+        ("label", {"spans": [1], "label": "x"}),
+        ("label", {"spans": ["a"], "label": "x"}),
+        ("search", {"spans": [[]]}),
+        ("label", {"rows": [0], "class": 10**6}),
+        ("label", b'{"rows": [0], "label": "\\ud83d"}'),
+        ("label", {"rows": [0], "label": "x", "client": 5, "based": 0, "number": 1}),
+        ("rename", {"class": "1", "name": "x"}),
+        ("move", {"event": 10**6, "start": 0, "stop": 1}),
+        ("undo", {"act": -1}),
     ],
 )
 def test_wrong_requests_are_answered_in_a_sentence(explorer: Explorer, path: str, data: Any) -> None:
@@ -158,14 +190,25 @@ def test_frames_and_places_come_as_bytes(explorer: Explorer, store: Store) -> No
 
 def test_groups_are_named_merged_and_split(explorer: Explorer) -> None:
     explorer.wait(lambda state: state["group"])
-    made = explorer.post("groups", {"action": "count", "count": 4})["groups"]
-    assert len(made) == 4
-    made = explorer.post("groups", {"action": "name", "groups": [1], "name": "kicks"})["groups"]
+
+    def act(action: str, *groups: int, **more: Any) -> list[dict[str, Any]]:
+        answer = explorer.post("groups", {"action": action, "groups": groups, **more})
+        return answer["group"]["groups"]
+
+    made = act("count", count=4)
+    ids = [group["id"] for group in made]
+    assert len(set(ids)) == 4
+    made = act("name", ids[1], name="kicks")
+    assert [group["id"] for group in made] == ids
     assert made[1]["name"] == "kicks"
     sizes = [group["size"] for group in made]
-    merged = explorer.post("groups", {"action": "merge", "groups": [1, 2]})["groups"]
+    merged = act("merge", ids[1], ids[2])
     assert sorted(group["size"] for group in merged) == sorted([sizes[0], sizes[1] + sizes[2], sizes[3]])
-    split = explorer.post("groups", {"action": "split", "groups": [0]})["groups"]
+    assert {group["id"] for group in merged} & set(ids) == {ids[0], ids[3]}  # other members, another id
+    for gone in (ids[1], ids[2]):
+        answer = explorer.post("label", {"group": gone, "label": "kicks"})
+        assert "changed in another tab" in answer["error"]
+    split = act("split", ids[0])
     assert len(split) == 4
     assert sum(group["size"] for group in split) == sum(sizes)
 

@@ -11,7 +11,7 @@ import torch
 
 import halp
 from halp.cli import main
-from halp.core.packages import shipped_facts
+from halp.core.packages import list_encoders
 from halp.data.store import Store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
@@ -20,7 +20,7 @@ from halp.features.source import open_source
 from halp.skeleton import get_topology, map_joints
 
 BODY = get_topology("body-16")
-STEPS = shipped_facts()["halp-base"]["normalisation"]
+STEPS = list_encoders()["halp-base"]["normalisation"]
 LAYOUT = {"options": {"topology": "kinect-v2"}}
 
 

@@ -196,9 +196,7 @@ def test_nothing_is_kept_where_the_cache_is_off(
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["embed", "halp-base", "nowhere", "v.npz"], ["search", "nobody", "x", "--in", "."]]
-)
+@pytest.mark.parametrize("arguments", [["embed", "halp-base", "nowhere", "v.npz"], ["embed", "nobody", ".", "v.npz"]])
 def test_a_missing_file_is_said_before_torch_is_loaded(arguments: list[str]) -> None:
     import subprocess
     import sys

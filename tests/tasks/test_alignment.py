@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from halp.core.errors import InputError
 from halp.tasks.compare import align
-from halp.tasks.segments import merge_windows
+from halp.tasks.segments import _merge_short, merge_windows
 
 costs = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(1, 7)), elements=st.floats(0, 10, width=32))
 
@@ -74,25 +74,59 @@ def test_segments_cover_the_recording_once(given_windows: list[tuple[int, int, i
     kinds = np.array([label for _, _, label in given_windows])
     chances = np.eye(2)[kinds % 2] * 0.8 + 0.1
     found = merge_windows("r", starts, ends, chances, ["a", "b"], rejected=kinds == 2, shortest=shortest)
-    assert (found[0].start, found[-1].end) == (starts.min(), ends.max())
+    assert (found[0].start, found[-1].stop) == (starts.min(), ends.max())
     for one, other in itertools.pairwise(found):
-        assert one.end == other.start
+        assert one.stop == other.start
         assert one.label != other.label
-    assert all(0 <= one.probability <= 1 and one.best in ("a", "b") for one in found)
+    assert all(0 <= one.score <= 1 and one.more["best"] in ("a", "b") for one in found)
     if len(found) > 1:
-        assert min(one.end - one.start for one in found) >= shortest
+        assert min(one.stop - one.start for one in found) >= shortest
+
+
+def merge_short_slowly(
+    kind: np.ndarray, lengths: np.ndarray, evidence: np.ndarray, shortest: float, empty: int
+) -> list[tuple[int, int]]:
+    """Look at all runs again after every merge."""
+    while True:
+        runs = list(itertools.pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]))
+        spans = [lengths[first:last].sum() for first, last in runs]
+        for place in np.argsort(spans, kind="stable").tolist():
+            first, last = runs[place]
+            if spans[place] >= shortest:
+                return runs
+            sides = [kind[runs[side][0]] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
+            sides = [side for side in sides if side != empty]
+            if sides and kind[first] != empty:
+                scores = lengths[first:last] @ evidence[first:last]
+                kind[first:last] = max(sides, key=lambda side, scores=scores: float(scores[side]))
+                break
+        else:
+            return runs
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 12), st.integers(0, 1000))
+def test_short_segments_are_merged_as_if_all_were_looked_at_each_time(
+    kinds: list[int], shortest: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    kind, lengths, evidence = np.array(kinds), draw.integers(1, 5, len(kinds)) / 2.0, draw.random((len(kinds), 3))
+    other = kind.copy()
+    found = _merge_short(kind, lengths, evidence, shortest / 2, empty=3)
+    assert found == merge_short_slowly(other, lengths, evidence, shortest / 2, 3)
+    assert np.array_equal(kind, other)
 
 
 def test_nobody_is_a_segment_of_its_own() -> None:
     starts = np.array([0.0, 1.0, 6.0])
     chances = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
     found = merge_windows("r", starts, starts + 2, chances, ["a", "b"], absent=[(3.0, 6.0)], shortest=4.0)
-    assert [(one.start, one.end, one.label, one.state) for one in found] == [
-        (0.0, 3.0, "a", None),
-        (3.0, 6.0, None, "nobody"),
-        (6.0, 8.0, "b", None),
+    assert [(one.start, one.stop, one.label) for one in found] == [
+        (0.0, 3.0, "a"),
+        (3.0, 6.0, "nobody"),
+        (6.0, 8.0, "b"),
     ]
-    assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].state == "nobody"
+    assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 1)), ["a"], absent=[(0, 2)])[0].label == "nobody"
 
 
 def test_every_moment_takes_the_likeliest_label_of_the_windows_over_it() -> None:
@@ -107,7 +141,7 @@ def test_every_moment_takes_the_likeliest_label_of_the_windows_over_it() -> None
             if start < moment < end
         ]
         belief = sum(weight * one for weight, one in over)
-        here = next(one for one in found if one.start <= moment < one.end)
+        here = next(one for one in found if one.start <= moment < one.stop)
         assert here.label == "abc"[int(np.argmax(belief))]
 
 
@@ -116,7 +150,7 @@ def test_short_segments_go_to_a_neighbour_and_gaps_to_what_came_before() -> None
     chances = np.eye(2)[labels] * 0.8 + 0.1
     assert len(merge_windows("r", starts, starts + 1, chances, ["a", "b"])) == 3
     joined = merge_windows("r", starts, starts + 1, chances, ["a", "b"], shortest=1.5)
-    assert [(one.start, one.end, one.label) for one in joined] == [(0, 6, "a")]
+    assert [(one.start, one.stop, one.label) for one in joined] == [(0, 6, "a")]
     gap = merge_windows("r", np.array([0.0, 5.0]), np.array([2.0, 6.0]), np.eye(2), ["a", "b"])
-    assert [(one.start, one.end, one.label) for one in gap] == [(0, 5, "a"), (5, 6, "b")]
+    assert [(one.start, one.stop, one.label) for one in gap] == [(0, 5, "a"), (5, 6, "b")]
     assert merge_windows("r", np.zeros(0), np.zeros(0), np.zeros((0, 2)), ["a", "b"]) == []

@@ -120,17 +120,6 @@ def test_classes_in_another_order_are_noticed(model: Path, tmp_path: Path) -> No
     assert load_model(copy).classifier.classes == FEW
 
 
-def test_models_of_version_1_still_answer() -> None:
-    folder = Path(__file__).parents[1] / "fixtures" / "model-0.1.0"
-    expected = json.loads((folder / "expected.json").read_text())
-    old = load_model(folder)
-    found = old.classifier.predict(np.array(expected["vectors"], dtype=np.float32))
-    assert found.best.tolist() == expected["label"]
-    assert np.allclose(found.probabilities, expected["probabilities"], atol=1e-5)
-    assert np.allclose(found.similarity, expected["similarity"], atol=1e-4)
-    assert old.classifier.rejection_rate == 0.05  # its labelled clips are of several known persons
-
-
 @pytest.mark.parametrize("subject", ["", ",1"])
 def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     package: Path, store: Store, labelled: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str
@@ -147,12 +136,24 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     )
     made = fit(package, anonymous, labels=table, kind="prototypes", progress=False)
     assert made.classifier.rejection_rate is None
-    assert not any(answer.rejected for answer in predict(made, store, progress=False))
-    assert any(answer.rejected for answer in predict(made, store, reject=0.5, progress=False))
+    assert {answer.more["rejected"] for answer in predict(made, store, progress=False)} == {
+        None
+    }  # not false: it cannot tell
+    assert {answer.more["rejected"] for answer in predict(made, store, reject="none", progress=False)} == {None}
+    assert any(answer.more["rejected"] for answer in predict(made, store, reject=0.5, progress=False))
     main(["classify", "predict", str(save_model(made, tmp_path / "model")), str(labelled.path), "--json"])
     captured = capsys.readouterr()
     assert "rejection is off" in captured.err
     assert all(answer["label"] == answer["best"] for answer in json.loads(captured.out))
+    assert {answer["rejected"] for answer in json.loads(captured.out)} == {None}
+
+
+def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(package: Path, store: Store) -> None:
+    alone = halp.open_source(store.path).labelled(np.zeros(len(store), dtype=np.int64), ["kick"])
+    with pytest.raises(
+        InputError, match="all labels are 'kick', and one class cannot be told from anything else; label"
+    ):
+        fit(package, alone, progress=False)
 
 
 def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
@@ -189,15 +190,13 @@ def test_commands_fit_predict_and_suggest(
     assert json.loads(capsys.readouterr().out)["encoder"]["accuracy"] > 0
     out = tmp_path / "answers.csv"
     main(["classify", "predict", path, str(labelled.path), "--out", str(out)])
-    assert "probability" in capsys.readouterr().out
+    assert "score" in capsys.readouterr().out
     assert len(out.read_text().splitlines()) == len(labelled) + 1
     main(["classify", "predict", path, str(labelled.path), "--suggest", "3", "--json"])
     assert len({one["name"] for one in json.loads(capsys.readouterr().out)}) == 3
     other = str(tmp_path / "other")
     for bad, words in {
         ("fit", str(package), str(labelled.path), path): "exists already",
-        ("fit", "nowhere", "nowhere", other, "--unsure", "-1"): "--rejection-rate now",
-        ("fit", "nowhere", "nowhere", other, "--path", "{label}/*"): "--pattern now",
         ("fit", "nowhere", "nowhere", other, "--rejection-rate", "-1"): "rejection rate of -1",
         ("predict", path, str(labelled.path), "--reject", "2"): "rejection rate of 2",
         ("predict", path, str(labelled.path), "--window", "0"): "window = 0",
@@ -231,5 +230,5 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     save_model(made, tmp_path / "tuned")
     assert predict(tmp_path / "tuned", labelled, progress=False) == predict(made, labelled, progress=False)
     (tmp_path / "one.csv").write_text(f"name,label\n{labelled.names[0]},x\n")
-    with pytest.raises(InputError, match="two classes"):
+    with pytest.raises(InputError, match="one class cannot be told from anything else"):
         finetune(encoder, labelled, labels=tmp_path / "one.csv", progress=False)

@@ -84,9 +84,6 @@ def test_models_with_strange_values_are_refused(encoder: PretrainedEncoder, tmp_
     vectors = draw.normal(size=(12, encoder.output_size)).astype(np.float32)
     model = Model(encoder, fit_classifier(vectors, np.arange(12) % 3, list("abc")), labelled={"a": 4})
     assert refused_or_loaded(save_model(model, tmp_path / "model"), load_model, 60) > 50
-    # those of version 1 have no hash of their configuration
-    old = Path(__file__).parents[1] / "fixtures" / "model-0.1.0"
-    assert refused_or_loaded(shutil.copytree(old, tmp_path / "old"), load_model, 120) > 20
 
 
 def test_cut_off_weights_are_refused(package: Path, tmp_path: Path) -> None:

@@ -95,10 +95,3 @@ def test_strange_vectors_are_novel() -> None:
     fitted = FewLabelClassifier().fit(vectors, np.arange(40) % 2, groups=np.arange(40) // 2)
     assert fitted.is_novel(vectors).mean() < 0.1
     assert fitted.is_novel(draw.normal(size=(40, 16)) * 3).mean() > 0.5
-
-
-def test_former_names_of_settings_work_with_a_notice() -> None:
-    with pytest.warns(FutureWarning, match="random_state"):
-        assert clone(SkeletonEncoder(seed=1)).random_state == 1  # type: ignore[call-arg]
-    with pytest.warns(FutureWarning, match="rejection_rate"):
-        assert FewLabelClassifier(unsure=0.2).rejection_rate == 0.2  # type: ignore[call-arg]

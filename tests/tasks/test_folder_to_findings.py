@@ -19,7 +19,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip
 from halp.data.spans import NOBODY, Event, Events
 from halp.data.store import Store
-from halp.data.windows import span_columns
+from halp.data.windows import WindowSettings, span_columns
 from halp.features.source import open_source
 from halp.skeleton import KINECT_V2
 from halp.tasks.events.formats import write_events
@@ -129,7 +129,7 @@ def test_labelled_spans_of_another_program_train_a_classifier(
 
 def test_windows_take_the_label_of_the_event_they_lie_in(folder: Path) -> None:
     events = spans(folder)
-    cutting = usual_cutting(events, 1.0, 0.5, None)
+    cutting = usual_cutting(events, WindowSettings(1.0, 0.5))
     source = open_source(folder, window=1.0, stride=0.5)
     labelled, notes = label_windows(source, events)
     assert labelled.class_names == ("kick", "squat")
@@ -161,4 +161,8 @@ def test_motifs_and_deviation_commands_answer(
     main(["deviation", str(package), str(folder), str(folder), "--html", str(page), "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["people"] for row in rows] == [5] * 6
+    assert all(row["other_windows"][0]["window"] == 1.0 for row in rows)
+    assert all(
+        set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False) for row in rows
+    )
     assert "not a diagnosis" in page.read_text()

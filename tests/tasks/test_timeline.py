@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.data.normalise import normalise
 from halp.data.store import Store
+from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classify import fit, predict
-from halp.tasks.cluster import cluster, group_vectors, silhouette
+from halp.tasks.cluster import Clusters, cluster, group_vectors, silhouette
 from halp.tasks.compare import compare, joint_distances
 from halp.tasks.heads import unit
 from halp.tasks.live import LONGEST_LINE, Frame, FrameReader, LiveRecognition
 from halp.tasks.model_folder import Model, save_model
-from halp.tasks.segment import segment
+from halp.tasks.segment import segment, timeline_cutting
+from halp.tasks.segments import prediction_json
 
 FEW = ("wave", "kick", "sit down")
 
@@ -110,8 +113,8 @@ def test_difference_is_found_where_it_was_made(encoder: PretrainedEncoder, store
     made = compare(encoder, clip, changed)
     assert made.stretches
     worst = made.stretches[0]
-    assert worst.joints[0] == "wrist_left"
-    assert first - 4 <= worst.start <= worst.end <= last + 4
+    assert worst.more["joints"][0] == "wrist_left"
+    assert first - 4 <= worst.start <= worst.stop <= last + 4
     assert made.to_json()["joints"][0]["joint"] == "wrist_left"
 
 
@@ -150,13 +153,13 @@ def test_an_empty_room_is_nobody_and_the_clock_goes_on(
     gap = np.concatenate([clip, clip, np.zeros((120, *clip.shape[1:])), clip, clip])  # 2 s, 4 s of nobody, 2 s
     how = {"window": 1.0, "stride": 0.5, "fps": 30.0, "reject": "none", "progress": False}
     segments = segment(None, [gap], model=model, **how)
-    empty = [one for one in segments if one.state == "nobody"]
-    assert [(one.start, one.end) for one in empty] == [(2.0, 6.0)]
-    assert segments[-1].end == 8.0
+    empty = [one for one in segments if one.label == "nobody"]
+    assert [(one.start, one.stop) for one in empty] == [(2.0, 6.0)]
+    assert segments[-1].stop == 8.0
     answers = predict(model, [gap], **how)
     assert [answer.start for answer in answers] == pytest.approx(np.arange(0, 7.01, 0.5))
-    assert [answer.state for answer in answers if 2 <= answer.start <= 5] == ["nobody"] * 7
-    assert all(answer.best for answer in answers if answer.end <= 2 or answer.start >= 6)
+    assert [answer.label for answer in answers if 2 <= answer.start <= 5] == ["nobody"] * 7
+    assert all(answer.more["best"] for answer in answers if answer.stop <= 2 or answer.start >= 6)
 
 
 def test_timeline_follows_the_classes_of_a_long_recording(model: Model, few: Store) -> None:
@@ -165,8 +168,8 @@ def test_timeline_follows_the_classes_of_a_long_recording(model: Model, few: Sto
     long = np.concatenate([few.clip(i) for i in order])
     window = min(length) / 30
     found = segment(None, [long], model=model, window=window, stride=window / 4, fps=30.0, progress=False)
-    assert (found[0].start, found[0].name) == (0.0, "clip-000000")
-    assert found[-1].end == pytest.approx(len(long) / 30)
+    assert (found[0].start, found[0].recording) == (0.0, "clip-000000")
+    assert found[-1].stop == pytest.approx(len(long) / 30)
     assert {one.label for one in found} <= {*FEW, None}
     groups = segment(model.encoder, [long], window=window, fps=30.0, groups=3, progress=False)
     assert {one.label for one in groups} <= {"group 1", "group 2", "group 3"}
@@ -182,10 +185,10 @@ def test_live_answers_equal_those_of_the_same_windows_cut_afterwards(model: Mode
         first = round(answer.start * 30)
         window = normalise(frames[first : first + 30], encoder.topology, encoder.normalisation)
         found = model.classifier.predict(embed_frames(encoder, [window]))
-        assert answer.probability == pytest.approx(float(found.probability[0]), abs=1e-6)
-        assert answer.best == model.classifier.classes[found.best[0]]
-        assert answer.end - answer.start == pytest.approx(1.0)
-    gaps = np.diff([answer.end for answer in answers])
+        assert answer.score == pytest.approx(float(found.probability[0]), abs=1e-6)
+        assert answer.more["best"] == model.classifier.classes[found.best[0]]
+        assert answer.stop - answer.start == pytest.approx(1.0)
+    gaps = np.diff([answer.stop for answer in answers])
     assert np.allclose(gaps, 0.25, atol=1 / 30)
     assert f"{len(frames)} frames, {len(answers)} answers" in live.summary()
 
@@ -229,20 +232,35 @@ def test_nobody_is_a_frame_and_a_bad_line_costs_a_line() -> None:
     assert "17 joints with 2 coordinates" in reader.problem
 
 
+def test_a_stream_without_a_single_frame_is_refused() -> None:
+    topology = get_topology("coco-17")
+    with pytest.raises(InputError, match="none of the first 30 lines is a frame: line 30 of standard input"):
+        read([[[0.0, 1.0]] * 21] * 1000, topology)
+    with pytest.raises(InputError, match="none of the 2 lines is a frame"):
+        read([b"x", b"y"], topology)
+    late = [[[0.5, 1.0]] * 17, *[[[0.0, 1.0]] * 21] * 100]
+    assert read(late, topology)[1].bad == 100  # a camera that fails later does not stop the clock
+
+
+def test_a_stride_longer_than_the_window_is_refused() -> None:
+    with pytest.raises(InputError, match=r"4 of every 9 s would not be seen; give a stride of up to 5 s"):
+        timeline_cutting(None, WindowSettings(5.0, 9.0))
+
+
 def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> None:
     live = LiveRecognition(model, fps=30.0, window=1.0, stride=0.5, reject="none")
     frames = [*few.clip(0)[:30], *[None] * 60, *few.clip(0)[:30]]
     answers = [answer for frame in frames if (answer := live.push(frame)) is not None]
-    assert [answer.end for answer in answers] == pytest.approx(np.arange(1.0, 4.01, 0.5))
-    states = [answer.state for answer in answers]
-    assert states[0] is states[-1] is None
+    assert [answer.stop for answer in answers] == pytest.approx(np.arange(1.0, 4.01, 0.5))
+    states = [answer.label for answer in answers]
+    assert "nobody" not in (states[0], states[-1])
     assert states[2:4] == ["nobody", "nobody"]
-    empty = json.loads(json.dumps(answers[2].to_json(), allow_nan=False))
+    empty = json.loads(json.dumps(prediction_json(answers[2]), allow_nan=False))
     assert {name: empty[name] for name in ("label", "best", "probability", "rejected", "state")} == {
         "label": None,
         "best": None,
         "probability": None,
-        "rejected": False,
+        "rejected": None,
         "state": "nobody",
     }
     assert "state" not in answers[0].to_json()
@@ -254,7 +272,7 @@ def test_live_frames_may_have_another_layout_by_name(model: Model) -> None:
     person = np.random.default_rng(0).normal(size=(33, 3))
     answers = [live.push(person * size) for size in (1, 1e30, 1)]
     assert answers[-1] is not None
-    assert np.isfinite(answers[-1].probability)
+    assert np.isfinite(answers[-1].score)
     with pytest.raises(InputError, match="mediapipe-33"):
         live.push(person[:20])
 
@@ -333,14 +351,12 @@ def test_commands_print_tables_and_files(
     out = tmp_path / "segments.csv"
     more = ["--window", "1", "--fps", "30", "--out", str(out)]
     main(["segment", folder, str(few.path), "--model", folder, *more])
-    assert out.read_text().startswith(
-        "recording,start,stop,label,subject,source,score,name,end,probability,best,rejected,state"
-    )
-    assert "probability" in capsys.readouterr().out
+    assert out.read_text().startswith("recording,start,stop,label,subject,source,score,best,rejected\n")
+    assert "score" in capsys.readouterr().out
     pair = [str(few.names[0]), str(few.names[1]), "--in", str(few.path)]
     main(["compare", str(package), *pair, "--out", str(rows["compare"])])
     assert "bone lengths" in capsys.readouterr().out
-    assert rows["compare"].read_text().startswith("start,end,other_start,other_end,difference,joints")
+    assert rows["compare"].read_text().startswith("recording,start,stop,label,subject,source,score,other_start")
     for bad, words in {
         ("segment", str(package), "-"): "need a model",
         ("segment", str(package), str(few.path)): "--fps",
@@ -355,6 +371,13 @@ def test_commands_print_tables_and_files(
 
 
 def test_cluster_function_names_rows(encoder: PretrainedEncoder, few: Store) -> None:
-    table, found = cluster(encoder, few, groups=2, progress=False)
-    assert len(table) == len(found.group) == len(few)
-    assert table.names == list(few.names)
+    answer = cluster(encoder, few, groups=2, progress=False)
+    assert len(answer) == 2
+    assert len(answer.table) == len(answer.clusters.group) == len(answer.events()) == len(few)
+    assert answer.table.names == list(few.names)
+
+
+def test_a_finer_number_of_groups_is_suggested_where_the_best_are_coarse() -> None:
+    clusters = Clusters(np.zeros(4, np.int64), np.zeros(1, np.int64), 0.5, {2: 0.5, 3: 0.3, 4: 0.42, 5: 0.39})
+    assert clusters.suggested == 4
+    assert replace(clusters, silhouettes={}).suggested is None

@@ -141,7 +141,7 @@ def test_checkpoint_of_an_unknown_run_is_read_and_one_of_another_run_is_not(tmp_
         (lambda path: restate(path, epoch=None), "'epoch' is not a number"),
         (lambda path: restate(path, data=3), "'data' or 'scaler' is damaged"),
         (lambda path: restate(path, scaler=[]), "'data' or 'scaler' is damaged"),
-        (lambda path: (path / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda path: (path / "manifest.json").unlink(), r"manifest\.json"),
     ],
 )
 def test_every_entry_that_does_not_fit_is_named(change: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
@@ -289,17 +289,6 @@ def test_weights_of_another_shape_and_missing_layers_are_refused() -> None:
         )
     with pytest.raises(InputError, match=r"does not fit the recipe: layer\.weight, layer\.bias"):
         checkpoint.restore(Checkpoint({}, {}, {"step": 5}), method, optimiser, Precision(), strict=False)
-
-
-def test_checkpoint_of_the_first_format_is_compared_with_the_fingerprints_in_its_state(tmp_path: Path) -> None:
-    path = saved(tmp_path / "run")
-    tensors = {part: sha256(path / part) for part in checkpoint.PARTS if part != "state.json"}
-    (path / "state.json").write_text(json.dumps({"format": 1, "step": 7, "epoch": 1, "data": DATA, "files": tensors}))
-    (path / "manifest.json").unlink()
-    assert load_checkpoint(path).state["step"] == 7
-    (path / "model.safetensors").write_bytes(b"other")
-    with pytest.raises(InputError, match=r"model\.safetensors is not what was written"):
-        load_checkpoint(path)
 
 
 def test_order_of_the_entries_of_a_manifest_does_not_matter(tmp_path: Path) -> None:

@@ -34,13 +34,7 @@ DISK = {
     errno.ENAMETOOLONG,
 }
 
-OTHER_SPELLINGS = {"--floors": "--baselines", "--no-floors": "--no-baselines", "--normalize": "--normalise"}
-DEPRECATED = {
-    "--unsure": "--rejection-rate",
-    "--others": "--ensemble-with",
-    "--path": "--pattern",
-    "--sets": "--datasets",
-}
+OTHER_SPELLINGS = {"--normalize": "--normalise"}
 
 # the commands as people look for them
 HEADINGS = {
@@ -73,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not log.handlers:
         log.addHandler(_Notes())
         log.setLevel("INFO")
-    arguments = [_current_spelling(argument) for argument in arguments]
+    arguments = [OTHER_SPELLINGS.get(argument, argument) for argument in arguments]
     try:
         arguments = _load_plugins(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
@@ -98,15 +92,6 @@ def main(arguments: list[str] | None = None) -> None:
         if code is None:
             raise
         _fail(str(error), code)
-
-
-def _current_spelling(argument: str) -> str:
-    """An option by its name of today; old names are mentioned."""
-    option, equals, value = argument.partition("=")
-    if option in DEPRECATED:
-        warn(f"{option} is called {DEPRECATED[option]} now; the old name will go")
-        return DEPRECATED[option] + equals + value
-    return OTHER_SPELLINGS.get(argument, argument)
 
 
 def _load_plugins(arguments: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import tyro
 
 from halp.cli.options import SHARED
+from halp.cli.verbs import Verb
 from halp.core.errors import check_choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -26,7 +27,11 @@ class CommandGroup:
 
     def __init__(self, prog: str, description: str) -> None:
         self.prog, self.description = prog, description
-        self.commands: dict[str, Callable[..., None] | CommandGroup] = {}
+        self.commands: dict[str, Callable[..., None] | CommandGroup | Verb] = {}
+
+    def verb(self, name: str, verb: Verb) -> None:
+        """Register a command that is made from a public function when it is called."""
+        self.commands[name] = verb
 
     def command(self, function: Command | None = None, *, name: str | None = None) -> Any:
         """Register a function under its own name or another."""
@@ -51,12 +56,13 @@ class CommandGroup:
         if isinstance(chosen, CommandGroup):
             chosen.run(arguments[1:])
         else:
+            chosen = chosen.command() if isinstance(chosen, Verb) else chosen
             tyro.cli(described(chosen), prog=f"{self.prog} {arguments[0]}", args=arguments[1:], config=CONFIG)
 
     def summaries(self) -> dict[str, str]:
         """The first sentence of every command."""
         texts = {
-            name: entry.description if isinstance(entry, CommandGroup) else inspect.getdoc(entry) or ""
+            name: entry.description if isinstance(entry, (CommandGroup, Verb)) else inspect.getdoc(entry) or ""
             for name, entry in self.commands.items()
         }
         return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in texts.items()}
@@ -95,15 +101,23 @@ def _option_classes(function: Callable[..., None]) -> list[type]:
     return [hint for hint in hints if isinstance(hint, type) and hint.__module__ == "halp.cli.options"]
 
 
-def options_of(function: Callable[..., None]) -> list[str]:
+def options_of(entry: Callable[..., None] | Verb) -> list[str]:
     """The options of a command, such as `--json`."""
+    function = entry.command() if isinstance(entry, Verb) else entry
     names = [
         field
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        for field in getattr(parameter.default, "__dataclass_fields__", {name: None})
+        for field in getattr(parameter.default, "__dataclass_fields__", {_option_name(name, parameter): None})
     ]
     return [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
+
+
+def _option_name(name: str, parameter: inspect.Parameter) -> str:
+    """The name of an option, where its annotation gives it another than the parameter has."""
+    kinds = getattr(parameter.annotation, "__args__", ()), (parameter.annotation,)
+    given = [getattr(part, "name", None) for kind in sum(kinds, ()) for part in getattr(kind, "__metadata__", ())]
+    return next((str(other) for other in given if other), name)
 
 
 def _default(label: str) -> str:
@@ -144,9 +158,13 @@ def print_table(table: Any) -> None:
     """A result for people, on standard output; as wide as it needs to be where this is not a terminal."""
     from rich.console import Console
 
-    console = Console()
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # one exit code for tables and JSON, see `halp.cli.main`
+
+    console = Output()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Output(width=200)
     console.print(table)
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, warn, write_rows
-from halp.cli.options import LABELS, READING, LabelOptions, Labels, Reading, ReadingOptions
+from halp.cli.app import app, note, show, table_of, write_rows
+from halp.cli.options import LABELS, READING, LabelOptions, Labels, ReadingArgs
+from halp.cli.verbs import finish
 from halp.core.errors import InputError
+from halp.data.reading import Reading
 
 if TYPE_CHECKING:
     from halp.features.source import Source
     from halp.tasks.model_folder import Model
-    from halp.tasks.segments import Answer
 
 classify_app = app.group("classify", "Classes from a handful of labels: `fit` makes a model, `predict` uses it.")
 
@@ -29,7 +28,7 @@ def classify_fit(
     *,
     labels: Labels = LABELS,
     kind: str = "auto",
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -52,7 +51,7 @@ def classify_fit(
 
     check_free(model)
     check_rejection(labels.rejection_rate)
-    source = _open_labelled(labelled, labels, reading)
+    source = _open_labelled(labelled, labels, reading.reading)
     fitted = fit(encoder, source, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(fitted, model)
     _show_fitted(fitted, model, json)
@@ -66,7 +65,7 @@ def classify_predict(
     out: Path | None = None,
     suggest: int = 0,
     reject: str = "auto",
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -83,29 +82,16 @@ def classify_predict(
         reject: share of known clips that may be rejected as unlike everything labelled (auto: as fitted); none for never.
         json: print a list of name, start, end, label (null: rejected), probability, best and rejected as JSON.
     """
-    from halp.tasks.classifier import check_rejection
-    from halp.tasks.classify import answers, notes, predict_table, suggest_recordings, window_settings
-    from halp.tasks.model_folder import load_model
+    from halp.tasks.classify import predict, suggest_recordings
 
-    check_rejection(reject)
     if suggest < 0:
         raise InputError(f"{suggest} suggestions cannot be made; ask for at least 1")
-    loaded = load_model(model)
-    cutting = window_settings(loaded, **reading.spans)
     if not suggest:
-        warn(*notes(loaded, cutting, reject))
-    vectors, prediction = predict_table(
-        loaded, source, cutting, reject=reject, file_format=reading.format, options=reading.options, cache=cache
-    )
-    if suggest:
-        rows = [
-            {"name": name, "uncertainty": suggestion.uncertainty, "distance": suggestion.distance}
-            for name, suggestion in suggest_recordings(loaded, vectors, suggest)
-        ]
-        write_rows(out, rows)
-        show(rows, table_of(rows, digits=2), json=json)
-    else:
-        show_answers(answers(loaded, vectors, prediction, cutting), out, json)
+        return finish(predict(model, source, reject=reject, cache=cache, reading=reading.reading), out=out, json=json)
+    named = suggest_recordings(model, source, suggest, cache=cache, reading=reading.reading)
+    rows = [{"name": name, "uncertainty": one.uncertainty, "distance": one.distance} for name, one in named]
+    write_rows(out, rows)
+    return show(rows, table_of(rows, digits=2), json=json)
 
 
 @app.command
@@ -118,7 +104,7 @@ def finetune(
     epochs: int = 80,
     batch_size: int = 64,
     learning_rate: float = 0.01,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -145,47 +131,32 @@ def finetune(
         learning_rate=learning_rate,
         milestones=(epochs * 5 // 8, epochs * 7 // 8),
     )
-    source = _open_labelled(labelled, labels, reading)
+    source = _open_labelled(labelled, labels, reading.reading)
     tuned = train(encoder, source, settings=settings, rejection_rate=labels.rejection_rate, seed=seed)
     save_model(tuned, model)
     _show_fitted(tuned, model, json)
 
 
-def _open_labelled(source: Path, labels: LabelOptions, reading: ReadingOptions) -> Source:
+def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Source:
     """Recordings with their labels: of whole recordings, or of spans of time."""
     from halp.features.source import open_source
 
-    given = {**reading.source, "labels": labels.labels, "pattern": labels.pattern}
     if labels.events is None:
-        return open_source(source, **given)
+        return open_source(source, reading, labels=labels.labels, pattern=labels.pattern)
     if labels.labels is not None or labels.pattern is not None:
         raise InputError("labels come from --events or from --labels and --pattern, not from both; leave one out")
     from halp.tasks.events.formats import read_events
     from halp.tasks.windows import label_windows, usual_cutting
 
     events, notes = read_events(labels.events)
-    cutting = usual_cutting(events, **reading.spans)
-    labelled, missed = label_windows(open_source(source, **{**given, **asdict(cutting)}), events)
+    cutting = usual_cutting(events, reading.windows)
+    labelled, missed = label_windows(open_source(source, reading.cut_by(cutting)), events)
     for sentence in [*notes, *missed]:
         note(f"note: {sentence}")
     note(
         f"{len(labelled)} windows of {cutting.window:g} s, one every {cutting.stride:g} s, have a label of '{labels.events}'"
     )
     return labelled
-
-
-def show_answers(answers: Sequence[Answer], out: Path | None, json: bool) -> None:
-    """Answers as a table, a CSV file or JSON; the table names the state of a row in place of a class that it has not."""
-    from halp.tasks.segments import COLUMNS
-
-    rows = [answer.to_json() for answer in answers]
-    event = {"recording": "name", "stop": "end", "score": "probability"}
-    written = [{**row, **{name: row[old] for name, old in event.items()}, "source": "model"} for row in rows]
-    first = ["recording", "start", "stop", "label", "subject", "source", "score"]  # the columns of events
-    write_rows(out, written, [*first, *(name for name in (*COLUMNS, "state") if name not in first)])
-    columns = [*COLUMNS, *(["state"] if any("state" in row for row in rows) else [])]
-    words = [row | {"rejected": "rejected" if row["rejected"] else ""} for row in rows]
-    show(rows, table_of(words, columns, digits=2), json=json)
 
 
 def _show_fitted(model: Model, path: Path, json: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, UseAppendAction
+from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading
+from halp.skeleton import Topology
 
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means something else
@@ -20,6 +24,7 @@ SHARED = {
     "format": "how recordings are written (see `halp formats`).",
     "fps": "frames per second, where the recordings do not tell.",
     "gap": "seconds; bouts of a label that are closer are one.",
+    "html": "also write a page, one HTML file.",
     "json": "print as JSON.",
     "labelled": "a store with labels, or recordings in a folder for each class.",
     "out": "also write a CSV table.",
@@ -32,34 +37,34 @@ SHARED = {
 
 
 @dataclass(frozen=True)
-class ReadingOptions:
+class ReadingOptions(Reading):
     """How recordings are read."""
 
-    format: str = "auto"
-    """How recordings are written (see `halp formats`)."""
-    window: float | None = None
-    """Cut recordings into windows of so many seconds (default: as the model was fitted, where there is one)."""
-    stride: float | None = None
-    """Seconds between the starts of two windows (default: the window)."""
-    fps: float | None = None
-    """Frames per second, where the recordings do not tell."""
+    topology: Suppress[str | Topology | None] = None
+    options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    labels: Suppress[str | os.PathLike[str] | None] = None
+    pattern: Suppress[str | None] = None
+    engine: str | None = None
+    """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
+    shard: Suppress[str | None] = None
+    left_out: Path | None = None
+    """Also write a CSV table of the recordings that were left out, with reasons."""
     option: Settings = ()
-    """Settings of the format as key=value, as `halp prepare` takes them (see `halp formats`)."""
+    """Settings of the format as key=value (see `halp formats`)."""
 
     @property
-    def options(self) -> dict[str, str]:
-        """Settings of the format by name."""
-        return parse_options(flat(self.option))
+    def reading(self) -> Reading:
+        """What the library takes."""
+        given = {each.name: getattr(self, each.name) for each in fields(Reading)}
+        return Reading(**{**given, "options": parse_options(flat(self.option))})
 
-    @property
-    def spans(self) -> dict[str, Any]:
-        """Window, stride and frames per second, as functions of `halp` take them."""
-        return {"window": self.window, "stride": self.stride, "fps": self.fps}
 
-    @property
-    def source(self) -> dict[str, Any]:
-        """What `halp.open_source` takes."""
-        return {**self.spans, "file_format": self.format, "options": self.options}
+@dataclass(frozen=True)
+class WholeOptions(ReadingOptions):
+    """How whole recordings are read."""
+
+    window: Suppress[float | None] = None
+    stride: Suppress[float | None] = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-READING, LABELS = ReadingOptions(), LabelOptions()
-Reading = Annotated[ReadingOptions, OmitArgPrefixes]
+READING, WHOLE, LABELS = ReadingOptions(), WholeOptions(), LabelOptions()
+ReadingArgs = Annotated[ReadingOptions, OmitArgPrefixes]
+WholeArgs = Annotated[WholeOptions, OmitArgPrefixes]
 Labels = Annotated[LabelOptions, OmitArgPrefixes]

@@ -154,7 +154,7 @@ def reproduce(
         graphs = {"sets": datasets, "seeds": seeds, "svm": svm, "settings": flat(set), "out": out}
         return _reproduce_graphs(data, jobs, dry_run, json, **graphs)
 
-    from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce_table, tables_for
+    from halp.reproduce import list_rows, list_tables, prepare_sweep, reproduce, tables_for
     from halp.reproduce.summary import list_as_table, rows_as_table, schedule_as_table, summary_as_table
 
     if list:
@@ -170,7 +170,7 @@ def reproduce(
             answers.append(prepare_sweep(name, dry=True, **choices).cost())
             shown = schedule_as_table(answers[-1])
         else:
-            summary = reproduce_table(name, **choices)
+            summary = reproduce(name, **choices)
             answers.append(asdict(summary))
             shown = summary_as_table(summary)
         if not json:
@@ -232,11 +232,6 @@ def report(runs: Positional[tuple[Path, ...]], *, out: Path = Path("report.html"
         out: where the page goes.
         data: the store for embedding map and players (default: the one the first run was trained on).
     """
-    from halp.data.store import open_store
-    from halp.reports.run_report import open_runs, report_runs
+    from halp.reports.run_report import report as make_page
 
-    opened = open_runs(runs)
-    home = Path(data or next(iter(opened.values())).info["data"]["path"])
-    # a store that was asked for has to be there; that of the training may have moved
-    store = open_store(home) if data is not None or home.exists() else None
-    note(f"written: {report_runs(opened, store).save(out)}")
+    note(f"written: {make_page(runs, data).save(out)}")

@@ -12,6 +12,9 @@ from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import Settings, flat
 from halp.core.errors import check_choice
 
+# what `halp recipes` shows without --all
+START = ("small", "small-halp-cmd", "cpu-halp", "cmu-moco", "ntu60-moco", "ntu60-halp", "ntu60-halp-cmd", "ntu120-halp")
+
 
 @app.command
 def demo(
@@ -42,11 +45,13 @@ def demo(
 
 
 @app.command
-def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
-    """List the recipes that come with halp, or print one with every default spelled out.
+def recipes(name: Positional[str] = "", *, all: bool = False, json: bool = False) -> None:
+    """List recipes that come with halp, or print one with every default spelled out.
 
     Args:
         name: a recipe to print.
+        all: list every recipe; without it, the table has those to start with.
+        json: print all as JSON.
     """
     from halp.core.recipe_list import summarise_recipes
 
@@ -63,7 +68,10 @@ def recipes(name: Positional[str] = "", *, json: bool = False) -> None:
     rows = [
         {"recipe": key, "what it is": recipe.description, "epochs": recipe.epochs, "terms": " + ".join(recipe.terms)}
         for key, recipe in known.items()
+        if all or key in START
     ]
+    if not all and not json:
+        note(f"{len(rows)} of {len(known)} recipes; `halp recipes --all` lists the others")
     show({key: recipe.description for key, recipe in known.items()}, table_of(rows), json=json)
 
 

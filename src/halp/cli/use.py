@@ -7,24 +7,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
 
-import tyro
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, show, table_of, write_rows
-from halp.cli.options import READING, Reading
-
-Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
-In = Annotated[Path, tyro.conf.arg(name="in")]
+from halp.cli.app import app, note, show, table_of
+from halp.cli.options import READING, ReadingArgs
+from halp.cli.verbs import Count, In, Verb
 
 
 @app.command
 def encoders(*, json: bool = False) -> None:
     """List the encoders that come with halp: what each reads and gives."""
-    from halp.core.packages import shipped_facts
+    from halp.core.packages import list_encoders
 
-    shipped = shipped_facts()
+    shipped = list_encoders()
     rows = []
     for name, facts in shipped.items():
         layout, steps = facts["topology"], ", ".join(facts["normalisation"])
@@ -40,7 +36,7 @@ def embed(
     source: Positional[Path],
     out: Positional[Path],
     *,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
     stream: str | None = None,
     compact: bool = False,
     cache: bool = True,
@@ -61,7 +57,7 @@ def embed(
     from halp.features.table import check_vector_file, write_vectors
 
     check_vector_file(out)
-    loaded, opened = open_for(encoder, source, stream=stream, **reading.source)
+    loaded, opened = open_for(encoder, source, stream=stream, reading=reading.reading)
     from halp.features.embed import embed_table
 
     table = embed_table(loaded, opened, cache=cache, compact=compact)
@@ -70,55 +66,23 @@ def embed(
     show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 
 
-@app.command
-def search(
-    encoder: Positional[str],
-    query: Positional[str],
-    *,
-    in_: In,
-    k: Count = 10,
-    out: Path | None = None,
-    html: Path | None = None,
-    reading: Reading = READING,
-    exact: bool = False,
-    cache: bool = True,
-    json: bool = False,
-) -> None:
-    """Find the clips or windows that are most like a query.
-
-    Examples:
-        halp search runs/small-seed0 query.bvh --in stores/mine
-        halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html
-
-    Args:
-        query: a recording of any format, or the name of a recording in the place that is searched.
-        in_: where to search: a store, or recordings of any format.
-        k: how many to find.
-        html: also write a page with players side by side.
-        exact: compare with every vector even where there are more than a million.
-        cache: keep vectors and index for the next search (--no-cache computes them anew).
-        json: print a list of name, similarity, start and end as JSON.
-    """
-    from halp.features.loading import open_for
-
-    loaded, opened = open_for(encoder, in_, **reading.source)
-    from halp.features.embed import ready_clips
-    from halp.reports.pages.answers import search_page
-    from halp.tasks.search import search as find
-
-    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
-    if facts := results.facts:
-        measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
-        note(f"approximate search over {facts.vectors} vectors: {measured}")
-    hits = [hit.to_json() for hit in results]
-    write_rows(out, hits, ["name", "similarity", "start", "end"])
-    show(
-        hits,
-        table_of([{"": place, **hit} for place, hit in enumerate(hits, start=1)]),
-        json=json,
-        html=html,
-        page=lambda: search_page(loaded, results, ready_clips(loaded, opened, results.rows), f"{query} in {in_}"),
-    )
+app.verb(
+    "search",
+    Verb(
+        "halp.tasks.search:search",
+        types={"query": str, "source": In, "k": Count},
+        options=("source",),
+        texts={
+            "query": "a recording of any format, or the name of a recording in the source that is searched.",
+            "source": "where to search: a store, or recordings of any format.",
+            "cache": "keep vectors and index for the next search (--no-cache recomputes them).",
+        },
+        examples=(
+            "halp search runs/small-seed0 query.bvh --in stores/mine",
+            "halp search halp-base wave.json --in recordings --window 2 --stride 0.5 -k 5 --html found.html",
+        ),
+    ),
+)
 
 
 @app.command

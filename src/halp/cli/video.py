@@ -9,7 +9,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
-from halp.cli.options import READING, Reading
+from halp.cli.options import READING, ReadingArgs
 from halp.core.errors import InputError
 
 
@@ -23,7 +23,7 @@ def explore(
     runs: tuple[Path, ...] = (),
     browser: bool = True,
     port: int = 0,
-    reading: Reading = READING,
+    reading: ReadingArgs = READING,
 ) -> None:
     """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
 
@@ -48,7 +48,7 @@ def explore(
         raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
     from halp.explorer.session import Settings
 
-    settings = Settings(source, encoder, labels, reading.format, runs=runs, **reading.spans)
+    settings = Settings(source, encoder, labels, reading.reading, runs)
     if runs:
         from halp.reports.run_report import open_runs
 
@@ -82,9 +82,9 @@ def pose_model(*, wheel: Path | None = None) -> None:
 
 @app.command
 def live(
+    model: Positional[Path],
+    camera: Positional[str] = "0",
     *,
-    model: Path,
-    camera: str = "0",
     pose_model: str = "",
     window: float | None = None,
     stride: float = 0.5,
@@ -97,12 +97,12 @@ def live(
     Every answer tells how many milliseconds the picture, the pose and the recognition took. Ctrl-C ends it.
 
     Examples:
-        halp live --model model
-        halp live --camera film.mp4 --model model --stride 0.25 --no-view
+        halp live model
+        halp live model film.mp4 --stride 0.25 --no-view
 
     Args:
         model: a model of `halp classify fit` or `halp finetune`.
-        camera: the number of a camera, or a film.
+        camera: the number of a camera, or a video.
         pose_model: a .task file of your own (default: that of `halp pose-model`).
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
@@ -110,9 +110,11 @@ def live(
         view: draw the skeleton on standard error where it is a terminal.
     """
     from halp.core.progress import console
+    from halp.data.windows import WindowSettings
     from halp.tasks.live import LiveRecognition
     from halp.tasks.model_folder import load_model
     from halp.tasks.segment import timeline_cutting
+    from halp.tasks.segments import prediction_json
     from halp.video.live import camera_rate, terminal_skeleton, watch
     from halp.video.pose_model import find_pose_model
 
@@ -120,7 +122,7 @@ def live(
     rate = camera_rate(camera) or fps
     if rate <= 0:
         raise InputError(f"--fps {fps:g}: frames per second have to be above 0")
-    cutting = timeline_cutting(fitted, window=window, stride=stride, fps=rate)
+    cutting = timeline_cutting(fitted, WindowSettings(window, stride, rate))
     dimensions = fitted.encoder.topology.dimensions
     layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
     span, step = cutting.window or 2.0, cutting.stride or stride
@@ -138,12 +140,14 @@ def live(
                 console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
             if answer is not None:
                 stages = {"picture": round(picture.grab, 1), "pose": round(picture.pose, 1)}
-                stages["recognition"] = round(answer.milliseconds, 1)
-                print_json({**answer.to_json(), "stages": stages}, indent=None)
+                stages["recognition"] = round(answer.more["milliseconds"], 1)
+                print_json({**prediction_json(answer), "stages": stages}, indent=None)
                 sys.stdout.flush()
     except KeyboardInterrupt:
         pass
     if not pictures:
         warn(f"'{camera}' gave no picture")
     else:
-        note(f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; {recognition.summary()}")
+        # both stages run one after the other, so that their times add up
+        seconds = poses / 1000 + recognition.busy
+        note(f"{recognition.summary(pictures / max(seconds, 1e-9))}; poses took {poses / pictures:.1f} ms per picture")

@@ -40,8 +40,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.filename is not None and os.fspath(error.filename) == os.fspath(partial):
+            error.filename, error.filename2 = os.fspath(path), None  # nobody asked for the temporary name
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -79,18 +84,31 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, written as text too, stay as they are.
+    """A cell of a CSV table that no spreadsheet takes for a formula; numbers, also those written as text, stay as they are.
+
+    `plain_cell` gives every text back.
 
     >>> spreadsheet_cell("=1+1"), spreadsheet_cell("-3.5"), spreadsheet_cell(-2), spreadsheet_cell("walk")
     ("'=1+1", '-3.5', -2, 'walk')
+    >>> plain_cell(spreadsheet_cell("'=1+1"))
+    "'=1+1"
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return value
+    return f"'{value}" if isinstance(value, str) and _is_formula(value.lstrip("'")) else value
+
+
+def plain_cell(text: str) -> str:
+    """A cell as it was before `spreadsheet_cell`."""
+    return text[1:] if text[:1] == "'" and _is_formula(text.lstrip("'")) else text
+
+
+def _is_formula(text: str) -> bool:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return False
     try:
-        float(value)
+        float(text)
     except ValueError:
-        return f"'{value}"
-    return value
+        return True
+    return False
 
 
 def cache_home() -> Path | None:
@@ -142,12 +160,14 @@ def _seal_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_csv(
+    path: str | os.PathLike[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, delimiter: str = ","
+) -> Path:
     """Write rows under a header; None is an empty cell."""
     path = Path(path)
     try:
         with atomic_path(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, columns, extrasaction="ignore")
+            table = csv.DictWriter(file, columns, extrasaction="ignore", delimiter=delimiter)
             table.writeheader()
             table.writerows({name: spreadsheet_cell(cell) for name, cell in row.items()} for row in rows)
     except OSError as error:

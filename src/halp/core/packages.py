@@ -48,6 +48,17 @@ def is_package(path: Path) -> bool:
     return (path / CONFIG).is_file()
 
 
-def shipped_facts() -> dict[str, dict[str, Any]]:
-    """What `config.json` says of every shipped encoder."""
+def list_encoders() -> dict[str, dict[str, Any]]:
+    """Encoders that come with halp, as `halp encoders` lists them.
+
+    Returns
+    -------
+    dict of str to dict
+        What `config.json` of each says: topology, persons, normalisation, size of its vectors.
+
+    Examples
+    --------
+    >>> list_encoders()["halp-base"]["topology"]["dimensions"]
+    3
+    """
     return {name: dict(read_json(path / CONFIG)) for name, path in list_shipped().items()}

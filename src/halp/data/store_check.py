@@ -32,7 +32,6 @@ from halp.skeleton import Topology
 NEEDED_COLUMNS = ("name", "length", "label", "subject", "camera")
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_JOINTS = 1000
-_OLDER_FIELDS = {"format", "topology", "class_names", "splits", "normalisation", "origin", "hash"}
 
 
 def damaged(path: Path, file: str, what: str) -> InputError:
@@ -94,9 +93,8 @@ def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dic
 
 
 def check_seal(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise where `store.json` was changed by something else than halp; older stores carry no seal and no newer fields."""
-    older = "header_hash" not in header and header.keys() <= _OLDER_FIELDS
-    if not older and header.get("header_hash") != header_hash(header):
+    """Raise where `store.json` was changed by something else than halp."""
+    if header.get("header_hash") != header_hash(header):
         raise damaged(path, "store.json", "it was changed after it was saved")
 
 

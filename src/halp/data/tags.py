@@ -19,7 +19,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, unknown
 from halp.data.source_files import leaving_out, walk
 from halp.data.store import open_store
-from halp.data.text_files import LONGEST_NAME, Table, are_whole, problem, read_table, shown
+from halp.data.text_files import LONGEST_NAME, Table, are_whole, problem, read_plain_table, shown
 
 COLUMNS = ("recording", "start", "stop", "label")
 LEAST = 0.5  # share of a clip that an event has to cover
@@ -199,7 +199,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
     if not path.is_file():
         remedy = "give a CSV file with the columns name (or path), label, subject, …"
         raise InputError(f"there is no table '{path}'; {remedy}")
-    table = read_table(path)
+    table = read_plain_table(path)
     if all(column in table.columns for column in COLUMNS):  # rows are stretches of recordings rather than clips
         return event_tags(table)
     key = next((column for column in _KEYS if column in table.columns), None)

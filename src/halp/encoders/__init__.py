@@ -59,8 +59,8 @@ class EncoderSettings:
         return {"name": self.name, **plain(self.settings)}
 
 
-def list_encoders() -> list[str]:
-    """Names of all known kinds of encoder.
+def list_architectures() -> list[str]:
+    """Names of all encoder architectures, those of plugins included.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def list_encoders() -> list[str]:
 
     Examples
     --------
-    >>> "gru" in list_encoders()
+    >>> "gru" in list_architectures()
     True
     """
     return list(ENCODERS)

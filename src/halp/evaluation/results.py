@@ -80,11 +80,8 @@ class Result:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read a result, also of the format before; a file that does not fit the schema is refused with the difference."""
+        """Read a result; a file that does not fit the schema is refused with the difference."""
         data = read_json(path)
-        if isinstance(data, dict) and data.get("format") == 2 and "figures" in data:
-            data = {**data, "format": FORMAT, "metrics": data["figures"], "test_clips_trained_on": None}
-            del data["figures"]
         if violation := schema_violation(data):
             raise InputError(f"'{path}' is not a result of this version of halp: {violation}; evaluate again")
         return cls(**data)

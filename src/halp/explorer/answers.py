@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
+from halp.data.spans import NOBODY
 from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
 from halp.explorer.collection import Collection, Floats
+from halp.explorer.groups import Grouping
 from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
@@ -120,7 +122,11 @@ def apart(
 
 
 def timeline(
-    collection: Collection, recording: int, prediction: Prediction | None, classes: Sequence[str], names: Sequence[str]
+    collection: Collection,
+    recording: int,
+    prediction: Prediction | None,
+    classes: Sequence[str],
+    grouping: Grouping | None,
 ) -> tuple[dict[str, Any], Arrays]:
     """Tiers of a recording: segments of the model and of groups, who is absent, and probabilities over time."""
     rows, facts = collection.rows_of(recording), collection.extent(recording)
@@ -145,19 +151,19 @@ def timeline(
         return [
             {
                 "start": round(part.start, 3),
-                "stop": round(part.end, 3),
+                "stop": round(part.stop, 3),
                 "label": part.label or NONE,
-                "score": None if part.probability is None else round(part.probability, 3),
+                "score": None if part.score is None else round(part.score, 3),
             }
             for part in parts
-            if part.best is not None
+            if part.label != NOBODY
         ]
 
     if prediction is not None:
         tiers["model"] = merged(prediction.probabilities[rows], classes, prediction.rejected[rows])
         arrays["probabilities"] = prediction.probabilities[rows].astype(np.float32)
-    if collection.groups is not None:
-        tiers["group"] = merged(np.eye(len(names))[collection.groups.group[rows]], names)
+    if grouping is not None:
+        tiers["group"] = merged(np.eye(len(grouping.names))[grouping.clusters.group[rows]], grouping.names)
     return {**facts, "tiers": tiers, "nobody": absent, "classes": list(classes)}, arrays
 
 

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import shlex
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import spreadsheet_cell
+from halp.explorer.labels import Outcome
+from halp.explorer.ledger import NO_GROUND, Ground
 from halp.explorer.packing import pack
 from halp.explorer.session import Session
 
@@ -59,7 +62,15 @@ class Api:
         return self.session.collection.recordings
 
     def column(self, given: dict[str, Any]) -> Any:
-        column = self.session.column(_text(given, "name"))
+        name, now = _text(given, "name"), self.session.groups.now
+        if name == "label":
+            labels = self.session.label_column()
+            facts = {"title": name, "categories": labels.names, "revision": labels.labels.revision}
+            return pack(facts, {"values": labels.values})
+        if name == "group" and now is not None:
+            facts = {"title": name, "categories": list(now.names), "ids": now.ids, "revision": now.revision}
+            return pack(facts, {"values": now.clusters.group.astype(np.int16)})
+        column = self.session.column(name)
         return pack({"title": column.title, "categories": column.categories}, {"values": column.values})
 
     def clips(self, given: dict[str, Any]) -> Any:
@@ -97,9 +108,7 @@ class Api:
     def search(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import search
 
-        spans = [
-            (self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _list(given, "spans", 20)
-        ]
+        spans = [(self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
         count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
         return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count))
@@ -110,10 +119,12 @@ class Api:
         session, recording = self.session, self._recording(given)
         model, name = session.model, session.collection.recordings[recording]
         prediction, classes = (None, ()) if model is None else (model.prediction, model.classifier.classes)
-        facts, arrays = timeline(session.collection, recording, prediction, classes, session.groups.names)
+        labels, grouping = session.labels.now, session.groups.now
+        facts, arrays = timeline(session.collection, recording, prediction, classes, grouping)
+        facts["labels"] = labels.revision
         facts["tiers"]["human"] = [
-            {"start": event.start, "stop": event.stop, "label": event.label, "score": None}
-            for event in session.labels.events
+            {"id": number, "start": event.start, "stop": event.stop, "label": event.label, "score": None}
+            for number, event in labels.human
             if event.recording == name
         ]
         return pack(facts, arrays)
@@ -152,39 +163,65 @@ class Api:
     # -- labelling -----------------------------------------------------------------------------------------------------
 
     def label(self, given: dict[str, Any]) -> Any:
-        """Give rows or a span a label; an empty one takes it away."""
-        session, label = self.session, _text(given, "label")
-        spans = session.row_spans(self._rows(given, "rows", len(session.collection)))
-        for one in _list(given, "spans", 1000):
+        """Give rows, a group or spans a class, by id or by name; an empty name takes the label off."""
+        session, ground = self.session, _ground(given)
+        rows = self._rows(given, "rows", len(session.collection))
+        if "group" in given:
+            rows += self._members(given)
+        spans = session.row_spans(rows)
+        for one in _objects(given, 1000):
             name = session.collection.recordings[self._recording(one)]
             spans.append((name, _number(one, "start"), _number(one, "stop"), ""))
         if not spans:
             raise InputError("nothing was chosen to be labelled")
-        changed = session.labels.label(spans, label) if label else session.labels.clear([span[:3] for span in spans])
-        return self._changed(changed)
+        if "class" in given:
+            return self._changed(session.labels.label(spans, _id(given, "class"), ground=ground))
+        if label := _text(given, "label"):
+            return self._changed(session.labels.label(spans, label, ground=ground))
+        return self._changed(session.labels.clear([span[:3] for span in spans], ground=ground))
+
+    def _members(self, given: dict[str, Any]) -> list[int]:
+        now = self.session.groups.now
+        if now is None:
+            raise InputError("groups are still being found; wait a moment")
+        return np.flatnonzero(now.clusters.group == now.place(_id(given, "group"))).tolist()
 
     def move(self, given: dict[str, Any]) -> Any:
-        name = self.session.collection.recordings[self._recording(given)]
-        before = (name, _number(given, "start"), _number(given, "stop"))
-        return self._changed(self.session.labels.move(before, _number(given, "to_start"), _number(given, "to_stop")))
+        start, stop = _number(given, "start"), _number(given, "stop")
+        return self._changed(self.session.labels.move(_id(given, "event"), start, stop, ground=_ground(given)))
 
     def rename(self, given: dict[str, Any]) -> Any:
-        return self._changed(self.session.labels.rename(_text(given, "label"), _text(given, "name")))
+        ground = _ground(given)
+        return self._changed(self.session.labels.rename(_id(given, "class"), _text(given, "name"), ground=ground))
+
+    def remove(self, given: dict[str, Any]) -> Any:
+        return self._changed(self.session.labels.remove(_id(given, "class"), ground=_ground(given)))
 
     def undo(self, given: dict[str, Any]) -> Any:
-        return self._changed(self.session.labels.undo())
+        return self._changed(self.session.labels.undo(_meant(given), ground=_ground(given)))
 
-    def _changed(self, count: int) -> Any:
+    def redo(self, given: dict[str, Any]) -> Any:
+        return self._changed(self.session.labels.redo(_meant(given), ground=_ground(given)))
+
+    def skip(self, given: dict[str, Any]) -> Any:
+        """Never propose rows again."""
+        self.session.skip(self._rows(given, "rows", 200))
+        return {"skipped": self.session.skipped}
+
+    def _changed(self, done: Outcome) -> Any:
         self.session.touch()
-        return {"changed": count, **label_state(self.session)}
+        own = done.label_class
+        facts = {"changed": done.changed, "left": done.left, "act": done.act}
+        return {**facts, "class": None if own is None else asdict(own), **label_state(self.session)}
 
     def groups(self, given: dict[str, Any]) -> Any:
         session, action = self.session, _text(given, "action")
-        groups = [_checked(one, len(session.groups.names), "group") for one in _list(given, "groups", 60)]
+        groups = [_checked(one, 1 << 53, "group") for one in _list(given, "groups", 60)]
         count = _whole(given, "count", 61) or None if action == "count" else None
-        session.groups.act(action, groups, name=_text(given, "name") if "name" in given else "", count=count)
+        name = _text(given, "name") if "name" in given else ""
+        session.groups.act(action, groups, name=name, count=count, ground=_ground(given))
         session.touch()
-        return describe_groups(session)
+        return {"group": describe_groups(session)}
 
     def model(self, given: dict[str, Any]) -> Any:
         return describe_model(self.session)
@@ -223,7 +260,20 @@ LOOKING = (
     "runs",
     "table",
 )
-ACTING = ("search", "compare", "understand", "camera", "label", "move", "rename", "undo", "groups")
+ACTING = (
+    "search",
+    "compare",
+    "understand",
+    "camera",
+    "label",
+    "move",
+    "rename",
+    "remove",
+    "undo",
+    "redo",
+    "skip",
+    "groups",
+)
 
 
 def answer(api: Api, name: Any, given: Any) -> Any:
@@ -260,6 +310,8 @@ def describe_state(session: Session) -> dict[str, Any]:
         "columns": columns,
         "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
         "label_file": session.labels.path.name,
+        "skipped": session.skipped,
+        "warnings": session.warnings,
         "runs": list(session.runs),
         "static": False,
         **label_state(session),
@@ -273,7 +325,7 @@ def _fit_command(session: Session) -> str:
     given, cutting = session.settings, session.collection.source.cutting
     labels = given.labels or given.source.with_name(session.labels.path.name)
     words = ["halp", "classify", "fit", given.encoder, str(given.source), "model", "--labels", str(labels)]
-    words += [] if given.format == "auto" else ["--format", given.format]
+    words += [] if given.reading.format == "auto" else ["--format", given.reading.format]
     for name in ("window", "stride", "fps"):
         value = getattr(cutting, name)
         words += [] if value is None else [f"--{name}", f"{value:g}"]
@@ -299,30 +351,39 @@ def describe_row(session: Session, row: int) -> list[list[Any]]:
 
 
 def label_state(session: Session) -> dict[str, Any]:
-    """Labels there are with the number of rows that have them, and whether there is something to undo."""
-    values, names = session.label_column()
-    counts = np.bincount(values[values >= 0], minlength=len(names))
+    """Classes with the number of rows that have them, what can be undone and redone, and the revision of all this."""
+    column = session.label_column()
+    counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
+    labels = column.labels
     return {
-        "classes": [{"name": name, "rows": int(count)} for name, count in zip(names, counts)],
-        "undoable": session.labels.undoable,
-        "labels": session.labels.revision,
+        "classes": [{**asdict(one), "rows": int(counts[one.place])} for one in labels.classes],
+        "undo": labels.undo,
+        "redo": labels.redo,
+        "labels": labels.revision,
+        "news": session.labels.news,
     }
 
 
 def describe_groups(session: Session) -> dict[str, Any] | None:
-    """Names, sizes and typical rows of the groups."""
-    clusters = session.collection.groups
-    if clusters is None:
+    """Ids, names, sizes and typical rows of the groups."""
+    now, collection = session.groups.now, session.collection
+    if now is None:
         return None
-    count = len(session.collection.recordings)
-    recordings = np.bincount(np.unique(clusters.group * count + session.collection.recording) // count)
+    clusters, count = now.clusters, len(collection.recordings)
+    recordings = np.bincount(np.unique(clusters.group * count + collection.recording) // count)
     return {
         "silhouette": round(clusters.silhouette, 3),
-        "undoable": session.groups.undoable,
-        "revision": session.groups.revision,
+        "undo": now.undo,
+        "revision": now.revision,
         "groups": [
-            {"name": name, "size": int(size), "recordings": int(own), "typical": session.collection.describe(int(row))}
-            for name, size, own, row in zip(session.groups.names, clusters.sizes, recordings, clusters.typical)
+            {
+                "id": number,
+                "name": name,
+                "size": int(size),
+                "recordings": int(own),
+                "typical": collection.describe(int(row)),
+            }
+            for number, name, size, own, row in zip(now.ids, now.names, clusters.sizes, recordings, clusters.typical)
         ],
     }
 
@@ -347,14 +408,15 @@ def describe_model(session: Session) -> dict[str, Any] | None:
 def result_table(session: Session) -> str:
     """A table of all rows for a spreadsheet."""
     collection, out = session.collection, io.StringIO()
-    values, names = session.label_column()
+    column = session.label_column()
+    values, names = column.values, column.names
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["recording", "start", "stop", "label", "group", "best", "probability", "rejected"])
-    model, clusters = session.model, collection.groups
+    model, now = session.model, session.groups.now
     for row in range(len(collection)):
         name, start, stop = collection.span(row)
         label = names[values[row]] if values[row] >= 0 else ""
-        group = session.groups.names[clusters.group[row]] if clusters is not None else ""
+        group = now.names[now.clusters.group[row]] if now is not None else ""
         cells: list[Any] = [
             spreadsheet_cell(name),
             round(start, 3),
@@ -375,7 +437,8 @@ def recording_table(session: Session) -> str:
     collection, model, out = session.collection, session.model, io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["recording", "start", "stop", "label", "label share", "best", "best share", "probability"])
-    values, names = session.label_column()
+    column = session.label_column()
+    values, names = column.values, column.names
     order = np.argsort(collection.recording, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(collection.recording[order])) + 1):
         given = values[rows]
@@ -415,6 +478,21 @@ def _whole(given: dict[str, Any], name: str, limit: int) -> int:
     )
 
 
+def _id(given: dict[str, Any], name: str) -> int:
+    return _whole(given, name, 1 << 53)
+
+
+def _meant(given: dict[str, Any]) -> int | None:
+    return _id(given, "act") if given.get("act") is not None else None
+
+
+def _ground(given: dict[str, Any]) -> Ground:
+    """What the act of a request stands on; nothing for scripts, which do not look first."""
+    if "client" not in given:
+        return NO_GROUND
+    return Ground(_id(given, "based"), _text(given, "client")[:40], _id(given, "number"))
+
+
 def _number(given: dict[str, Any], name: str) -> float:
     value = given.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e12:
@@ -437,3 +515,11 @@ def _list(given: dict[str, Any], name: str, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
         raise InputError(f"'{name}' has to be a list of up to {most}")
     return value
+
+
+def _objects(given: dict[str, Any], most: int) -> list[dict[str, Any]]:
+    """Spans of recordings."""
+    spans = _list(given, "spans", most)
+    if not all(isinstance(one, dict) for one in spans):
+        raise InputError("'spans' has to be a list of objects with recording, start and stop")
+    return spans

@@ -76,7 +76,6 @@ class Collection:
             raise InputError(f"nobody is seen in '{source.name}'; there is nothing to explore")
         self.recordings, self.recording = self.table.recordings, self.table.recording
         self.maps: dict[str, npt.NDArray[np.float32]] = {}
-        self.groups: Clusters | None = None
         self._shown: OrderedDict[int, Shown] = OrderedDict()
         self._keys: dict[int, npt.NDArray[np.float32]] = {}
 
@@ -288,8 +287,7 @@ class Collection:
         group = self._kept(name, lambda: _grouped(group_vectors(np.asarray(vectors), count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)
         silhouette = float(group[-1])
-        self.groups = Clusters(group[: len(self)].astype(np.int64), group[typical].astype(np.int64), silhouette, {})
-        return self.groups
+        return Clusters(group[: len(self)].astype(np.int64), group[typical].astype(np.int64), silhouette, {})
 
 
 def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:

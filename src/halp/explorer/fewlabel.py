@@ -24,9 +24,13 @@ _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
 
 
 def fit_labels(
-    collection: Collection, values: npt.NDArray[np.int16], names: Sequence[str], revision: int
+    collection: Collection,
+    values: npt.NDArray[np.int16],
+    names: Sequence[str],
+    revision: int,
+    skipped: Sequence[int] = (),
 ) -> FewLabelModel | None:
-    """A model of at least two classes, or None."""
+    """A model of at least two classes, or None; rows that were `skipped` are not proposed again."""
     began = time.monotonic()
     rows, labels, classes = _labelled(values, names)
     if len(classes) < 2:
@@ -36,6 +40,7 @@ def fit_labels(
     classifier = without_doubtful_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = candidates(collection, values, revision)
+    open_rows = open_rows[~np.isin(open_rows, np.asarray(skipped, dtype=np.int64))]
     suggestions: list[dict[str, Any]] = []
     if len(open_rows):
         for one in suggest(classifier, np.asarray(collection.table.vectors[open_rows]), SUGGESTED):

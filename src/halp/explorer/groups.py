@@ -1,119 +1,156 @@
-"""Groups that people name, merge and split: what was done is kept in a file beside the labels and done again at every start."""
+"""Groups that people name, merge and split: what was done is kept in the explorer's database and done again at every start."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from halp.core.errors import InputError
-from halp.core.files import read_json, write_json
-from halp.explorer.labels import check_label
+from halp.core.files import read_json
+from halp.explorer.labels import LabelBook, check_label
+from halp.explorer.ledger import NO_GROUND, Ground, Stacks
 
 if TYPE_CHECKING:
     from halp.explorer.collection import Collection
     from halp.tasks.cluster import Clusters
 
 GROUPS = 10  # to begin with: more than needed are soon merged
-Act = dict[str, Any]  # action, groups, name, count
+Step = dict[str, Any]  # action, groups, name, count
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of all rows, never changed in place; an id means the same members for as long as it exists."""
+
+    clusters: Clusters
+    ids: tuple[int, ...]
+    names: tuple[str, ...]
+    revision: int = 0
+    undo: int | None = None  # the act that can be undone
+
+    def place(self, number: int) -> int:
+        """Where a group stands in the list."""
+        if number not in self.ids:
+            raise InputError("this group was changed in another tab; look at the groups, then do it again")
+        return self.ids.index(number)
 
 
 class GroupBook:
-    """Names of the groups of a collection and the acts that made them."""
+    """The groups of a collection as they are now (`now`, None while they are being found), and acts on them."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.revision = path, 0
-        self.names: list[str] = []
-        self._acts: list[Act] = []
-        self._lock = threading.Lock()
-
-    @property
-    def undoable(self) -> bool:
-        """Whether there is an act to undo."""
-        return len(self._acts) > 1
+    def __init__(self, book: LabelBook) -> None:
+        self.book = book
+        self.now: Grouping | None = None
 
     def open(self, collection: Collection) -> None:
         """Group a collection as it was left, or anew where it is another one."""
         self.collection = collection
-        fresh: list[Act] = [{"action": "count", "count": min(GROUPS, len(collection))}]
-        with self._lock:
-            try:
-                kept = read_json(self.path)
-                self._replay(kept["acts"] if kept["of"] == self._of else fresh)
-            except (InputError, LookupError, TypeError, ValueError):  # none, or not one of ours
-                self._replay(fresh)
+        folder = collection.table.folder
+        of = collection.source.hash if folder is None else folder.name
+        self.topic = f"groups of {of}"
+        with self.book.lock:
+            self.now = self._replayed()
+            self._take_over(of)
 
-    @property
-    def _of(self) -> str:
-        """What the groups are of: vectors of an encoder, which the name of their folder in the cache tells."""
-        folder = self.collection.table.folder
-        return self.collection.source.hash if folder is None else folder.name
+    def act(
+        self,
+        action: str,
+        groups: Sequence[int] = (),
+        *,
+        name: str = "",
+        count: int | None = None,
+        ground: Ground = NO_GROUND,
+    ) -> None:
+        """Group anew (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`, or `undo`.
 
-    def act(self, action: str, groups: Sequence[int] = (), *, name: str = "", count: int | None = None) -> None:
-        """Group anew (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`, or `undo`."""
-        with self._lock:
-            if not self.names:
+        `groups` are ids; for `undo` the act that is meant.
+        """
+        with self.book.lock:
+            ledger = self.book.ledger
+            if self.now is None:
                 raise InputError("groups are still being found; wait a moment")
+            if ledger.repeated(ground):
+                return
             if action == "undo":
-                if self.undoable:
-                    self._replay(self._acts[:-1])
-            else:
-                one = {"action": action, "groups": list(groups), "name": name, "count": count}
-                self._apply(one)
-                self._acts = [*self._acts, one]
-            self.revision += 1
-            try:
-                write_json(self.path, {"of": self._of, "acts": self._acts})
-            except OSError as error:
-                raise InputError(f"groups cannot be written to '{self.path}' ({error}); make room") from error
+                if ledger.turn(self.topic, "undo", groups[0] if groups else None, ground):
+                    self.now = self._replayed()
+                return
+            first = 1000 * (ledger.revision + 1)  # ids that no group has had
+            step = {"action": action, "groups": list(groups), "name": name, "count": count, "first": first}
+            made = self._done(self.now, step)
+            act = ledger.write(self.topic, action, ground=ground, step=step)
+            self.now = replace(made, revision=act.revision, undo=act.revision)
 
-    def _replay(self, acts: Sequence[Act]) -> None:
-        last = max(place for place, one in enumerate(acts) if one["action"] == "count")
-        for one in acts[last:]:
-            self._apply(one)
-        self._acts = list(acts)
+    def _replayed(self) -> Grouping:
+        """What the acts that stand lead to, from the last that grouped anew."""
+        acts = self.book.ledger.stacks.get(self.topic, Stacks()).done
+        steps: list[Step] = [{"action": "count", "count": min(GROUPS, len(self.collection)), "first": 0}]
+        steps += [act.body["step"] for act in acts]
+        last = max(place for place, one in enumerate(steps) if one["action"] == "count")
+        made = self._done(None, steps[last])
+        for one in steps[last + 1 :]:
+            made = self._done(made, one)
+        undo = acts[-1].revision if acts else None
+        return replace(made, revision=self.book.ledger.revision, undo=undo)
 
-    def _apply(self, act: Act) -> None:
-        action, groups, collection = act["action"], act.get("groups", ()), self.collection
-        clusters = collection.groups
-        if action == "count":
-            self.names = [f"group {number + 1}" for number in range(len(collection.group(act["count"]).typical))]
+    def _take_over(self, of: str) -> None:
+        """Do again, once, what a file of an earlier version says was done to the groups, which it knew by their places."""
+        path = self.book.path.with_name(f"{self.book.path.name}.groups")
+        try:
+            kept = read_json(path)
+            steps = kept["acts"][1:] if kept["of"] == of and self.topic not in self.book.ledger.stacks else []
+            for one in steps:
+                ids = self.now.ids if self.now else ()
+                groups = [ids[place] for place in one.get("groups", ())]
+                self.act(one["action"], groups, name=one.get("name", ""), count=one.get("count"))
+            if kept["of"] == of:
+                path.rename(path.with_name(path.name + ".imported"))
+        except (InputError, OSError, LookupError, TypeError, ValueError):  # none, or not one of ours
             return
-        if clusters is None or not groups or not all(0 <= number < len(self.names) for number in groups):
-            raise InputError("there is no such group; choose one from the list")
-        if action == "name":
-            self.names[groups[0]] = check_label(act["name"])
-        elif action == "split":
-            self._split(clusters, groups[0])
-        elif action == "merge" and len(set(groups)) > 1:
-            self._merge(clusters, sorted(set(groups)))
-        else:
-            raise InputError("groups can be named, split, or merged with another one")
 
-    def _split(self, clusters: Clusters, number: int) -> None:
+    def _done(self, now: Grouping | None, step: Step) -> Grouping:
+        """The groups after an act."""
+        action, first = step["action"], step["first"]
+        if action == "count" or now is None:
+            clusters = self.collection.group(step["count"])
+            count = len(clusters.typical)
+            names = tuple(f"group {number + 1}" for number in range(count))
+            return Grouping(clusters, tuple(range(first, first + count)), names)
+        places = sorted({now.place(number) for number in step["groups"]})
+        if action == "name" and len(places) == 1:
+            names = (*now.names[: places[0]], check_label(step["name"]), *now.names[places[0] + 1 :])
+            return replace(now, names=names)
+        if action == "split" and len(places) == 1:
+            return self._split(now, places[0], first)
+        if action == "merge" and len(places) > 1:
+            return _merged(now, places, first)
+        raise InputError("groups can be named, split, or merged with another one")
+
+    def _split(self, now: Grouping, place: int, first: int) -> Grouping:
         from halp.tasks.cluster import group_vectors
 
-        collection = self.collection
-        rows = np.flatnonzero(clusters.group == number)
+        rows = np.flatnonzero(now.clusters.group == place)
         if len(rows) < 2:
             raise InputError("a group of one clip cannot be split")
-        vectors = collection.table.vectors if len(rows) <= 1_000 else collection.reduced
+        vectors = self.collection.table.vectors if len(rows) <= 1_000 else self.collection.reduced
         halves = group_vectors(np.asarray(vectors[rows]), 2)
-        group = clusters.group.copy()
-        group[rows[halves.group == 1]] = len(self.names)
-        typical = np.append(clusters.typical, rows[halves.typical[1]])
-        typical[number] = rows[halves.typical[0]]
-        collection.groups = replace(clusters, group=group, typical=typical)
-        self.names = [*self.names, f"{self.names[number]} b"]
+        group = now.clusters.group.copy()
+        group[rows[halves.group == 1]] = len(now.ids)
+        typical = np.append(now.clusters.typical, rows[halves.typical[1]])
+        typical[place] = rows[halves.typical[0]]
+        ids = (*now.ids[:place], first, *now.ids[place + 1 :], first + 1)
+        names = (*now.names, f"{now.names[place]} b")
+        return Grouping(replace(now.clusters, group=group, typical=typical), ids, names)
 
-    def _merge(self, clusters: Clusters, groups: Sequence[int]) -> None:
-        first, *rest = groups
-        keep = [number for number in range(len(self.names)) if number not in rest]
-        places = {old: new for new, old in enumerate(keep)} | dict.fromkeys(rest, keep.index(first))
-        group = np.array([places[number] for number in range(len(self.names))])[clusters.group]
-        self.collection.groups = replace(clusters, group=group, typical=clusters.typical[keep])
-        self.names = [self.names[number] for number in keep]
+
+def _merged(now: Grouping, places: Sequence[int], first: int) -> Grouping:
+    target, *rest = places
+    keep = [place for place in range(len(now.ids)) if place not in rest]
+    new = {old: place for place, old in enumerate(keep)} | dict.fromkeys(rest, keep.index(target))
+    group = np.array([new[place] for place in range(len(now.ids))])[now.clusters.group]
+    clusters = replace(now.clusters, group=group, typical=now.clusters.typical[keep])
+    ids = tuple(first if place == target else now.ids[place] for place in keep)
+    return Grouping(clusters, ids, tuple(now.names[place] for place in keep))

@@ -62,7 +62,10 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return 403, "requests from other pages are refused"
         if scope["path"].startswith("/api/"):
-            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=50)
+            try:
+                query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=50)
+            except ValueError:
+                return 400, "a request has up to 50 fields"
             given = headers.get("x-halp-token") or query.get("token", [""])[0]
             if not secrets.compare_digest(given.encode(), self.token.encode()):
                 return 403, "the token is missing or wrong; open the address that `halp explore` printed"
@@ -117,21 +120,37 @@ def _dressed(send: Send) -> Send:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP whose connections are closed where no whole request head has arrived in time."""
+    """HTTP whose connections are closed where the head of a request, the first or a later one, does not arrive in time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._deadline = self.loop.call_later(PATIENCE, self._give_up)
 
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and not self._answering:
+            self._deadline = self.loop.call_later(PATIENCE, self._give_up)
+        super().data_received(data)
+
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None:
-            self._deadline.cancel()
+        if self._answering:
+            self._forget_deadline()
 
     def _give_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if not self._answering and not self.transport.is_closing():
             self.transport.close()
 
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
+        self._forget_deadline()
         super().connection_lost(exc)

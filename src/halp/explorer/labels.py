@@ -1,29 +1,80 @@
-"""Labels that people give, as events in a CSV table that survives a crash: a journal is appended first, the table follows.
+"""Labels that people give: classes and events in the explorer's database, and a CSV table of events as its export.
 
-The table `recording,start,stop,label,subject,source,score` is what other commands read; it is always whole. The journal
-beside it (`.journal`) holds one line per change, so that everything can be undone. A table that was edited by hand in
-between is taken over as a change of its own.
+The database (`NAME.sqlite`) is the truth. The table (`NAME.csv`) is what other commands read; it is written after every act.
+A table that somebody else changed is taken over as an act, which can be undone like any other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from halp.core.errors import InputError
-from halp.core.files import sync_folder
+from halp.core.files import sha256
 from halp.core.locks import locked
-from halp.data.spans import COLUMNS, Event, Events
+from halp.data.spans import Event, Events
+from halp.explorer.earlier import earlier_events
+from halp.explorer.ledger import COLUMNS, NO_GROUND, Act, Change, Ground, Ledger, Stacks, Values
 from halp.tasks.events.formats import read_events, write_csv_events
 
 LONGEST = 200  # characters of a label
+SHOWN = 50  # acts that a page is told it can undo
+TOPIC = "labels"
+_SLACK = 1e-6
+_RECORDING, _START, _STOP, _CLASS, _LABEL, _SUBJECT, _SOURCE, _SCORE, _MORE = range(len(COLUMNS["event"]))
+
+Span = tuple[str, float, float, str]  # recording, start, stop, subject
+
+
+@dataclass(frozen=True)
+class LabelClass:
+    """A class; its place (colour, and key − 1) stays while it is there."""
+
+    id: int
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a revision, which never change: readers take one and work on it."""
+
+    revision: int = 0
+    events: tuple[tuple[int, Event], ...] = ()
+    classes: tuple[LabelClass, ...] = ()
+    undo: tuple[tuple[int, str], ...] = ()
+    redo: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of classes by place; empty where a place is free."""
+        names = [""] * (1 + max((one.place for one in self.classes), default=-1))
+        for one in self.classes:
+            names[one.place] = one.name
+        return names
+
+    @property
+    def human(self) -> list[tuple[int, Event]]:
+        """Events with a class, and their ids."""
+        return [(number, event) for number, event in self.events if event.source == "human" and event.label]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an act changed: how many labels, how many spans it left as they were, and the class it gave."""
+
+    changed: int = 0
+    left: int = 0
+    label_class: LabelClass | None = None
+    act: int | None = None
 
 
 def check_label(label: str) -> str:
@@ -31,161 +82,380 @@ def check_label(label: str) -> str:
     label = "".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in label).strip()
     if not label or len(label) > LONGEST:
         raise InputError(f"a label has 1 to {LONGEST} characters, not {len(label)}; choose a shorter name")
+    if any(0xD800 <= ord(letter) < 0xE000 for letter in label):
+        raise InputError("the label holds half of a character; type it again")
     return label
 
 
+P = ParamSpec("P")
+
+
+def _act(method: Callable[Concatenate[LabelBook, P], Outcome]) -> Callable[Concatenate[LabelBook, P], Outcome]:
+    """One act at a time, on top of what was written to the table meanwhile; one that is done already is not done again."""
+
+    @wraps(method)
+    def acting(book: LabelBook, *args: P.args, **given: P.kwargs) -> Outcome:
+        with book.lock:
+            book.look_at_table()
+            done = book.ledger.repeated(given.get("ground", NO_GROUND))  # type: ignore[arg-type]
+            return method(book, *args, **given) if done is None else book.outcome_of(done)
+
+    return acting
+
+
 class LabelBook:
-    """All events of a table; changes are durable when a method returns. One process at a time holds a table."""
+    """All labels of a table. An act is on the disk when its method returns; one process at a time holds a table."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.journal = path, path.with_name(path.name + ".journal")
-        self.revision = 0
-        self._events: dict[Event, None] = {}
-        self._changes: list[dict[str, Any]] = []
-        self._undone: set[int] = set()
-        self._lock = threading.RLock()
+        self.path = path.with_suffix(".csv") if path.suffix == ".sqlite" else path
+        name = self.path.name
+        self.ledger = Ledger(path.with_name(name[:-4] + ".sqlite" if name.endswith(".csv") else name + ".sqlite"))
+        self.now = Labels()
+        self._unreadable = self._unwritten = ""
+        self.news: tuple[int, str] = (0, "")  # the latest change from outside: its revision, and what it was
+        self.lock = threading.RLock()
+        self._seen: tuple[int, ...] | None = None  # the table as it was last looked at
+        self._made: dict[int, tuple[Values, Event]] = {}
         self._held = ExitStack()
 
     def __enter__(self) -> LabelBook:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = self.path.with_name(f".{self.path.name}.lock")
         self._held.enter_context(locked(lock, f"the labels '{self.path}'"))
+        self._held.callback(self.ledger.close)
         try:
-            self._load()
+            self.ledger.load()
+            for leftover in self.path.parent.glob(f".{self.path.stem}.*.partial{self.path.suffix}"):
+                leftover.unlink(missing_ok=True)  # of a process that was killed; the lock is ours
+            self._publish()
+            self.look_at_table(first=True)
         except BaseException:
             self._held.close()
             raise
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._held.close()
+        with self.lock:
+            self._held.close()
 
     @property
-    def events(self) -> list[Event]:
-        with self._lock:
-            return list(self._events)
+    def revision(self) -> int:
+        return self.now.revision
 
-    @property
-    def undoable(self) -> int:
-        """How many changes can be undone."""
-        return len(self._changes) - len(self._undone)
+    # -- acts ----------------------------------------------------------------------------------------------------------
 
-    def label(self, spans: Iterable[tuple[str, float, float, str]], label: str) -> int:
-        """Give spans (recording, start, stop, subject) a label in place of the one they had; how many changed."""
-        label = check_label(label)
-        added = [Event(name, _time(start), _time(stop), label, subject) for name, start, stop, subject in spans]
-        if bad := next((one for one in added if not one.stop > one.start), None):
-            raise InputError(f"a label of '{bad.recording}' ends at {bad.stop:g}, before it starts at {bad.start:g}")
-        with self._lock:
-            taken = {_span(event) for event in added}
-            removed = [one for one in self._events if one.source == "human" and _span(one) in taken]
-            return self._change([one for one in added if one not in self._events], set(removed) - set(added))
+    @_act
+    def label(self, spans: Iterable[Span], label: str | int, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Give spans a class, by id or by name, in place of the one they had.
 
-    def clear(self, spans: Iterable[tuple[str, float, float]]) -> int:
-        """Take the labels of these spans away."""
-        with self._lock:
-            taken = {(name, _time(start), _time(stop)) for name, start, stop in spans}
-            return self._change([], [one for one in self._events if one.source == "human" and _span(one) in taken])
+        A span that overlaps a label of another class is left as it is; where that holds for all of them, the act is refused.
+        """
+        new = list(dict.fromkeys((name, _time(start), _time(stop), who) for name, start, stop, who in spans))
+        if bad := next((one for one in new if not one[2] > one[1]), None):
+            raise InputError(f"a label of '{bad[0]}' ends at {bad[2]:g}, before it starts at {bad[1]:g}")
+        self._check_ground(ground, new)
+        given, changes = self._class(label)
+        taken = self._by_span()
+        free, refused = self._without_contradictions(new, given.id, taken)
+        if new and not free:
+            raise InputError(refused)
+        count, next_id = 0, self.ledger.next_id("event")
+        for name, start, stop, who in free:
+            olds = taken.get((name, start, stop), [])
+            row = self.ledger.rows["event"]
+            values = (name, start, stop, given.id, None, who, "human", None, "{}")
+            if len(olds) == 1 and row[olds[0]][_CLASS] == given.id:
+                continue
+            changes += [("event", old, row[old], None) for old in olds[1:]]
+            changes.append(("event", olds[0] if olds else next_id, row[olds[0]] if olds else None, values))
+            next_id += not olds
+            count += 1
+        if count == 0:
+            return Outcome(0, len(new) - len(free), given if given.id in self.ledger.rows["class"] else None)
+        title = f"{_where(free)}: {given.name}"
+        return self._write(title, changes, ground, Outcome(count, len(new) - len(free), given))
 
-    def move(self, before: tuple[str, float, float], start: float, stop: float) -> int:
-        """Give a span other edges."""
+    @_act
+    def clear(self, spans: Iterable[tuple[str, float, float]], *, ground: Ground = NO_GROUND) -> Outcome:
+        """Take the labels of exactly these spans off."""
+        spans = [(name, _time(start), _time(stop)) for name, start, stop in spans]
+        self._check_ground(ground, spans)
+        taken, rows = self._by_span(), self.ledger.rows["event"]
+        found = list(dict.fromkeys(row for span in spans for row in taken.get(span, ())))
+        if not found:
+            raise InputError(self._explain_missing(spans))
+        return self._write(
+            f"{_where(spans)}: label taken off",
+            [("event", row, rows[row], None) for row in found],
+            ground,
+            Outcome(len(found)),
+        )
+
+    @_act
+    def move(self, number: int, start: float, stop: float, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Give an event other edges."""
         start, stop = _time(start), _time(stop)
         if not stop > start:
             raise InputError("a label has to end after it starts")
-        with self._lock:
-            span = before[0], _time(before[1]), _time(before[2])
-            old = [one for one in self._events if one.source == "human" and _span(one) == span]
-            return self._change([Event(one.recording, start, stop, one.label, one.subject) for one in old], old)
+        old = self.ledger.rows["event"].get(number)
+        if old is None:
+            raise InputError("this label was taken off in another tab; nothing was moved")
+        self._check_ground(ground, [old[:3]])
+        span = (old[_RECORDING], start, stop, old[_SUBJECT])
+        if words := _contradiction(span, self._others(old[_CLASS], {number})):
+            raise InputError(words)
+        new = (old[_RECORDING], start, stop, *old[_STOP + 1 :])
+        return self._write(f"{_where([span])}: edge moved", [("event", number, old, new)], ground, Outcome(1))
 
-    def rename(self, before: str, after: str) -> int:
-        """Give all events of a label another one; two classes become one where the name exists already."""
-        after = check_label(after)
-        with self._lock:
-            old = [one for one in self._events if one.source == "human" and one.label == before]
-            return self._change([Event(*_span(one), after, one.subject) for one in old], old if before != after else [])
+    @_act
+    def rename(self, number: int, name: str, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Give a class another name; where a class of that name exists, the two become one."""
+        name, old = check_label(name), self._known_class(number)
+        if name == old.name:
+            return Outcome()
+        other = next((one for one in self.now.classes if one.name == name), None)
+        if other is None:
+            changes: list[Change] = [("class", number, (old.name, old.place), (name, old.place))]
+            return self._write(f"{old.name} is now called {name}", changes, ground, Outcome(1))
+        changes = [
+            ("event", row, values, (*values[:_CLASS], other.id, *values[_CLASS + 1 :]))
+            for row, values in self._of(number)
+        ]
+        changes.append(("class", number, (old.name, old.place), None))
+        return self._write(f"{old.name} became part of {name}", changes, ground, Outcome(len(changes)))
 
-    def undo(self) -> int:
-        """Take back the latest change that stands; 0 where there is none."""
-        with self._lock:
-            standing = [number for number in range(len(self._changes)) if number not in self._undone]
-            if not standing:
-                return 0
-            change = self._changes[standing[-1]]
-            self._write({"undo": standing[-1]})
-            return len(change["add"]) + len(change["remove"])
+    @_act
+    def remove(self, number: int, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Remove a class with all its labels."""
+        old = self._known_class(number)
+        changes: list[Change] = [("event", row, values, None) for row, values in self._of(number)]
+        changes.append(("class", number, (old.name, old.place), None))
+        return self._write(f"class {old.name} removed", changes, ground, Outcome(len(changes)))
 
-    def _change(self, add: Sequence[Event], remove: Iterable[Event]) -> int:
-        remove = list(remove)
-        if add or remove:
-            self._write({"add": [_values(one) for one in add], "remove": [_values(one) for one in remove]})
-        return max(len(add), len(remove))
+    def undo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Take back the latest act, which has to be `act` where one is named; nothing where there is none."""
+        return self._turn("undo", act, ground=ground)
 
-    def _write(self, change: dict[str, Any]) -> None:
-        """Journal first, table second: a crash in between is mended when the journal is read again."""
-        self._apply(change)
-        change["table"] = _hash(self._events)
-        try:
-            with open(self.journal, "ab") as file:
-                file.write(json.dumps(change, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            self._write_table()
-        except OSError as error:
-            raise InputError(
-                f"labels cannot be written to '{self.path}' ({error}); make room or choose --labels"
-            ) from error
-        self.revision += 1
+    def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
+        """Do again what was undone last."""
+        return self._turn("redo", act, ground=ground)
 
-    def _apply(self, change: dict[str, Any]) -> None:
-        if "undo" in change:
-            done = self._changes[change["undo"]]
-            self._undone.add(change["undo"])
-            add, remove = done["remove"], done["add"]
-        else:
-            self._changes.append(change)
-            add, remove = change["add"], change["remove"]
-        for one in remove:
-            self._events.pop(Event(*one), None)
-        for one in add:
-            self._events[Event(*one)] = None
+    @_act
+    def _turn(self, kind: str, act: int | None, *, ground: Ground) -> Outcome:
+        done = self.ledger.turn(TOPIC, kind, act, ground)
+        if done is None:
+            return Outcome()
+        self._publish()
+        self._export()
+        return Outcome(len(done.body["changes"]), act=done.revision)
 
-    def _write_table(self) -> None:
-        write_csv_events(self.path, Events(list(self._events), origin=str(self.path)))
+    # -- the parts of an act -------------------------------------------------------------------------------------------
 
-    def _load(self) -> None:
-        """Replay the journal; then take over a table that somebody else changed, or complete one that lags behind."""
-        hashes, good = [_hash([])], 0
-        try:
-            data = self.journal.read_bytes() if self.journal.exists() else b""
-            for line in data.splitlines(keepends=True):
-                if not line.endswith(b"\n"):
-                    break  # cut off by a crash: it was never confirmed
-                change = json.loads(line)
-                self._apply(change)
-                hashes.append(change["table"])
-                good += len(line)
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise InputError(
-                f"'{self.journal}' is damaged ({error}); move it away, the labels are in '{self.path}'"
-            ) from error
-        if good < len(data):
-            with open(self.journal, "r+b") as file:
-                file.truncate(good)
-                os.fsync(file.fileno())
-            sync_folder(self.journal.parent)
-        if not self.path.exists():
-            if self._events:
-                self._write_table()
-            return
-        events = dict.fromkeys(read_events(self.path, "csv")[0])
-        if _hash(events) == hashes[-1]:
-            return
-        if _hash(events) in hashes:
-            self._write_table()
-            return
-        self._change(
-            [one for one in events if one not in self._events], [one for one in self._events if one not in events]
+    def _write(self, title: str, changes: Sequence[Change], ground: Ground, outcome: Outcome) -> Outcome:
+        told = [outcome.changed, outcome.left, outcome.label_class and outcome.label_class.id]
+        act = self.ledger.write(TOPIC, title, changes, ground=ground, told=told)
+        self._publish()
+        self._export()
+        return Outcome(outcome.changed, outcome.left, outcome.label_class, act.revision)
+
+    def outcome_of(self, act: Act) -> Outcome:
+        """What the client of an act was told."""
+        changed, left, number = act.body.get("told", (len(act.body["changes"]), 0, None))
+        return Outcome(changed, left, next((one for one in self.now.classes if one.id == number), None), act.revision)
+
+    def _publish(self) -> None:
+        classes = tuple(LabelClass(row, *values) for row, values in self.ledger.rows["class"].items())
+        names = {one.id: one.name for one in classes}
+        events = tuple((row, self._event(row, values, names)) for row, values in self.ledger.rows["event"].items())
+        stacks = self.ledger.stacks.get(TOPIC, Stacks())
+        undo, redo = (
+            tuple((act.revision, act.title) for act in part[: -SHOWN - 1 : -1]) for part in (stacks.done, stacks.undone)
         )
+        in_order = tuple(sorted(classes, key=lambda one: one.place))
+        self.now = Labels(self.ledger.revision, events, in_order, undo, redo)
+
+    def _event(self, row: int, values: Values, names: dict[int, str]) -> Event:
+        """A row as an event, made once for as long as it stays."""
+        label = values[_LABEL] if values[_CLASS] is None else names[values[_CLASS]]
+        kept = self._made.get(row)
+        if kept is None or kept[0] is not values or kept[1].label != label:
+            more = json.loads(values[_MORE])
+            name, start, stop = values[:_CLASS]
+            event = Event(name, start, stop, label, values[_SUBJECT], values[_SOURCE], values[_SCORE], more)
+            self._made[row] = kept = values, event
+        return kept[1]
+
+    def _class(self, label: str | int) -> tuple[LabelClass, list[Change]]:
+        """A class by id or name, and the change that makes it where the name is new."""
+        if isinstance(label, int):
+            return self._known_class(label), []
+        label = check_label(label)
+        if known := next((one for one in self.now.classes if one.name == label), None):
+            return known, []
+        places = {one.place for one in self.now.classes}
+        place = next(number for number in range(len(places) + 1) if number not in places)
+        new = LabelClass(self.ledger.next_id("class"), label, place)
+        return new, [("class", new.id, None, (label, place))]
+
+    def _known_class(self, number: int) -> LabelClass:
+        if known := next((one for one in self.now.classes if one.id == number), None):
+            return known
+        raise InputError("this class was removed or merged in another tab; look at the classes, then do it again")
+
+    def _of(self, number: int) -> list[tuple[int, Values]]:
+        return [(row, values) for row, values in self.ledger.rows["event"].items() if values[_CLASS] == number]
+
+    def _by_span(self) -> dict[tuple[str, float, float], list[int]]:
+        found: dict[tuple[str, float, float], list[int]] = defaultdict(list)
+        for row, values in self.ledger.rows["event"].items():
+            if values[_CLASS] is not None:
+                found[values[:3]].append(row)
+        return found
+
+    def _without_contradictions(
+        self, spans: list[Span], number: int, taken: dict[tuple[str, float, float], list[int]]
+    ) -> tuple[list[Span], str]:
+        """Spans that can have a class, and why the first of the others cannot."""
+        refused = ""
+        while True:  # what is left as it is may contradict others
+            others = self._others(number, {row for span in spans for row in taken.get(span[:3], ())})
+            words = {span: _contradiction(span, others) for span in spans}
+            if not any(words.values()):
+                return spans, refused
+            refused = refused or next(filter(None, words.values()))
+            spans = [span for span in spans if not words[span]]
+
+    def _others(self, number: int | None, apart_from: set[int]) -> dict[str, list[tuple[float, float, str, str]]]:
+        """Spans, subjects and labels of all other classes, by recording."""
+        found: dict[str, list[tuple[float, float, str, str]]] = defaultdict(list)
+        for row, event in self.now.human:
+            if row not in apart_from and self.ledger.rows["event"][row][_CLASS] != number:
+                found[event.recording].append((event.start, event.stop, event.subject, event.label))
+        return found
+
+    def _explain_missing(self, spans: Sequence[tuple[str, float, float]]) -> str:
+        for span in spans:
+            for _, event in self.now.human:
+                if _overlap((event.recording, event.start, event.stop), span):
+                    where = f"{event.start:g} – {event.stop:g} of '{event.recording}'"
+                    return f"its label comes from {where}; click that span on the timeline, then take it off"
+        return "there is no label to take off"
+
+    def _check_ground(self, ground: Ground, spans: Sequence[Sequence[Any]]) -> None:
+        """Refuse an act on spans that another tab labelled after its client last looked."""
+        for act in self.ledger.since(ground):
+            for table, _, before, after in act.body["changes"]:
+                for values in (before, after):
+                    if table == "event" and values and any(_overlap(values, span) for span in spans):
+                        raise InputError(
+                            f"'{values[_RECORDING]}' was changed in another tab meanwhile ({act.title}); look again"
+                        )
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str:
+        """Why the table is not what the database says; empty where it is."""
+        return self._unreadable or self._unwritten
+
+    def look_at_table(self, *, first: bool = False) -> None:
+        """Take over what somebody else wrote to the table, or write a table that is missing or out of date."""
+        with self.lock:
+            found = _fingerprint(self.path)
+            if found == self._seen and not first:
+                return
+            self._seen, self._unreadable = found, ""
+            journal = self.path.with_name(self.path.name + ".journal")
+            if first and not self.ledger.revision and journal.exists():
+                self._take_over(earlier_events(self.path, journal))
+                with suppress(OSError):
+                    journal.rename(journal.with_name(journal.name + ".imported"))
+                return
+            ours, at = self.ledger.setting("exported", ("", 0))
+            if found is None or sha256(self.path) == ours:
+                if self.ledger.revision and (found is None or at < self.ledger.revision):
+                    self._export()
+                return
+            try:
+                events = read_events(self.path, "csv")[0]
+            except InputError as error:
+                if first and not self.ledger.revision:
+                    raise
+                kept = f"'{self.path.name}' is left as it is, labels are kept in '{self.ledger.path.name}'"
+                self._unreadable = f"{error}; {kept}"
+                return
+            self._take_over(events)
+
+    def _take_over(self, events: Iterable[Event]) -> None:
+        """Make the labels those of a table, as one act that says what it changed."""
+        wanted = {_text(event): event for event in events}
+        there = {_text(event): rows for event, rows in self._bouts()}
+        gone = [row for key, rows in there.items() if key not in wanted for row in rows]
+        new = [event for key, event in wanted.items() if key not in there]
+        changes: list[Change] = [("event", row, self.ledger.rows["event"][row], None) for row in gone]
+        ids = {one.name: one.id for one in self.now.classes}
+        places = {one.place for one in self.now.classes}
+        next_class, next_event = self.ledger.next_id("class"), self.ledger.next_id("event")
+        for event in new:
+            if event.source == "human" and event.label and event.label not in ids:
+                place = next(number for number in range(len(places) + 1) if number not in places)
+                changes.append(("class", next_class, None, (event.label, place)))
+                ids[event.label] = next_class
+                places.add(place)
+                next_class += 1
+            number = ids[event.label] if event.source == "human" and event.label else None
+            label = event.label if number is None else None
+            values = (
+                event.recording,
+                round(event.start, 6),
+                round(event.stop, 6),
+                number,
+                label,
+                event.subject,
+                event.source,
+            )
+            changes.append(("event", next_event, None, (*values, event.score, json.dumps(dict(event.more)))))
+            next_event += 1
+        if not changes:
+            self._export()
+            return
+        removed = sum(key not in wanted for key in there)
+        title = f"taken over from {self.path.name}: {len(new)} labels added, {removed} removed"
+        act = self.ledger.write(TOPIC, title, changes)
+        self._publish()
+        self.news = act.revision, title
+        self._export()
+
+    def _bouts(self) -> list[tuple[Event, list[int]]]:
+        """Events as the table has them: what overlaps and has the same label is one."""
+        tiers: dict[Any, list[tuple[Event, list[int]]]] = defaultdict(list)
+        for row, event in sorted(self.now.events, key=lambda one: (one[1].start, one[1].stop)):
+            own = tiers[
+                event.recording, event.label, event.subject, event.source, event.score, json.dumps(dict(event.more))
+            ]
+            if own and event.source == "human" and event.start < own[-1][0].stop - _SLACK:
+                last, rows = own[-1]
+                own[-1] = replace(last, stop=max(last.stop, event.stop)), [*rows, row]
+            else:
+                own.append((event, [row]))
+        return [one for own in tiers.values() for one in own]
+
+    def _export(self) -> None:
+        """Write the table. Labels are safe without it, so that a table that cannot be written is a warning."""
+        if self._unreadable:
+            return
+        try:
+            write_csv_events(self.path, Events([event for event, _ in self._bouts()], origin=str(self.path)))
+            self._seen = _fingerprint(self.path)
+            self.ledger.set("exported", (sha256(self.path), self.ledger.revision))
+            self._unwritten = ""
+        except (InputError, OSError) as error:
+            self._unwritten = f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
+
+
+def _text(event: Event) -> str:
+    """All columns of an event, to compare it with others."""
+    return json.dumps(event.to_json(), sort_keys=True)
 
 
 def _time(value: float) -> float:
@@ -194,14 +464,30 @@ def _time(value: float) -> float:
     return round(float(value), 3)
 
 
-def _values(event: Event) -> list[Any]:
-    return [*(getattr(event, column) for column in COLUMNS), dict(event.more)]
+def _overlap(values: Sequence[Any], span: Sequence[Any]) -> bool:
+    return bool(values[0] == span[0] and values[1] < span[2] - _SLACK and span[1] < values[2] - _SLACK)
 
 
-def _span(event: Event) -> tuple[str, float, float]:
-    return event.recording, event.start, event.stop
+def _contradiction(span: Span, others: dict[str, list[tuple[float, float, str, str]]]) -> str:
+    """Why a span cannot have a class: it overlaps one of another class. Empty where it can."""
+    name, start, stop, who = span
+    for low, high, subject, label in others.get(name, ()):
+        if low < stop - _SLACK and start < high - _SLACK and (not who or not subject or who == subject):
+            return (
+                f"{start:g} – {stop:g} of '{name}' overlaps {low:g} – {high:g}, which is labelled '{label}'; "
+                "take that label off first, or draw a span beside it"
+            )
+    return ""
 
 
-def _hash(events: Iterable[Event]) -> str:
-    rows = sorted(json.dumps(_values(event), ensure_ascii=False) for event in events)
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+def _where(spans: Sequence[Sequence[Any]]) -> str:
+    return str(spans[0][0]) if len(spans) == 1 else f"{len(spans)} movements"
+
+
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
+    """What tells whether a file was written since; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halp.core.deprecation import renamed_keywords
+from typing_extensions import Unpack
+
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.explorer.api import Api, answer, asset
 from halp.explorer.session import Session, Settings
 
@@ -19,18 +22,14 @@ if TYPE_CHECKING:
 _open: dict[Path, Session] = {}  # by the table of labels, which one session at a time holds
 
 
-@renamed_keywords(format="file_format")
 def explore(
     source: str | os.PathLike[str],
     encoder: str = "auto",
     *,
-    labels: str | os.PathLike[str] | None = None,
-    file_format: str = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
     runs: Sequence[str | os.PathLike[str]] = (),
     height: int = 720,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> AnyWidget:
     """The explorer over a collection of movements, to be shown in a cell of a notebook.
 
@@ -42,14 +41,13 @@ def explore(
         A store, or recordings of any format.
     encoder
         A run folder, a package, or the name of an encoder that comes with halp.
-    labels
-        The table that labels are written to; beside the source, `SOURCE.labels.csv`, unless given.
-    file_format, window, stride, fps
-        How recordings are read and cut, as in `halp explore`.
     runs
         Run folders that are shown side by side under Method; that of the encoder, unless given.
     height
         Pixels of the cell.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, format, options). `labels` is
+        the table that labels are written to (default: beside the source, `SOURCE.labels.csv`).
 
     Returns
     -------
@@ -61,8 +59,9 @@ def explore(
         import traitlets
     except ImportError as error:
         raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
-    table = Path(labels) if labels else None
-    settings = Settings(Path(source), encoder, table, file_format, window, stride, fps, tuple(map(Path, runs)))
+    how = combine(reading, keywords)
+    table = Path(how.labels) if how.labels else None
+    settings = Settings(Path(source), encoder, table, replace(how, labels=None), tuple(map(Path, runs)))
     if not settings.source.exists():
         raise InputError(f"there is nothing at '{settings.source}'; check the path of the source")
     _end(settings.label_file)

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.core.packages import find_package
 from halp.core.progress import Bar, console, watchers
+from halp.data.reading import Reading
 from halp.data.spans import Event
 from halp.explorer.groups import GroupBook
-from halp.explorer.labels import LabelBook
+from halp.explorer.labels import LabelBook, Labels
 
 if TYPE_CHECKING:
     from halp.evaluation.analysis.prototypes import KeySpace
@@ -39,10 +40,7 @@ class Settings:
     source: Path
     encoder: str = "auto"
     labels: Path | None = None
-    format: str = "auto"
-    window: float | None = None
-    stride: float | None = None
-    fps: float | None = None
+    reading: Reading = field(default_factory=Reading)
     runs: tuple[Path, ...] = ()
 
     @property
@@ -63,6 +61,15 @@ class FewLabelModel:
     counts: dict[str, int]
     seconds: float
     assessment: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """Labels of a revision by row: the place of a class (−1: none), and names of classes by place."""
+
+    labels: Labels
+    values: npt.NDArray[np.int16]
+    names: list[str]
 
 
 @dataclass
@@ -86,12 +93,13 @@ class Session:
         self.revision = 0
         self.model: FewLabelModel | None = None
         self.labels = LabelBook(settings.label_file)
-        self.groups = GroupBook(settings.label_file.with_name(f"{settings.label_file.name}.groups"))
+        self.groups = GroupBook(self.labels)
         self._collection: Collection | None = None
         self._changed = threading.Condition()
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        self._label_rows: tuple[int, npt.NDArray[np.int16], list[str]] | None = None
+        self._label_rows: LabelColumn | None = None
+        self.skipped: list[int] = []  # rows that were proposed and not labelled
 
     @cached_property
     def runs(self) -> dict[str, Run]:
@@ -181,8 +189,7 @@ class Session:
         from halp.features.loading import open_for
 
         given = self.settings
-        reading: dict[str, Any] = {"window": given.window, "stride": given.stride, "fps": given.fps}
-        encoder, source = open_for(given.encoder, given.source, file_format=given.format, **reading)
+        encoder, source = open_for(given.encoder, given.source, given.reading)
         from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
         from halp.explorer.collection import Collection
 
@@ -191,6 +198,7 @@ class Session:
     def open(self, collection: Collection) -> None:
         """Lay a collection out, quickest first."""
         self._collection = collection
+        self.skipped = self._known_rows(self.labels.ledger.setting("skipped", []))
         self.collection.lay_out("pca")
         self._ready("pca", "laying out the map")
         self.collection.lay_out("tsne")
@@ -202,24 +210,42 @@ class Session:
         self._begin(self._refit_forever)
         self.load()
 
+    @property
+    def warnings(self) -> list[str]:
+        """What people have to know about the collection and their labels, as sentences."""
+        own = [self.labels.trouble] if self.labels.trouble else []
+        return [*own, *getattr(self.collection.source, "warnings", ())]
+
+    def skip(self, rows: Sequence[int]) -> None:
+        """Do not propose these rows again, now and after a restart."""
+        self.skipped = [*self.skipped, *(row for row in rows if row not in self.skipped)]
+        with self.labels.lock:
+            self.labels.ledger.set("skipped", [self.collection.span(row) for row in self.skipped])
+
+    def _known_rows(self, spans: Sequence[tuple[str, float, float]]) -> list[int]:
+        """Rows that have exactly these spans."""
+        numbers = {name: number for number, name in enumerate(self.collection.recordings)} if spans else {}
+        rows = [row for name, *_ in spans if name in numbers for row in self.collection.rows_of(numbers[name]).tolist()]
+        wanted = {tuple(span) for span in spans}
+        return [row for row in dict.fromkeys(rows) if self.collection.span(row) in wanted]
+
     # -- labels and the model ------------------------------------------------------------------------------------------
 
     def row_spans(self, rows: Sequence[int]) -> list[tuple[str, float, float, str]]:
         """Spans of rows as labels have them."""
         return [(*self.collection.span(row), self.collection.subject(row)) for row in rows]
 
-    def label_column(self) -> tuple[npt.NDArray[np.int16], list[str]]:
-        """For every row the label that people gave to at least half of it (−1: none), and all labels there are."""
-        revision = self.labels.revision
-        if self._label_rows is None or self._label_rows[0] != revision:
-            events = [event for event in self.labels.events if event.source in ("human", "")]
-            names = list(dict.fromkeys(event.label for event in events))
-            self._label_rows = revision, label_rows(self.collection, events, names), names
-        return self._label_rows[1], self._label_rows[2]
+    def label_column(self) -> LabelColumn:
+        """For every row the label that people gave to at least half of it."""
+        labels = self.labels.now
+        if self._label_rows is None or self._label_rows.labels is not labels:
+            names, events = labels.names, [event for _, event in labels.human]
+            self._label_rows = LabelColumn(labels, label_rows(self.collection, events, names), names)
+        return self._label_rows
 
     def fit_now(self) -> None:
         """Fit and judge the model of the labels there are."""
-        self._refit(self.labels.revision)
+        self._refit()
 
     def _refit_forever(self) -> None:
         self._fitted = -1
@@ -231,7 +257,7 @@ class Session:
             time.sleep(PAUSE)
             self._fitted = self.labels.revision
             try:
-                self._refit(self._fitted)
+                self._refit()
             except InputError as error:
                 console.print(f"the model was not fitted: {error}", highlight=False, markup=False)
             except Exception:  # the next label may do better
@@ -241,25 +267,27 @@ class Session:
     def _has_work(self) -> bool:
         return self._stopped or ("pca" in self.progress.ready and self.labels.revision != self._fitted)
 
-    def _refit(self, revision: int) -> None:
+    def _refit(self) -> None:
         from halp.explorer.fewlabel import assess_labels, fit_labels
 
-        values, names = self.label_column()
-        self.model = fit_labels(self.collection, values, names, revision)
+        column = self.label_column()
+        values, names = column.values, column.names
+        self.model = fit_labels(self.collection, values, names, column.labels.revision, self.skipped)
         if self.model is not None:
             self.touch()
-            if self.labels.revision == revision:  # nobody has labelled meanwhile
+            if self.labels.now is column.labels:  # nobody has labelled meanwhile
                 self.model = assess_labels(self.collection, values, names, self.model)
 
     # -- what the page asks for ----------------------------------------------------------------------------------------
 
     def pulse(self) -> dict[str, Any]:
         """What has changed, in a few bytes."""
+        self.labels.look_at_table()
         return {
             "revision": self.revision,
             "progress": asdict(self.progress),
             "labels": self.labels.revision,
-            "groups": self.groups.revision,
+            "groups": 0 if self.groups.now is None else self.groups.now.revision,
             "model": None if self.model is None else [self.model.revision, self.model.assessment is not None],
         }
 
@@ -269,10 +297,10 @@ class Session:
 
         collection = self.collection
         if name == "label":
-            values, names = self.label_column()
-            return Column(name, values, names)
-        if name == "group" and collection.groups is not None:
-            return Column(name, collection.groups.group.astype(np.int16), self.groups.names)
+            column = self.label_column()
+            return Column(name, column.values, column.names)
+        if name == "group" and (now := self.groups.now) is not None:
+            return Column(name, now.clusters.group.astype(np.int16), list(now.names))
         if name in ("prediction", "confidence") and self.model is not None:
             found = self.model.prediction
             if name == "confidence":

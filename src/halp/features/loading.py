@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from halp.core.errors import InputError
-from halp.core.packages import find_encoder, is_package, shipped_facts
+from halp.core.packages import find_encoder, is_package, list_encoders
 from halp.core.progress import log
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.store import topology_from_json
 from halp.features.source import AnySource, Source, is_arrays, open_source
 from halp.skeleton import joint_recipes
@@ -77,7 +81,12 @@ def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | 
 
 
 def open_for(
-    encoder: AnyEncoder, source: AnySource, *, stream: str | None = None, **options: Any
+    encoder: AnyEncoder,
+    source: AnySource,
+    reading: Reading | None = None,
+    *,
+    stream: str | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> tuple[PretrainedEncoder, Source]:
     """An encoder and a source, whatever they are given as; arrays have the encoder's joints unless told otherwise.
 
@@ -85,10 +94,11 @@ def open_for(
     """
     if isinstance(encoder, (str, os.PathLike)) and encoder != AUTO:
         find_encoder(encoder)
-    if is_arrays(source) and options.get("topology") is None and encoder != AUTO:
+    reading = combine(reading, keywords)
+    if is_arrays(source) and reading.topology is None and encoder != AUTO:
         encoder = as_encoder(encoder, stream=stream)
-        options["topology"] = encoder.topology
-    opened = open_source(source, **options)
+        reading = replace(reading, topology=encoder.topology)
+    opened = open_source(source, reading)
     loaded = as_encoder(encoder, opened, stream)
     return loaded, opened.for_dimensions(loaded.topology.dimensions)
 
@@ -96,7 +106,7 @@ def open_for(
 def choose_shipped(source: Source) -> str:
     """The shipped encoder that reads the joints of this source; of several the one that reads most of them."""
     fits = {}
-    for name, facts in shipped_facts().items():
+    for name, facts in list_encoders().items():
         topology = topology_from_json(facts["topology"])
         try:
             joint_recipes(source.topology, topology)

@@ -161,8 +161,9 @@ def register_method(
 def uncount_calls(method: nn.Module) -> None:
     """Take back the last call of everything that counts its calls, as terms do that refit prototypes."""
     for module in method.modules():
-        if hasattr(module, "uncount_call"):
-            module.uncount_call()
+        uncount = getattr(module, "uncount_call", None)
+        if callable(uncount):
+            uncount()
 
 
 @torch.no_grad()

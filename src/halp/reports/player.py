@@ -16,6 +16,7 @@ from halp.core.errors import InputError
 from halp.data.cleaning import trunk
 from halp.data.cleaning import up_axis as standing_axis
 from halp.data.clip import present
+from halp.data.spans import Event
 from halp.skeleton import Topology
 
 _ABSENT = -32768
@@ -177,20 +178,13 @@ def _axes(frames: npt.NDArray[np.float64], axis: int, sign: float) -> npt.NDArra
     return np.stack([-frames[..., across], sign * hand * frames[..., depth], sign * frames[..., axis]], axis=-1)
 
 
-@dataclass(frozen=True)
-class TimelinePart:
-    """A stretch from `start` to `end` with its label; parts of one label have one colour."""
-
-    start: float
-    end: float
-    label: str
-    note: str = ""
-
-
 def timeline(
-    parts: Sequence[TimelinePart], *, end: float, start: float = 0.0, faint: Sequence[str] = (), unit: str = "s"
+    parts: Sequence[Event], *, end: float, start: float = 0.0, faint: Sequence[str] = (), unit: str = "s"
 ) -> str:
-    """The bar of one recording from `start` to `end`; labels in `faint` are drawn without a colour."""
+    """The bar of one recording from `start` to `end`; labels in `faint` are drawn without a colour.
+
+    Parts of one label have one colour; the column `note` of a part is shown under the pointer.
+    """
     labels = list(dict.fromkeys(part.label for part in parts))
     data = {
         "start": start,
@@ -199,7 +193,7 @@ def timeline(
         "labels": [label for label in labels if label not in faint],
         "faint": [label for label in labels if label in faint],
         "tiers": {
-            "": [{"start": part.start, "stop": part.end, "label": part.label, "note": part.note} for part in parts]
+            "": [{"start": e.start, "stop": e.stop, "label": e.label, "note": e.more.get("note", "")} for e in parts]
         },
     }
     return _moving_figure("timeline", data)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from halp.core.errors import InputError
-from halp.data.store import Store
+from halp.data.store import Store, open_store
 from halp.evaluation.analysis.embedding import embed_split
 from halp.evaluation.analysis.prototypes import Series, prototype_similarities
 from halp.evaluation.analysis.similarities import kept_curve, kept_share, smooth_curve
@@ -29,6 +30,30 @@ def open_runs(paths: Sequence[Path]) -> dict[str, Run]:
     if len(opened) < len(paths):
         raise InputError("two of the runs have the same folder name; give them different ones")
     return opened
+
+
+def report(
+    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], data: str | os.PathLike[str] | None = None
+) -> Report:
+    """One self-contained HTML page that compares runs.
+
+    Parameters
+    ----------
+    runs : path or sequence of paths
+        Run folders.
+    data : path, optional
+        The store for embedding map and players (default: the one the first run was trained on, where it is still there).
+
+    Returns
+    -------
+    Report
+        `report.save("report.html")` writes it.
+    """
+    paths = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
+    opened = open_runs([Path(path) for path in paths])
+    home = Path(data or next(iter(opened.values())).info["data"]["path"])
+    # a store that was asked for has to be there; that of the training may have moved
+    return report_runs(opened, open_store(home) if data is not None or home.exists() else None)
 
 
 def compare_runs(runs: Mapping[str, Run]) -> Report:

@@ -143,9 +143,10 @@ class SweepRunner:
         settings = settings_for(encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)})
         if settings is None:
             return None
-        seeds: Sequence[int] = (
-            range(scale.draws) if get_protocol(protocol).draws_labels else (cell.seed if cell.row.has_recipe else 0,)
-        )
+        own = cell.seed if cell.row.has_recipe else 0
+        seeds: Sequence[int] = (own,)
+        if get_protocol(protocol).draws_labels:  # other labels for every seed: what varies is averaged over
+            seeds = range(1000 * own, 1000 * own + scale.draws)
         return evaluate_cached(
             home, encoder, store, protocol, split, seeds=seeds, settings=settings, progress=self.progress
         )

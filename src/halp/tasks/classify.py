@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, replace
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
 from halp.features.embed import embed_frames, embed_table, ready_clips
@@ -32,7 +36,7 @@ from halp.tasks.classifier import (
     suggest,
 )
 from halp.tasks.model_folder import Model, load_model
-from halp.tasks.segments import SEEN, Answer
+from halp.tasks.segments import SEEN, Predictions, predicted
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ def fit(
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Model:
     """Fit a classifier on labelled recordings and cross-validate it beside the raw coordinates of the same clips.
 
@@ -78,8 +83,9 @@ def fit(
         Of the folds.
     progress
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -97,8 +103,9 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
-    encoder, source = open_for(encoder, labelled, **options)
+    encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
+    check_classes(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
     labels, groups = data.labels, data.groups
@@ -122,6 +129,17 @@ def labelled_rows(source: Source) -> Source:
             "--labels labels.csv with the columns name and label"
         )
     return source.only(known)
+
+
+def check_classes(source: Source) -> None:
+    """Refuse labels of a single class before anything is computed: a model of it would call everything so."""
+    classes = np.unique(source.labels)
+    if len(classes) < 2:
+        name = f"'{source.class_names[classes[0]]}'" if len(source.class_names) > classes[0] else "one class"
+        raise InputError(
+            f"all labels are {name}, and one class cannot be told from anything else; label some other movements as well, "
+            "with a name such as 'other', or find more of this one with `halp search`"
+        )
 
 
 def labelling(source: Source) -> Labelling:
@@ -157,11 +175,11 @@ def predict(
     source: AnySource,
     *,
     reject: Reject = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    **options: Any,
-) -> list[Answer]:
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> Predictions:
     """The class of every clip or window of a source in its order; recordings are cut as for fitting unless told otherwise.
 
     Parameters
@@ -172,15 +190,16 @@ def predict(
         A store, recordings of any format, or arrays.
     reject
         "auto" for the rate of the model, "none" for never, or the share of known clips that may be rejected.
-    window, stride, fps
-        How recordings are cut, in seconds.
-    **options
-        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+    cache, progress
+        See `halp.embed_table`.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
-    list of Answer
-        Best class, its probability and whether it is rejected, for every clip or window.
+    Predictions
+        A sequence of events: the label, the probability as score, and in `more` the best class and whether it is rejected.
 
     Examples
     --------
@@ -189,22 +208,26 @@ def predict(
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
     >>> source = halp.open_source(clips, topology="kinect-v2").labelled(np.array([0, 0, 1, 1]), ["sit", "wave"])
     >>> model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
-    >>> [answer.best for answer in halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)]
-    ['sit']
+    >>> halp.classify_predict(model, clips[:1], topology="kinect-v2", cache=False, progress=False)[0].more["best"]
+    'sit'
     """
     model = model if isinstance(model, Model) else load_model(model)
-    cutting = window_settings(model, window, stride, fps)
-    table, prediction = predict_table(model, source, cutting, reject=reject, **options)
-    return answers(model, table, prediction, cutting)
+    reading = combine(reading, keywords)
+    cutting = window_settings(model, reading.windows)
+    warn_about(model, cutting, reject)
+    table, prediction = predict_table(
+        model, source, reading.cut_by(cutting), reject=reject, cache=cache, progress=progress
+    )
+    return answers(model, table, prediction, cutting, reject)
 
 
-def window_settings(model: Model, window: float | None, stride: float | None, fps: float | None) -> WindowSettings:
+def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
     """How a source is cut: as the model was fitted, where nothing else is said."""
     fitted = model.cutting
-    fps = fitted.fps if fps is None else fps
-    if window is None and stride is None:
+    fps = fitted.fps if asked.fps is None else asked.fps
+    if asked.window is None and asked.stride is None:
         return WindowSettings(fitted.window, fitted.stride, fps)
-    return WindowSettings(fitted.window if window is None else window, stride, fps)
+    return WindowSettings(fitted.window if asked.window is None else asked.window, asked.stride, fps)
 
 
 def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> list[str]:
@@ -233,35 +256,49 @@ def notes(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> lis
     return sentences
 
 
+def warn_about(model: Model, cutting: WindowSettings, reject: Reject = "auto") -> None:
+    """Warn about what limits the answers of a model, see `notes`."""
+    for sentence in notes(model, cutting, reject):
+        warnings.warn(sentence, stacklevel=3)
+
+
 def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
     """The classifier; without rejection where its similarities are not between different persons."""
     return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
 
 
 def predict_table(
-    model: Model, source: AnySource, cutting: WindowSettings, *, reject: Reject = "auto", **options: Any
+    model: Model,
+    source: AnySource,
+    reading: Reading,
+    *,
+    reject: Reject = "auto",
+    cache: bool = True,
+    progress: bool = True,
 ) -> tuple[FeatureTable, Prediction]:
-    """Vectors of a source and what the classifier says about them; `options` are what `embed_table` takes."""
+    """Vectors of a source and the predictions of the classifier for them."""
     check_rejection(reject)
-    table = embed_table(model.encoder, source, **asdict(cutting), **options)
+    table = embed_table(model.encoder, source, cache=cache, progress=progress, reading=reading)
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 
-def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> list[Answer]:
+def answers(
+    model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings, reject: Reject = "auto"
+) -> Predictions:
     """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
-    rows: list[tuple[int, Answer]] = []
+    rows: list[tuple[int, Event]] = []
     for row, there in enumerate(somebody.tolist()):
-        answer = Answer(table.name(row), float(table.starts[row]), float(table.stops[row]), None, None)
-        if there:
-            known = classes[best[row]], float(probability[row]), bool(prediction.rejected[row])
-            answer = replace(answer, best=known[0], probability=known[1], rejected=known[2])
-        rows.append((int(table.recording[row]), answer))
+        where = table.name(row), float(table.starts[row]), float(table.stops[row])
+        rejected = bool(prediction.rejected[row]) if can_reject else None
+        known = (classes[best[row]], float(probability[row]), rejected) if there else (None,)
+        rows.append((int(table.recording[row]), predicted(*where, *known)))
     for recording, start, stop in table.absences:
         name = table.recordings[recording]
-        rows += [(recording, Answer(name, *span, None, None)) for span in _empty_windows(start, stop, cutting)]
-    return [answer for _, answer in sorted(rows, key=lambda row: (row[0], row[1].start))]
+        rows += [(recording, predicted(name, *span, None)) for span in _empty_windows(start, stop, cutting)]
+    return Predictions([event for _, event in sorted(rows, key=lambda row: (row[0], row[1].start))])
 
 
 def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[tuple[float, float]]:
@@ -273,8 +310,21 @@ def _empty_windows(start: float, stop: float, cutting: WindowSettings) -> list[t
     return [(place * stride, place * stride + cutting.window) for place in range(first, last + 1)]
 
 
-def suggest_recordings(model: Model, table: FeatureTable, count: int) -> list[tuple[str, Suggestion]]:
-    """Recordings to label next; a recording is the mean of its windows."""
+def suggest_recordings(
+    model: Model | str | os.PathLike[str],
+    source: AnySource,
+    count: int,
+    *,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> list[tuple[str, Suggestion]]:
+    """Recordings of a source to label next, the most useful first; a recording is the mean of its windows."""
+    model = model if isinstance(model, Model) else load_model(model)
+    reading = combine(reading, keywords)
+    reading = reading.cut_by(window_settings(model, reading.windows))
+    table = embed_table(model.encoder, source, cache=cache, progress=progress, reading=reading)
     sums = np.zeros((len(table.recordings), table.vectors.shape[1]), dtype=np.float64)
     np.add.at(sums, table.recording, table.vectors)
     means = sums / np.bincount(table.recording, minlength=len(table.recordings))[:, None]

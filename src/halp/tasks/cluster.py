@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Events
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder
-from halp.features.source import AnySource
+from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
 from halp.tasks.heads import unit
 
 MOST_GROUPS = 12  # tried where the number is not given
+NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
 
 
@@ -38,13 +43,77 @@ class Clusters:
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.group, minlength=len(self.typical))
 
-    def summary(self, table: FeatureTable) -> list[dict[str, Any]]:
+    @property
+    def suggested(self) -> int | None:
+        """The largest number of groups that are nearly as far apart as the best: at least 80 % of its silhouette.
+
+        Groups that are furthest apart are often few and coarse, such as locomotion and everything else.
+        """
+        best = max(self.silhouettes.values(), default=0.0)
+        return (
+            max((n for n, value in self.silhouettes.items() if value >= NEARLY * best), default=None)
+            if best > 0
+            else None
+        )
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Groups of the rows of a feature table.
+
+    Attributes
+    ----------
+    table : FeatureTable
+        What the rows are; `encoder` and `source` are what it was made of.
+    clusters : Clusters
+        The group of every row, and a typical row of every group.
+    """
+
+    table: FeatureTable
+    clusters: Clusters
+    encoder: PretrainedEncoder
+    source: Source
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.clusters.typical)
+
+    def events(self) -> Events:
+        """Every row with its group as label."""
+        labels = [f"group {group + 1}" for group in self.clusters.group.tolist()]
+        return Events([self.table.event(row, label=label) for row, label in enumerate(labels)])
+
+    def summary(self) -> list[dict[str, Any]]:
         """A row per group: how many clips it has, and its typical one."""
+        table, sizes = self.table, self.clusters.sizes
         return [
-            {"group": number + 1, "clips": int(self.sizes[number]), "typical clip": table.name(row)}
-            | {"start": float(table.starts[row]), "end": float(table.stops[row])}
-            for number, row in enumerate(self.typical.tolist())
+            {"group": number + 1, "clips": int(sizes[number]), "typical clip": table.name(row)}
+            | {"start": float(table.starts[row]), "stop": float(table.stops[row])}
+            for number, row in enumerate(self.clusters.typical.tolist())
         ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Groups with their typical clip and members, largest first."""
+        group = self.clusters.group
+        return {
+            "silhouette": round(self.clusters.silhouette, 6),
+            "suggested": self.clusters.suggested,
+            "silhouettes": {str(count): round(value, 6) for count, value in self.clusters.silhouettes.items()},
+            "groups": [
+                {
+                    "group": number + 1,
+                    "size": int((group == number).sum()),
+                    "typical": self._entry(typical),
+                    "members": [self._entry(row) for row in np.flatnonzero(group == number).tolist()],
+                }
+                for number, typical in enumerate(self.clusters.typical.tolist())
+            ],
+        }
+
+    def _entry(self, row: int) -> dict[str, Any]:
+        name, start = self.table.name(row), round(float(self.table.starts[row]), 6)
+        stop = round(float(self.table.stops[row]), 6)
+        return {"name": name, "start": start, "end": stop, "recording": name, "stop": stop}
 
 
 def cluster(
@@ -53,14 +122,17 @@ def cluster(
     *,
     groups: int | None = None,
     seed: int = 0,
-    **options: Any,
-) -> tuple[FeatureTable, Clusters]:
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> Clustering:
     """Group the clips or windows of a source.
 
     Parameters
     ----------
-    encoder, source, **options
-        What `halp.embed_table` takes.
+    encoder, source, cache, progress, reading, **keywords
+        See `halp.embed_table`.
     groups : int, optional
         How many (default: the number up to 12 whose groups are furthest apart).
     seed : int
@@ -68,9 +140,7 @@ def cluster(
 
     Returns
     -------
-    table : FeatureTable
-        What the rows are.
-    clusters : Clusters
+    Clustering
         The group of every row, and a typical row of every group.
 
     Examples
@@ -78,14 +148,14 @@ def cluster(
     >>> import numpy as np, halp
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
-    >>> table, clusters = halp.cluster("halp-base", clips, groups=2, topology="kinect-v2", cache=False, progress=False)
-    >>> len(table), int(clusters.sizes.sum())
-    (4, 4)
+    >>> groups = halp.cluster("halp-base", clips, groups=2, topology="kinect-v2", cache=False, progress=False)
+    >>> len(groups), int(groups.clusters.sizes.sum())
+    (2, 4)
     """
-    table = embed_table(encoder, source, compact=True, **options)
+    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress, reading=reading, **keywords)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
-    return table, group_vectors(table.vectors, groups, seed=seed)
+    return Clustering(table, group_vectors(table.vectors, groups, seed=seed), encoder, source)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
@@ -138,27 +208,3 @@ def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, s
     if not 2 <= len(np.unique(group)) < len(group):
         return 0.0
     return float(silhouette_score(rows, group, metric="cosine"))
-
-
-def clusters_to_json(table: FeatureTable, clusters: Clusters) -> dict[str, Any]:
-    """Groups with their typical clip and members, largest first."""
-
-    def entry(row: int) -> dict[str, Any]:
-        return {
-            "name": table.name(row),
-            "start": round(float(table.starts[row]), 6),
-            "end": round(float(table.stops[row]), 6),
-        }
-
-    return {
-        "silhouette": round(clusters.silhouette, 6),
-        "groups": [
-            {
-                "group": number + 1,
-                "size": int((clusters.group == number).sum()),
-                "typical": entry(int(clusters.typical[number])),
-                "members": [entry(int(row)) for row in np.flatnonzero(clusters.group == number)],
-            }
-            for number in range(len(clusters.typical))
-        ],
-    }

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames, in_blocks, ready_clips
 from halp.features.loading import AnyEncoder, as_encoder, open_for
@@ -92,23 +95,6 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True)
-class DifferingSegment:
-    """A part where the two differ: its times in both, the mean difference (in mean bone lengths) and the joints that do most."""
-
-    start: float
-    end: float
-    other_start: float
-    other_end: float
-    difference: float
-    joints: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, times to a millisecond."""
-        plain = asdict(self) | {"joints": list(self.joints), "difference": round(self.difference, 6)}
-        return plain | {name: round(value, 3) for name, value in plain.items() if name.endswith(("start", "end"))}
-
-
-@dataclass(frozen=True)
 class Comparison:
     """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L, V)`.
 
@@ -123,9 +109,17 @@ class Comparison:
     topology: Topology
 
     @cached_property
-    def stretches(self) -> list[DifferingSegment]:
-        """Where the two differ most by their mean joint distance, largest first."""
+    def stretches(self) -> list[Event]:
+        """Where the two differ most, largest mean joint distance first: spans of the first recording.
+
+        The score is the difference in mean bone lengths; `more` names the joints that differ most and the span of the second
+        recording.
+        """
         return find_stretches(self)
+
+    def events(self) -> Events:
+        """The spans of the first recording that differ most."""
+        return Events(self.stretches)
 
     def times(self) -> tuple[Floats, Floats]:
         """Seconds (frames where the rate is not known) of every pair in both recordings."""
@@ -142,13 +136,21 @@ class Comparison:
             "distance": round(float(self.distance.mean()), 6),
             "difference": _rounded(mean_over_time(means[:, None])[0]),
             "joints": [{"joint": self.topology.joints[v], "difference": _rounded(means[v])} for v in order],
-            "stretches": [stretch.to_json() for stretch in self.stretches],
+            "stretches": [_stretch_json(stretch) for stretch in self.stretches],
             "alignment": times.tolist(),
         }
 
     def joint_means(self) -> Floats:
         """Mean difference of every joint over the alignment `(V,)`; NaN where it is never seen in both."""
         return mean_over_time(self.joints)
+
+
+def _stretch_json(event: Event) -> dict[str, Any]:
+    """A stretch as plain data, times to a millisecond."""
+    times = {"start": event.start, "end": event.stop, "other_start": event.more["other_start"]}
+    times |= {"other_end": event.more["other_stop"]}
+    plain = {name: round(value, 3) for name, value in times.items()}
+    return plain | {"difference": _rounded(event.score or 0.0), "joints": list(event.more["joints"])}
 
 
 def _rounded(value: float) -> float | None:
@@ -161,9 +163,9 @@ def compare(
     second: Any,
     *,
     source: AnySource | None = None,
-    window: float | None = None,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Comparison:
     """Align two recordings and show where they differ; the shorter one is matched whole, the longer one where it fits.
 
@@ -175,12 +177,11 @@ def compare(
         Each an array `(T, V, C)` or `(T, P, V, C)`, a file with one recording, or the name of a recording of `source`.
     source
         A store or recordings that hold both by name.
-    window
-        Seconds around a moment that the encoder looks at (default: a twelfth of the shorter recording).
     progress
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: topology, fps, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields; `window` is the number of seconds around a moment that the
+        encoder looks at (default: a twelfth of the shorter recording).
 
     Returns
     -------
@@ -194,10 +195,12 @@ def compare(
     >>> halp.compare("halp-base", clip, clip, topology="kinect-v2", progress=False).pairs[-1].tolist()
     [39, 39]
     """
-    opened = None if source is None else open_source(source, **options)
-    encoder = as_encoder(encoder, opened or (open_source(first, **options) if encoder == "auto" else None))
-    one, other = (_read_one(encoder, given, opened, options) for given in (first, second))
-    return compare_clips(encoder, one, other, window=window, progress=progress)
+    reading = combine(reading, keywords)
+    whole = replace(reading, window=None, stride=None)
+    opened = None if source is None else open_source(source, whole)
+    encoder = as_encoder(encoder, opened or (open_source(first, whole) if encoder == "auto" else None))
+    one, other = (_read_one(encoder, given, opened, whole) for given in (first, second))
+    return compare_clips(encoder, one, other, window=reading.window, progress=progress)
 
 
 def compare_clips(
@@ -233,10 +236,10 @@ def _every_frame(path: Ints, steps: Ints, lengths: list[int]) -> Ints:
     return np.unique(np.minimum(pairs, np.array(lengths) - 1), axis=0)
 
 
-def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, options: dict[str, Any]) -> Clip:
+def _read_one(encoder: PretrainedEncoder, given: Any, source: Source | None, reading: Reading) -> Clip:
     if source is not None and isinstance(given, str) and not os.path.exists(given):
         return ready_clips(encoder, source, rows_of(source, given)[:1])[0]
-    opened = open_for(encoder, given, **options)[1]
+    opened = open_for(encoder, given, reading)[1]
     if len(opened) != 1:
         raise InputError(
             f"'{given}' holds {len(opened)} recordings; compare takes one: name a file, or use --in with names"
@@ -283,7 +286,7 @@ def bone_length(person: Floats, topology: Topology) -> float:
     return size if size > 1e-9 else 1.0
 
 
-def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
+def find_stretches(comparison: Comparison) -> list[Event]:
     """Runs of the alignment that stand out above its median by their mean joint distance, largest first."""
     level = mean_over_time(comparison.joints.T)
     known = level[np.isfinite(level)]
@@ -294,23 +297,22 @@ def find_stretches(comparison: Comparison) -> list[DifferingSegment]:
     high = np.nan_to_num(level) > middle + _REACH * max(spread, 0.02)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]])))
     times, other = comparison.times()
+    name = comparison.first.recording or comparison.first.name
     stretches = []
     for start, end in edges.reshape(-1, 2):
         if end - start < _SHORTEST:
             continue
         means = mean_over_time(comparison.joints[start:end])
         worst = np.argsort(-np.nan_to_num(means), kind="stable")[:3]
-        stretches.append(
-            DifferingSegment(
-                float(times[start]),
-                float(times[end - 1]),
-                float(other[start]),
-                float(other[end - 1]),
-                float(np.nanmean(level[start:end])),
-                tuple(comparison.topology.joints[v] for v in worst if np.isfinite(means[v])),
-            )
-        )
-    return sorted(stretches, key=lambda stretch: -stretch.difference)
+        last = end - 1 if times[end - 1] > times[start] else min(end, len(times) - 1)
+        more = {
+            "other_start": float(other[start]),
+            "other_stop": float(other[end - 1]),
+            "joints": tuple(comparison.topology.joints[v] for v in worst if np.isfinite(means[v])),
+        }
+        span = name, float(times[start]), float(times[last])
+        stretches.append(Event(*span, "differs", "", "model", float(np.nanmean(level[start:end])), more))
+    return sorted(stretches, key=lambda stretch: -(stretch.score or 0.0))
 
 
 def mean_over_time(values: Floats) -> Floats:

@@ -19,7 +19,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.encoders.pretrained import PretrainedEncoder
@@ -57,7 +56,6 @@ class SkeletonEncoder(TransformerMixin, BaseEstimator):
     (2, 4176)
     """
 
-    @renamed_keywords(seed="random_state")
     def __init__(
         self,
         encoder: PretrainedEncoder | str | os.PathLike[str] | None = None,
@@ -132,7 +130,6 @@ class FewLabelClassifier(ClassifierMixin, BaseEstimator):
     ['up']
     """
 
-    @renamed_keywords(unsure="rejection_rate")
     def __init__(
         self,
         kind: str = "auto",

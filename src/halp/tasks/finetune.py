@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from torch import nn
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.clip import Frames
+from halp.data.reading import Reading, ReadingKeywords
 from halp.evaluation.protocols.finetune import Finetuned, FinetuneSettings
 from halp.evaluation.protocols.finetune import finetune as train
 from halp.features.embed import embed_frames, frames_pool, ready_clips
@@ -27,7 +29,7 @@ from halp.tasks.classifier import (
     folds,
     nearest_similarities,
 )
-from halp.tasks.classify import Labelling, labelled_rows, labelling, without_doubtful_rejection
+from halp.tasks.classify import Labelling, check_classes, labelled_rows, labelling, without_doubtful_rejection
 from halp.tasks.heads import Candidate, Head, unit
 from halp.tasks.model_folder import Model
 
@@ -40,7 +42,8 @@ def finetune(
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Model:
     """Train a copy of the encoder and a linear head with labels.
 
@@ -61,8 +64,9 @@ def finetune(
         Of the head, the crops and the order.
     progress : bool
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: labels, pattern, window, stride, fps, topology, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
@@ -83,11 +87,10 @@ def finetune(
     check_rejection(rejection_rate)
     if settings.head != "linear":
         raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol finetune")
-    encoder, source = open_for(encoder, labelled, **options)
+    encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
+    check_classes(source)
     data = labelling(source)
-    if len(data.classes) < 2:
-        raise InputError("fine-tuning needs recordings of two classes at least; use `halp classify fit` for one")
     clips = [clip.frames for clip in ready_clips(encoder, source, range(len(source)))]
     pool = frames_pool(encoder, clips)
     how: dict[str, Any] = {"classes": len(data.classes), "seed": seed, "progress": progress}

@@ -23,13 +23,12 @@ from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
 from halp.reports.drawing import render
-from halp.tasks.classifier import REJECTION_RATE, Classifier, check_rejection
+from halp.tasks.classifier import Classifier, check_rejection
 from halp.tasks.export import model_card
 from halp.tasks.heads import Candidate, Head
 
 FORMAT = "halp-classifier"
 VERSION = 2
-OLD = 1  # without a hash of config.json, with a threshold in place of the rejection rate
 _PARTS = ("mean", "scale", "bank", "labels", "weight", "bias", "similarities")
 
 
@@ -158,12 +157,11 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         encodes = find_package(path) is not None or (path / "run.json").is_file()
         wrong = "an encoder, not a model" if encodes else "not a model folder"
         raise InputError(f"'{path}' is {wrong}; make a model with `halp classify fit ENCODER LABELLED MODEL`")
-    if config.get("version") not in (OLD, VERSION):
+    if config.get("version") != VERSION:
         raise InputError(f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}")
     encoder = load_package(path / "encoder")
     try:
-        stated = config.pop("sha256", None)
-        if config["version"] == VERSION and stated != fingerprint(config):
+        if config.pop("sha256", None) != fingerprint(config):
             raise InputError(f"{CONFIG} does not have the hash that it states")
         if sha256(path / WEIGHTS) != config["weights"]["sha256"]:
             raise InputError(f"{WEIGHTS} does not have the hash that {CONFIG} states")
@@ -172,8 +170,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
             raise InputError("assessment or labelled is not what it should be")
-        old_rate = REJECTION_RATE if facts[0].get("grouped_by") == "person" else None
-        rate = config["rejection_rate"] if config["version"] == VERSION else old_rate
+        rate = config["rejection_rate"]
         classifier = Classifier(
             head,
             tuple(str(name) for name in config["classes"]),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
-from halp.core.deprecation import renamed_keywords
 from halp.core.errors import InputError
 from halp.data.clip import present
+from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.features.source import AnySource, open_source
 from halp.skeleton import Topology
 
@@ -42,15 +44,17 @@ class Poses:
         return {"recording": self.recording, "subject": self.subject, "person": self.person}
 
 
-@renamed_keywords(format="file_format")
-def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | None = None) -> Iterator[Poses]:
+def read_poses(
+    source: AnySource, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]
+) -> Iterator[Poses]:
     """Every person of every recording of a source, as recorded; a store gives its clips as they were normalised."""
-    opened = open_source(source, file_format=file_format, fps=fps)
+    reading = combine(reading, keywords)
+    opened = open_source(source, reading)
     topology = opened.topology
     origin = "" if opened.store is None else opened.store.origin_joint
     for clip, _ in opened.read():
         clip = clip.restored()
-        rate = clip.fps if clip.fps > 0 else fps or 0.0
+        rate = clip.fps if clip.fps > 0 else reading.fps or 0.0
         if rate <= 0:
             raise InputError(
                 f"recording '{clip.recording or clip.name}' does not tell its frames per second; give --fps"
@@ -64,6 +68,11 @@ def read_poses(source: AnySource, *, file_format: str = "auto", fps: float | Non
             joints[missing | ~there[:, person, None]] = np.nan
             subject = str(clip.extra.get("subject_name", "")) or (str(clip.subject) if clip.subject >= 0 else "")
             yield Poses(clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject)
+
+
+def source_name(source: AnySource) -> str:
+    """What to call a source in titles."""
+    return str(source) if isinstance(source, (str, os.PathLike)) else getattr(source, "name", "recordings")
 
 
 def recording_lengths(source: AnySource) -> dict[str, float]:

@@ -5,59 +5,81 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Frames
 from halp.data.ingest.pipeline import is_store
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source, is_arrays, open_source
-from halp.features.table import FeatureTable
+from halp.features.table import ChosenRows, FeatureTable
+from halp.features.where import matching_rows
 from halp.tasks.heads import unit
 from halp.tasks.index import EXACT, IndexFacts, search_exactly, search_index
 
 
 @dataclass(frozen=True)
-class Hit:
-    """A clip or window with its cosine similarity to the query; times in seconds (frames where the rate is not known)."""
+class SearchResults(Sequence[Event]):
+    """Hits of a search, nearest first; the score of a hit is its cosine similarity to the query.
 
-    name: str
-    similarity: float
-    start: float
-    end: float
+    Times are in seconds, in frames where the frame rate is not known.
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value if isinstance(value, str) else round(value, 6) for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class SearchResults(Sequence[Hit]):
-    """A sequence of hits, nearest first, and what a page about them needs.
-
-    The rows of `table` they are, and the source of that table; what was asked for, as the encoder reads it; and the facts of
-    the index, where one was used.
+    Attributes
+    ----------
+    hits : sequence of Event
+        Nearest first.
+    rows : array (k,)
+        The rows of `table` that the hits are.
+    table, source, encoder
+        What was searched, and with which encoder.
+    asked : str
+        The query in words, and `query`, its clips as the encoder reads them.
+    facts : IndexFacts or None
+        Recall of the index, where one was used.
     """
 
-    hits: list[Hit]
+    hits: Sequence[Event]
     rows: npt.NDArray[np.int64]
     table: FeatureTable
     source: Source
+    encoder: PretrainedEncoder
+    asked: str
     query: list[Clip]
     facts: IndexFacts | None = None
 
     def __len__(self) -> int:
         return len(self.hits)
 
-    def __getitem__(self, place: Any) -> Any:
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
         return self.hits[place]
+
+    def events(self) -> Events:
+        """The hits in order of recording and time."""
+        return Events(self.hits)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row per hit, nearest first: name, similarity, start and end, and beside them the words of events."""
+        rows = []
+        for hit in self.hits:
+            event = hit.to_json()
+            named = {"name": hit.recording, "similarity": event["score"], "start": event["start"], "end": event["stop"]}
+            rows.append(named | {name: value for name, value in event.items() if name != "start"})
+        return rows
 
 
 def search(
@@ -66,10 +88,12 @@ def search(
     source: AnySource,
     *,
     k: int = 10,
+    where: str | None = None,
     exact: bool = False,
     cache: bool = True,
     progress: bool = True,
-    **options: Any,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> SearchResults:
     """The clips or windows of a source that are most like a query, nearest first.
 
@@ -84,19 +108,22 @@ def search(
         Where to search, see `halp.open_source`.
     k : int
         How many to find.
+    where : str, optional
+        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared exactly.
     exact : bool
         Compare with every vector even where there are more than a million.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool
         Whether progress is shown.
-    **options
-        What `halp.open_source` takes: topology, window, stride, fps, file_format, options.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
     SearchResults
-        A sequence of hits with name, similarity, start and end.
+        A sequence of events, nearest first, with the similarity as score.
 
     Examples
     --------
@@ -104,14 +131,15 @@ def search(
     >>> draw = np.random.default_rng(0)
     >>> clips = [draw.normal(size=(40, 25, 3)) for _ in range(4)]
     >>> hits = halp.search("halp-base", clips[1], clips, k=2, topology="kinect-v2", cache=False, progress=False)
-    >>> len(hits), hits[0].name
+    >>> len(hits), hits[0].recording
     (2, 'clip-000001')
     """
     if k < 1:
         raise InputError(f"k = {k} hits cannot be found; ask for at least 1")
-    encoder, source = open_for(encoder, source, **options)
+    reading = combine(reading, keywords)
+    encoder, source = open_for(encoder, source, reading)
     outside = is_arrays(query) or isinstance(query, (Source, Store)) or Path(query).exists()
-    asked = _open_query(encoder, query, options) if outside else None
+    asked = _open_query(encoder, query, reading) if outside else None
     table = embed_table(encoder, source, cache=cache, compact=True, progress=progress)
     if asked is None:
         left_out = rows_of(source, str(query))
@@ -119,14 +147,14 @@ def search(
     else:
         vectors = embed(encoder, asked, compact=True, progress=progress)
         left_out, shown = _itself(query, vectors, source, table), ready_clips(encoder, asked, range(len(asked)))
-    rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
+    passing = None if where is None else np.flatnonzero(matching_rows(source, where))
+    most = min(k + len(left_out), len(table) if passing is None else len(passing))
+    rows, similarity, facts = _nearest(table, unit(vectors), most, exact, progress, passing)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
-    hits = [
-        Hit(table.name(row), float(value), float(table.starts[row]), float(table.stops[row]))
-        for row, value in zip(rows, similarity)
-    ]
-    return SearchResults(hits, rows, table, source, shown, facts)
+    hits = [table.event(int(row), score=float(value)) for row, value in zip(rows, similarity)]
+    asked_for = str(query) if isinstance(query, (str, os.PathLike)) else shown[0].recording or shown[0].name
+    return SearchResults(hits, rows, table, source, encoder, asked_for, shown, facts)
 
 
 def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
@@ -150,25 +178,33 @@ def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table:
     return rows if alike and len(rows) < len(table) else np.zeros(0, dtype=np.int64)
 
 
-def _open_query(encoder: PretrainedEncoder, query: Any, options: dict[str, Any]) -> Source:
+def _open_query(encoder: PretrainedEncoder, query: Any, reading: Reading) -> Source:
     """The query, cut like the source."""
-    spans: dict[str, Any] = {name: options.get(name) for name in ("window", "stride", "fps")}
+    spans = Reading(topology=reading.topology if is_arrays(query) else None).cut_by(reading.windows)
     if is_arrays(query):
-        return open_for(encoder, query, topology=options.get("topology"), **spans)[1]
+        return open_for(encoder, query, spans)[1]
     if not isinstance(query, (str, os.PathLike)) or is_store(query):
-        return open_source(query, **spans)
-    return open_source(query, **{**options, "topology": None})
+        return open_source(query, spans)
+    return open_source(query, reading, topology=None)
 
 
 def _nearest(
-    table: FeatureTable, queries: npt.NDArray[np.float32], k: int, exact: bool, progress: bool
+    table: FeatureTable,
+    queries: npt.NDArray[np.float32],
+    k: int,
+    exact: bool,
+    progress: bool,
+    passing: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], IndexFacts | None]:
     """Rows nearest to any of the queries with their largest similarity, nearest first."""
     facts = None
-    if exact or len(table) <= EXACT or table.folder is None:
+    if passing is not None:  # approximate indexes lose filtered hits without telling
+        rows, similarity = search_exactly(ChosenRows(table.vectors, passing), queries, k)
+        rows = passing[rows]
+    elif exact or len(table) <= EXACT or table.folder is None:
         rows, similarity = search_exactly(table.vectors, queries, k)
     else:
-        rows, similarity, facts = search_index(table.folder, queries, k, progress=progress)
+        rows, similarity, facts = search_index(table.folder, table.vectors, queries, k, progress=progress)
     order = np.argsort(-similarity.ravel(), kind="stable")
     _, first = np.unique(rows.ravel()[order], return_index=True)
     best = order[np.sort(first)][:k]

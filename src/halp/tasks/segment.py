@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event
 from halp.data.windows import WindowSettings
+from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
-from halp.features.loading import AnyEncoder
-from halp.features.source import AnySource
+from halp.features.loading import AnyEncoder, open_for
+from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.classifier import Reject
-from halp.tasks.classify import predict_table
+from halp.tasks.classify import predict_table, warn_about
 from halp.tasks.cluster import group_vectors
 from halp.tasks.model_folder import Model, load_model
-from halp.tasks.segments import SEEN, Answer, merge_windows
+from halp.tasks.segments import SEEN, Predictions, merge_windows
 
 WINDOW, STRIDE = 2.0, 0.5  # seconds, where neither the user nor the model says
 
 
 @dataclass(frozen=True)
-class Timeline(Sequence[Answer]):
-    """The segments of all recordings in their order, with the windows they come from and all labels there are."""
+class Timeline(Predictions):
+    """The segments of all recordings, with the encoder, source and windows they come from and all labels."""
 
-    segments: list[Answer]
     table: FeatureTable
     labels: list[str]
     cutting: WindowSettings
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.segments[place]
+    encoder: PretrainedEncoder
+    source: Source
 
 
 def segment(
@@ -48,10 +45,10 @@ def segment(
     groups: int | None = None,
     shortest: float | None = None,
     reject: Reject = "auto",
-    window: float | None = None,
-    stride: float | None = None,
-    fps: float | None = None,
-    **options: Any,
+    cache: bool = True,
+    progress: bool = True,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
     """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
 
@@ -69,61 +66,75 @@ def segment(
         Segments of fewer seconds go to a neighbour; half a window unless given.
     reject
         "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
-    window, stride, fps
-        How recordings are cut, in seconds.
-    **options
-        What `halp.embed_table` takes: topology, file_format, options, cache, progress.
+    cache, progress
+        See `halp.embed_table`.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, topology, format, options, labels,
+        pattern).
 
     Returns
     -------
     Timeline
-        A sequence of answers with start, end, label, best class and its probability.
+        A sequence of events with the best class in `more` and its probability as score.
 
     Examples
     --------
     >>> import numpy as np, halp
     >>> clip = np.random.default_rng(0).normal(size=(160, 25, 3))
     >>> timeline = halp.segment("halp-base", clip, groups=1, fps=20, topology="kinect-v2", cache=False, progress=False)
-    >>> [(segment.start, segment.end, segment.label) for segment in timeline]
+    >>> [(segment.start, segment.stop, segment.label) for segment in timeline]
     [(0.0, 8.0, 'group 1')]
     """
     loaded = load_model(model) if isinstance(model, (str, os.PathLike)) else model
-    cutting = timeline_cutting(loaded, window, stride, fps)
-    if loaded is not None:
-        table, prediction = predict_table(loaded, source, cutting, reject=reject, **options)
-        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
-    elif encoder is None:
+    reading = combine(reading, keywords)
+    cutting = timeline_cutting(loaded, reading.windows)
+    reading = reading.cut_by(cutting)
+    if loaded is None and encoder is None:
         raise InputError("segments need an encoder, or a model, which brings its own")
+    used, opened = open_for(encoder if loaded is None else loaded.encoder, source, reading)
+    if loaded is not None:
+        warn_about(loaded, cutting, reject)
+        table, prediction = predict_table(loaded, opened, reading, reject=reject, cache=cache, progress=progress)
+        labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
+        rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     else:
-        table = embed_table(encoder, source, **asdict(cutting), **options)
+        table = embed_table(used, opened, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
+        label_scores, rejected = np.eye(len(labels))[grouped.group], None
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
-    segments: list[Answer] = []
-    for number, name in enumerate(table.recordings):
+    segments: list[Event] = []
+    for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
         absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
-        members = table.recording == number
-        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        rows = rows[table.seen[rows] >= SEEN] if absent else rows
         segments += merge_windows(
             name,
             table.starts[rows],
             table.stops[rows],
             label_scores[rows],
             labels,
-            rejected=rejected[rows],
+            rejected=None if rejected is None else rejected[rows],
             absent=absent,
             shortest=shortest,
         )
-    return Timeline(segments, table, labels, cutting)
+    return Timeline(segments, table, labels, cutting, used, opened)
 
 
-def timeline_cutting(
-    model: Model | None, window: float | None, stride: float | None, fps: float | None
-) -> WindowSettings:
+def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else as the model was fitted, else two seconds every half second."""
     fitted = model.cutting if model is not None else WindowSettings()
-    width = window if window is not None else fitted.window or WINDOW
+    width = asked.window if asked.window is not None else fitted.window or WINDOW
+    stride = asked.stride
     if stride is None:
-        stride = (fitted.stride if window is None else None) or min(STRIDE, width / 4)
-    return WindowSettings(width, stride, fitted.fps if fps is None else fps)
+        stride = (fitted.stride if asked.window is None else None) or min(STRIDE, width / 4)
+    check_stride(width, stride)
+    return WindowSettings(width, stride, fitted.fps if asked.fps is None else asked.fps)
+
+
+def check_stride(window: float, stride: float) -> None:
+    """Refuse windows that leave time between them: a timeline would claim to have seen it."""
+    if stride > window:
+        raise InputError(
+            f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of every {stride:g} s "
+            f"would not be seen; give a stride of up to {window:g} s"
+        )

@@ -1,11 +1,12 @@
-"""Answers about spans of time, and how overlapping windows are merged into segments: one label per stretch of time."""
+"""Predictions about spans of time, and how overlapping windows are merged into segments with one label each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,37 +15,88 @@ from halp.data.spans import NOBODY, Event, Events
 
 Floats = npt.NDArray[np.float64]
 SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
-COLUMNS = ("name", "start", "end", "label", "probability", "best", "rejected")
+
+
+class Answer(Protocol):
+    """What every verb returns: it knows its spans and its JSON, and nothing about drawing."""
+
+    def events(self) -> Events:
+        """The spans of the answer, in order of recording and time."""
+        ...
+
+    def to_json(self) -> Any:
+        """Plain data, the JSON document of the command."""
+        ...
+
+
+def predicted(
+    recording: str,
+    start: float,
+    stop: float,
+    best: str | None,
+    probability: float | None = None,
+    rejected: bool | None = None,
+    **more: Any,
+) -> Event:
+    """The event of a prediction: `best` is the most probable class, None where nobody is seen.
+
+    The label is empty where the class is rejected as unlike everything labelled; `rejected` is None where the model cannot
+    reject.
+    """
+    label = NOBODY if best is None else "" if rejected else best
+    return Event(recording, start, stop, label, "", "model", probability, {"best": best, "rejected": rejected, **more})
+
+
+def prediction_json(event: Event) -> dict[str, Any]:
+    """A prediction as plain data: the words of events, and beside them name, end, probability, best and rejected.
+
+    `label` is null where the class is rejected, and where nobody is seen; `state` says so there. Times are rounded to a
+    millisecond.
+    """
+    start, stop = round(event.start, 3), round(event.stop, 3)
+    score = None if event.score is None else round(event.score, 6)
+    nobody = event.label == NOBODY
+    plain = {
+        "name": event.recording,
+        "start": start,
+        "end": stop,
+        "label": None if nobody else event.label or None,
+        "probability": score,
+        **event.more,
+    }
+    plain |= {
+        "recording": event.recording,
+        "stop": stop,
+        "score": score,
+        "subject": event.subject,
+        "source": event.source,
+    }
+    return plain | ({"state": NOBODY} if nobody else {})
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is seen in a span of a recording, in seconds: the most probable class with its probability, and whether it is
-    rejected because it is unlike everything labelled. Where nobody is seen there is no class at all."""
+class Predictions(Sequence[Event]):
+    """Predictions for clips, windows or segments, in the order of their source."""
 
-    name: str
-    start: float
-    end: float
-    best: str | None
-    probability: float | None
-    rejected: bool = False
+    predictions: Sequence[Event]
 
-    @property
-    def label(self) -> str | None:
-        """The class; None where it is rejected and where nobody is seen."""
-        return None if self.rejected else self.best
+    def __len__(self) -> int:
+        return len(self.predictions)
 
-    @property
-    def state(self) -> str | None:
-        """`nobody` where nobody is seen."""
-        return NOBODY if self.best is None else None
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | Sequence[Event]:
+        return self.predictions[place]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; `state` is there where nobody is seen. Times are rounded to a millisecond."""
-        digits = {"start": 3, "end": 3, "probability": 6}
-        plain = {name: getattr(self, name) for name in COLUMNS}
-        plain |= {name: round(plain[name], place) for name, place in digits.items() if plain[name] is not None}
-        return plain | ({"state": self.state} if self.state else {})
+    def events(self) -> Events:
+        """The predictions as events; the label is empty where they are rejected, and `nobody` where nobody is seen."""
+        return Events(self.predictions)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row per prediction."""
+        return [prediction_json(event) for event in self.predictions]
 
 
 def merge_windows(
@@ -57,7 +109,7 @@ def merge_windows(
     rejected: npt.NDArray[np.bool_] | None = None,
     absent: Sequence[tuple[float, float]] = (),
     shortest: float = 0.0,
-) -> list[Answer]:
+) -> list[Event]:
     """Segments of one recording from windows `(N,)` with probabilities `(N, C)` of the classes.
 
     Time is cut at every start and end of a window. Each piece takes the class of the largest mean probability of the windows
@@ -77,18 +129,19 @@ def merge_windows(
     # a piece is of a class, rejected (the number of classes) or empty (one more)
     kind = np.where(share[:, 0] > 0.5, len(labels), classes.argmax(1) if len(labels) else 0)
     for start, end in absent:
-        kind[(middles > start) & (middles < end)] = len(labels) + 1
+        kind[np.searchsorted(middles, start, "right") : np.searchsorted(middles, end)] = len(labels) + 1
     runs = _merge_short(kind, lengths, evidence, shortest, empty=len(labels) + 1)
     segments = []
     for first, last in runs:
         span = float(edges[first]), float(edges[last])
         if kind[first] > len(labels):
-            segments.append(Answer(name, *span, None, None))
+            segments.append(predicted(name, *span, None))
             continue
         means = np.average(classes[first:last], axis=0, weights=lengths[first:last])
         unlike = bool(kind[first] == len(labels))
         best = int(means.argmax()) if unlike else int(kind[first])
-        segments.append(Answer(name, *span, labels[best], float(means[best]), unlike))
+        off = None if rejected is None else unlike
+        segments.append(predicted(name, *span, labels[best], float(means[best]), off))
     return segments
 
 
@@ -96,21 +149,33 @@ def _merge_short(
     kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
 ) -> list[tuple[int, int]]:
     """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are left."""
-    while True:
-        runs = list(pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]))
-        spans = np.array([lengths[first:last].sum() for first, last in runs])
-        for place in np.argsort(spans, kind="stable").tolist():
-            first, last = runs[place]
-            if spans[place] >= shortest:
-                return runs
-            sides = [kind[runs[side][0]] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
-            sides = [side for side in sides if side != empty]
-            if sides and kind[first] != empty:
-                scores = lengths[first:last] @ evidence[first:last]
-                kind[first:last] = max(sides, key=lambda side: float(scores[side]))
-                break
-        else:
-            return runs
+    edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
+    end, before = (
+        dict(pairwise(edges)),
+        dict(zip(edges[1:], edges)),
+    )  # of a run by its first piece; the run before a piece
+    waiting = [(lengths[first:last].sum(), first, last) for first, last in end.items()]
+    heapify(waiting)
+    while waiting:
+        span, first, last = heappop(waiting)
+        if end.get(first) != last:  # joined to another run since
+            continue
+        if span >= shortest:
+            break
+        sides = [kind[side] for side in (first - 1, last) if 0 <= side < len(kind)]
+        sides = [side for side in sides if side != empty]
+        if not sides or kind[first] == empty:
+            continue
+        scores = lengths[first:last] @ evidence[first:last]
+        kind[first:last] = max(sides, key=lambda side: float(scores[side]))
+        if last < len(kind) and kind[last] == kind[first]:
+            last = end.pop(last)
+        if first > 0 and kind[first - 1] == kind[first]:
+            del end[first]
+            first = before[first]
+        end[first], before[last] = last, first
+        heappush(waiting, (lengths[first:last].sum(), first, last))
+    return sorted(end.items())
 
 
 def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Floats) -> Floats:
@@ -127,11 +192,3 @@ def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Fl
         return total
     nearest = np.maximum.accumulate(np.where(covered, np.cumsum(covered) - 1, 0))
     return (total[covered] / weight[covered, None])[nearest]
-
-
-def answers_to_events(answers: Iterable[Answer], lengths: Mapping[str, float] | None = None) -> Events:
-    """Answers of `segment`, `classify predict` or `motifs` as events; rejected ones have the empty label."""
-    return Events(
-        [Event(a.name, a.start, a.end, a.state or a.label or "", "", "model", a.probability) for a in answers],
-        lengths or {},
-    )

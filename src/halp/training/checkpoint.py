@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class Identity:
-    """Which run a checkpoint is of; what is None is not known, as in runs of older versions, and not compared."""
+    """Which run a checkpoint is of; what is None is not known and not compared."""
 
     run: str | None = None
     recipe: str | None = None
@@ -73,8 +73,6 @@ def _own_hash(manifest: Mapping[str, Any]) -> str:
 
 def check_manifest(path: Path, expected: Identity) -> dict[str, Any]:
     """The state of a checkpoint after everything about it was compared; raises with the first difference."""
-    if not (path / MANIFEST).exists():
-        return _check_older(path)
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _damaged(path, f"{MANIFEST} is of another format than {FORMAT}")
@@ -86,14 +84,14 @@ def check_manifest(path: Path, expected: Identity) -> dict[str, Any]:
         if value is not None and manifest[name] is not None and manifest[name] != value:
             raise _damaged(path, f"it belongs to another {name} (fingerprint {str(manifest[name])[:12]}…)")
     _check_parts(path, manifest["files"])
-    state = _state(path, FORMAT)
+    state = _state(path)
     if state["step"] != manifest["step"] or (manifest["data"] or state["data"]) != state["data"]:
         raise _damaged(path, f"{STATE} and {MANIFEST} differ in step or data")
     return state
 
 
-def _check_parts(path: Path, files: Any, parts: tuple[str, ...] = PARTS) -> None:
-    if not isinstance(files, dict) or sorted(files) != sorted(parts):
+def _check_parts(path: Path, files: Any) -> None:
+    if not isinstance(files, dict) or sorted(files) != sorted(PARTS):
         raise _damaged(path, "the list of its parts is not that of a checkpoint")
     for name, fingerprint in files.items():
         if not isinstance(fingerprint, str) or not _HASH.fullmatch(fingerprint):
@@ -106,11 +104,11 @@ def _check_parts(path: Path, files: Any, parts: tuple[str, ...] = PARTS) -> None
             raise _damaged(path, f"{name} is not what was written")
 
 
-def _state(path: Path, format: int) -> dict[str, Any]:
+def _state(path: Path) -> dict[str, Any]:
     """`state.json`, each entry of the type that training relies on, the step that of the folder's name."""
     state = read_json(path / STATE)
-    if not isinstance(state, dict) or state.get("format") != format:
-        raise _damaged(path, f"{STATE} is of another format than {format}, or {MANIFEST} is missing")
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise _damaged(path, f"{STATE} is of another format than {FORMAT}")
     for name in ("step", "epoch"):
         if type(state.get(name)) is not int or not 0 <= state[name] < 2**53:
             raise _damaged(path, f"{STATE}: '{name}' is not a number of steps or epochs")
@@ -118,13 +116,6 @@ def _state(path: Path, format: int) -> dict[str, Any]:
         raise _damaged(path, f"{STATE}: 'data' or 'scaler' is damaged")
     if path.name.startswith("step-") and path.name != folder_name(state["step"]):
         raise _damaged(path, f"its state is that of step {state['step']}")
-    return state
-
-
-def _check_older(path: Path) -> dict[str, Any]:
-    """A checkpoint of format 1, whose state holds the fingerprints of the tensors and is itself not covered by any."""
-    state = _state(path, 1)
-    _check_parts(path, state.get("files"), tuple(part for part in PARTS if part != STATE))
     return state
 
 

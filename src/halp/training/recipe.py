@@ -37,7 +37,7 @@ from halp.methods import METHODS, TERMS
 from halp.methods.base import MethodEntry
 from halp.methods.term import term_views
 from halp.training.optimisers import OptimiserSettings
-from halp.training.recipe_files import migrate, read_layers
+from halp.training.recipe_files import read_layers
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def sections_of(method: MethodEntry, terms: Iterable[str]) -> dict[str, type[Any
     return {method.section: method.settings} | {term: TERMS[term].settings for term in terms}
 
 
-def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False) -> Recipe:
+def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, then apply overrides.
 
     Parameters
@@ -189,8 +189,6 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: boo
         A TOML file, or the name of a recipe that comes with halp (see `list_recipes`).
     overrides : iterable of str
         Settings as `key=value`.
-    saved : bool
-        Whether it is that of a run folder, which older versions of halp may have written.
 
     Returns
     -------
@@ -202,8 +200,7 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, saved: boo
     >>> load_recipe("small", ["epochs=3", "halp.hardness=0.6"]).epochs
     3
     """
-    data, name = read_layers(source, overrides, saved=saved)
-    return recipe_from_dict(migrate(data) if saved else data, name)
+    return recipe_from_dict(*read_layers(source, overrides))
 
 
 def recipe_from_dict(data: Mapping[str, Any], where: str = "recipe") -> Recipe:

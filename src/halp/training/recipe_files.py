@@ -7,7 +7,6 @@ component (method, terms, encoder, optimiser) takes away what earlier layers had
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from halp.augment import PaperSettings
 from halp.core.config import SPELLINGS, field_types, parse_assignment
 from halp.core.errors import InputError, check_choice
 from halp.core.recipe_list import list_recipes
-from halp.encoders import ENCODERS
-from halp.methods import METHODS, TERMS
+from halp.methods import METHODS
 from halp.training.optimisers import drop_foreign
 
 
@@ -35,42 +33,29 @@ def find_recipe(source: str | Path, beside: Path | None = None) -> tuple[str, Pa
         if file.exists():
             return str(file), file.parent, _read(file)
     known = list_recipes()
-    if path.parent.name in ("", "recipes"):
-        present = name.replace("crosclr", "crossclr")
-        if present != name and present in known:
-            warnings.warn(f"recipe '{name}' is called '{present}' now", FutureWarning, stacklevel=2)
-            name = present
-        if name in known:
-            return name, None, copy.deepcopy(known[name])
+    if path.parent.name in ("", "recipes") and name in known:
+        return name, None, copy.deepcopy(known[name])
     if path.suffix != ".toml" and "/" not in str(source):
         check_choice("recipe", str(source), known)
     raise InputError(f"there is no recipe file '{source}'; recipes that come with halp: {', '.join(known)}")
 
 
-def read_layers(
-    source: str | Path, overrides: Iterable[str] = (), *, saved: bool = False
-) -> tuple[dict[str, Any], str]:
-    """The settings of a recipe with all that it extends and the overrides, and what to call it in messages.
-
-    Former names of settings are said in a warning, unless the recipe was `saved` by a run.
-    """
+def read_layers(source: str | Path, overrides: Iterable[str] = ()) -> tuple[dict[str, Any], str]:
+    """The settings of a recipe with all that it extends and the overrides, and what to call it in messages."""
     name, folder, layer = find_recipe(source)
-    data = _extended(name, folder, layer, (), saved)
+    data = _extended(name, folder, layer, ())
     for text in overrides:
         key, value = parse_assignment(text, "halp.hardness=0.5")
         *sections, last = (SPELLINGS.get(part, part) for part in key.split("."))
         layer = {last: value}
         for section in reversed(sections):
             layer = {section: layer}
-        data = merge_layer(data, with_present_names(layer, f"--set {text}"), f"--set {text}")
+        data = merge_layer(data, layer, f"--set {text}")
     return data, name
 
 
-def _extended(
-    name: str, folder: Path | None, layer: dict[str, Any], seen: tuple[str, ...], saved: bool
-) -> dict[str, Any]:
+def _extended(name: str, folder: Path | None, layer: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
     """A layer with all that it extends below it."""
-    layer = with_present_names(layer, "" if saved else f"recipe '{name}'")
     base = layer.pop("extends", None)
     if base is None:
         return layer
@@ -79,7 +64,7 @@ def _extended(
     parent, home, below = find_recipe(base, folder)
     if parent in (*seen, name):
         raise InputError(f"recipe '{name}' extends itself by way of '{Path(parent).stem}'")
-    return merge_layer(_extended(parent, home, below, (*seen, name), saved), layer, f"recipe '{name}'")
+    return merge_layer(_extended(parent, home, below, (*seen, name)), layer, f"recipe '{name}'")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -138,60 +123,3 @@ def _drop_unchosen(data: dict[str, Any], layer: Mapping[str, Any]) -> None:
     views, before = layer.get("views"), data.get("views")
     if isinstance(views, Mapping) and isinstance(before, Mapping) and "augmentations" in views:
         data["views"] = {key: value for key, value in before.items() if key not in field_types(PaperSettings)}
-
-
-#: former names of settings: the present one, and present values where those changed, too
-RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
-    "halp.guide": ("halp.prototype_source", {"own": "self", "cross": "cross_stream"}),
-    "halp.pull": ("halp.negatives", {"paper": False, "balanced": True}),
-    "halp.reduction": ("halp.average_over", {}),
-    "optimiser.accumulate": ("optimiser.encode_chunks", {}),
-    "saving.every": ("saving.checkpoint_epochs", {}),
-    "saving.steps": ("saving.checkpoint_steps", {}),
-    "saving.watch": ("saving.log_every", {}),
-}
-RENAMED_TERMS = {"mining": "crossclr", "cross": "isc"}
-
-
-def with_present_names(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A layer of a recipe with former names of settings and terms replaced; a warning says which, but for `where` empty."""
-    layer, notices = dict(data), []
-    for former, (present, values) in RENAMED.items():
-        (section, key), (_, new) = former.split("."), present.split(".")
-        if isinstance(layer.get(section), Mapping) and key in layer[section]:
-            entries = dict(layer[section])
-            value = entries.pop(key)
-            layer[section] = {**entries, new: values.get(value, value) if isinstance(value, str) else value}
-            notices.append((former, present))
-    for former, present in RENAMED_TERMS.items():
-        named = isinstance(layer.get("terms"), list) and former in layer["terms"]
-        if (named or isinstance(layer.get(former), Mapping)) and former not in TERMS:
-            if named:
-                layer["terms"] = [present if term == former else term for term in layer["terms"]]
-            if former in layer:
-                layer[present] = layer.pop(former)
-            notices.append((former, present))
-    for former, present in notices if where else []:
-        warnings.warn(f"{where}: '{former}' is called '{present}' now", FutureWarning, stacklevel=2)
-    return layer
-
-
-def migrate(data: dict[str, Any]) -> dict[str, Any]:
-    """A recipe that an earlier version wrote into a run folder, as the present version reads it: the run resumes as it began.
-
-    Dropout masks were drawn for whole batches. Before that, a recipe held the sections of all terms, and every encoder had the
-    settings of the GRU.
-    """
-    data = {"dropout_draws": "batch", **data}
-    if "method" in data:
-        return data
-    terms = data.get("terms", ["infonce", "halp"])
-    for name in ("halp", "cmd", "crossclr"):
-        if name not in terms:
-            data.pop(name, None)
-    sections = [data.get("encoder"), *data.get("encoders", {}).values()]
-    for encoder in [entry for entry in sections if isinstance(entry, dict) and entry.get("name") == "stgcn"]:
-        encoder |= {"output": encoder.pop("hidden", 1024), "stages": encoder.pop("layers", 3)}
-        for key in [key for key in encoder if key not in ("name", *field_types(ENCODERS["stgcn"].settings))]:
-            del encoder[key]
-    return data

@@ -262,8 +262,6 @@ def replay_step(path: str | os.PathLike[str]) -> Tensor:
     )
     method.rewind()
     views = {name.removeprefix("views/"): value for name, value in tensors.items() if name.startswith("views/")}
-    former = (("query", "first"), ("key", "second"))  # as halp 0.1 called them
-    views |= {new: tensors[old] for new, old in former if old in tensors}
     count = len(next(iter(views.values())))
     begin_step(
         list(dropouts(method)),

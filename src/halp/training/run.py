@@ -195,7 +195,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     info = read_json(folder.info_file)
     _check_info(folder.path, info)
     require_plugins(info.get("plugins", {}), (METHODS, TERMS, ENCODERS, AUGMENTATIONS), f"run '{path}'")
-    return Run(folder.path, load_recipe(folder.recipe_file, saved=True), info)
+    return Run(folder.path, load_recipe(folder.recipe_file), info)
 
 
 def _check_info(path: Path, info: Any) -> None:

@@ -58,7 +58,7 @@ class EnsembleSettings(CheckedSettings):
     hidden: int = 512
     crops: int = 4
     epochs: int = 80
-    batch_size: int = 64
+    batch_size: int = 64  # CMD's, as in `linear`
     learning_rate: float = 0.1
     milestones: tuple[int, ...] = (50, 70)
     penalty: float = 1e-2

@@ -136,6 +136,7 @@ class SemiSettings(CheckedSettings):
     solver: str = "sgd"  # of the head alone
     crops: int = 4  # of the head alone
     penalty: float = 1e-2
+    scale: str = "each"  # of the exact solver
     epochs: int = 80
     batch_size: int = 64
     learning_rate: float = 0.0  # 0: that of the protocol, 0.1 for the head and 0.01 for the network

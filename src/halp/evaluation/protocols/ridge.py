@@ -36,6 +36,7 @@ class RidgeSettings(CheckedSettings):
     penalties: tuple[float, ...] = limited(PENALTIES, above=0)
     folds: int = limited(5, least=2)
     validation: str = ""
+    scale: str = limited("each", among=("each", "one"))  # standardise each feature, or all by one scale
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,13 +66,14 @@ class RidgePath:
     """Ridge classifiers of one training set for any penalty: one eigendecomposition, of the smaller Gram matrix.
 
     Minimises mean squared error / 2 + penalty / 2 · ‖weights‖² from standardised features to centred one-hot classes; a
-    feature that does not vary has weight 0.
+    feature that does not vary has weight 0. `scale = "one"` divides all features by their common spread.
     """
 
-    def __init__(self, features: Features, labels: Labels, classes: int) -> None:
+    def __init__(self, features: Features, labels: Labels, classes: int, scale: str = "each") -> None:
         x = np.asarray(features, dtype=np.float64)
         self.mean, spread = x.mean(0), x.std(0)
-        self.scale = np.where(spread < 1e-6, np.inf, spread)
+        common = np.full_like(spread, np.sqrt((spread**2).mean()))
+        self.scale = np.where(spread < 1e-6, np.inf, common if scale == "one" else spread)
         x = (x - self.mean) / self.scale
         target = np.eye(classes)[labels]
         self.intercept = target.mean(0)
@@ -91,18 +93,23 @@ class RidgePath:
         return RidgeClassifier(self.mean, self.scale, weights, self.intercept)
 
 
-def fit_ridge(features: Features, labels: Labels, penalty: float, classes: int) -> RidgeClassifier:
+def fit_ridge(features: Features, labels: Labels, penalty: float, classes: int, scale: str = "each") -> RidgeClassifier:
     """The ridge classifier of training features `(N, F)`."""
-    return RidgePath(features, labels, classes).classifier(penalty)
+    return RidgePath(features, labels, classes, scale).classifier(penalty)
 
 
 def choose_ridge_penalty(
-    features: Features, labels: Labels, folds: Sequence[Fold], classes: int, penalties: Sequence[float] = PENALTIES
+    features: Features,
+    labels: Labels,
+    folds: Sequence[Fold],
+    classes: int,
+    penalties: Sequence[float] = PENALTIES,
+    scale: str = "each",
 ) -> tuple[float, dict[float, float]]:
     """The penalty that is right most often on what the folds hold out (of equals the largest), and the accuracies in %."""
     right, total = np.zeros(len(penalties)), 0
     for fitted, held_out in folds:
-        path = RidgePath(features[fitted], labels[fitted], classes)
+        path = RidgePath(features[fitted], labels[fitted], classes, scale)
         rotated = ((features[held_out] - path.mean) / path.scale) @ path.basis
         for number, penalty in enumerate(penalties):
             scores = rotated @ (path.coefficients / (path.values + penalty)[:, None]) + path.intercept
@@ -125,7 +132,7 @@ def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
     return [(part != fold, part == fold) for fold in np.unique(part) if (part != fold).any()]
 
 
-@register_protocol("ridge", RidgeSettings)
+@register_protocol("ridge", RidgeSettings, baseline_settings={"scale": "one"})
 def evaluate_ridge(context: ProtocolContext, settings: RidgeSettings) -> Predictions:
     """Classify the test clips by a ridge classifier on the frozen features of the training clips."""
     features, labels = context.features[context.train], context.train_labels
@@ -135,9 +142,10 @@ def evaluate_ridge(context: ProtocolContext, settings: RidgeSettings) -> Predict
         penalty = DEFAULT_PENALTY
         folds = _folds(context, settings)
         if folds:
-            penalty, accuracies = choose_ridge_penalty(features, labels, folds, context.classes, settings.penalties)
+            how = (context.classes, settings.penalties, settings.scale)
+            penalty, accuracies = choose_ridge_penalty(features, labels, folds, *how)
             metrics = {"validation": round(accuracies[penalty], 4)}
-    classifier = fit_ridge(features, labels, penalty, context.classes)
+    classifier = fit_ridge(features, labels, penalty, context.classes, settings.scale)
     return Predictions(classifier.predict(context.features[context.test]), {"penalty": penalty, **metrics})
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from halp.data.clip import Clip
-from halp.data.spans import NOBODY
-from halp.encoders.pretrained import PretrainedEncoder
+from halp.data.inspect import Inspection
+from halp.data.spans import NOBODY, Event
 from halp.evaluation.analysis.embedding import embedding_map
-from halp.features.table import FeatureTable
+from halp.features.embed import ready_clips
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
-from halp.reports.player import PlayerClip, TimelinePart, clip_map, player, timeline
+from halp.reports.player import PlayerClip, clip_map, player, timeline
+from halp.reports.store_page import store_page
 from halp.skeleton import Topology
-from halp.tasks.cluster import Clusters
+from halp.tasks.cluster import Clustering
 from halp.tasks.compare import Comparison, bone_length, mean_over_time
 from halp.tasks.search import SearchResults, frames_of
 from halp.tasks.segment import Timeline
-from halp.tasks.segments import Answer
+from halp.video.film import film_addresses
 
 TALLEST = 20_000  # frames in a player; longer recordings are thinned
 REJECTED = "unlike everything labelled"
@@ -45,15 +49,16 @@ def card(clip: Clip, role: str) -> PlayerClip:
     return PlayerClip(thinned(clip), f"{name}, {span(clip.start, end, clip.fps > 0)}", role=role)
 
 
-def search_page(encoder: PretrainedEncoder, results: SearchResults, clips: Sequence[Clip], title: str) -> Report:
+def search_page(results: SearchResults, path: Path | None = None) -> Report:
     """The query beside its hits, and a table of them."""
-    report = Report("Most similar movements", title)
+    report = Report("Most similar movements", f"{results.asked} in {results.source.name}")
+    encoder, clips = results.encoder, ready_clips(results.encoder, results.source, results.rows)
     query = results.query[0]
     first = PlayerClip(frames_of(query), f"{query.recording or query.name}")
     row = [
         PlayerClip(
             frames_of(clip),
-            f"{hit.name}, {span(hit.start, hit.end, clip.fps > 0)}, similarity {hit.similarity:.3f}",
+            f"{hit.recording}, {span(hit.start, hit.stop, clip.fps > 0)}, similarity {hit.score:.3f}",
         )
         for hit, clip in zip(results.hits, clips)
     ]
@@ -72,22 +77,20 @@ def search_page(encoder: PretrainedEncoder, results: SearchResults, clips: Seque
         f"{facts.queries} queries."
     )
     rows = [
-        {"": place, "recording": hit.name, "similarity": hit.similarity, "start": hit.start, "end": hit.end}
+        {"": place, "recording": hit.recording, "similarity": hit.score, "start": hit.start, "stop": hit.stop}
         for place, hit in enumerate(results.hits, start=1)
     ]
     report.rows(rows, f"{how} Times in seconds (in frames where the frame rate is not known).")
     return report
 
 
-def timeline_page(
-    encoder: PretrainedEncoder,
-    result: Timeline,
-    recordings: Sequence[Clip],
-    title: str,
-    films: Mapping[str, str] | None = None,
-) -> Report:
-    """A player with its timeline for each recording, and all segments as a table; `films` are addresses by recording."""
-    report = Report("Timeline", title)
+def timeline_page(result: Timeline, path: Path | None = None) -> Report:
+    """A player with its timeline for each recording, and all segments as a table; films beside the page are played."""
+    report, encoder = Report("Timeline", result.source.name), result.encoder
+    whole = result.source.cut(fps=result.cutting.fps)
+    recordings = ready_clips(encoder, whole, range(len(whole)))
+    names = [clip.recording or clip.name for clip in recordings]
+    films = film_addresses(Path(result.source.name), names, path) if path is not None else {}
     width, stride = result.cutting.window, result.cutting.stride
     how = (
         f"Windows of {width:g} s every {stride:g} s were given a label each and merged into segments. "
@@ -95,13 +98,13 @@ def timeline_page(
     )
     for number, clip in enumerate(recordings[:SHOWN]):
         name = clip.recording or clip.name
-        segments = [answer for answer in result.segments if answer.name == name]
+        segments = [event for event in result if event.recording == name]
         report.section(name, "" if number else how)
-        whole = clip.restored()
-        frames = thinned(whole)
-        rate = 30.0 if clip.fps <= 0 else clip.fps * len(frames) / len(whole.frames)
-        shown = PlayerClip(frames, name, role="recording", film=(films or {}).get(name))
-        parts = [TimelinePart(answer.start, answer.end, _words(answer), _sureness(answer)) for answer in segments]
+        restored = clip.restored()
+        frames = thinned(restored)
+        rate = 30.0 if clip.fps <= 0 else clip.fps * len(frames) / len(restored.frames)
+        shown = PlayerClip(frames, name, role="recording", film=films.get(name))
+        parts = [replace(event, label=_words(event), more={"note": _sureness(event)}) for event in segments]
         start, end = clip.start, float(clip.extra["end"])
         unit = "s" if clip.fps > 0 else "frames"
         report.figure(
@@ -113,28 +116,28 @@ def timeline_page(
         report.text(f"{len(recordings) - SHOWN} further recordings stand in the table only.")
     report.section("Segments")
     rows = [
-        {"recording": answer.name, "start": answer.start, "end": answer.end}
-        | {"label": _words(answer), "best class": answer.best, "probability": answer.probability}
-        for answer in result.segments
+        {"recording": event.recording, "start": event.start, "stop": event.stop}
+        | {"label": _words(event), "best class": event.more["best"], "probability": event.score}
+        for event in result
     ]
     report.rows(rows, "Times in seconds.")
     return report
 
 
-def _words(one: Answer) -> str:
+def _words(event: Event) -> str:
     """The label of a segment, or why it has none."""
-    return one.label or one.state or REJECTED
+    return event.label or REJECTED
 
 
-def _sureness(one: Answer) -> str:
-    return "" if one.probability is None else f"{one.best}, probability {one.probability:.2f}"
+def _sureness(event: Event) -> str:
+    return "" if event.score is None else f"{event.more['best']}, probability {event.score:.2f}"
 
 
-def cluster_page(
-    encoder: PretrainedEncoder, table: FeatureTable, clusters: Clusters, typical: Sequence[Clip], title: str
-) -> Report:
+def cluster_page(answer: Clustering, path: Path | None = None) -> Report:
     """A map of all clips coloured by group, and the typical clip of each group in a player."""
-    report = Report("Groups", title)
+    report = Report("Groups", answer.source.name)
+    table, clusters, encoder = answer.table, answer.clusters, answer.encoder
+    typical = ready_clips(encoder, answer.source, clusters.typical)
     sizes = clusters.sizes
     report.section("Typical clips", "For each group the clip that is nearest to its centre.")
     cards = [card(clip, f"group {number + 1}: {sizes[number]} clips") for number, clip in enumerate(typical)]
@@ -158,14 +161,14 @@ def cluster_page(
     caption = f"Silhouette {clusters.silhouette:.2f} (1: far apart, 0: touching)." + (
         f" Numbers of groups tried: {tried}." if tried else ""
     )
-    report.rows(clusters.summary(table), caption)
+    report.rows(answer.summary(), caption)
     return report
 
 
-def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: str) -> Report:
+def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
     """Both recordings in step with each other, how far they are apart over time, and which joints do it."""
-    report = Report("Two recordings compared", title)
     names = [clip.recording or clip.name for clip in (comparison.first, comparison.second)]
+    report = Report("Two recordings compared", " and ".join(names))
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     times, other = comparison.times()
@@ -185,8 +188,8 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
         for side, (clip, name) in enumerate(zip((comparison.first, comparison.second), names))
     ]
     stretches = sorted(comparison.stretches, key=lambda stretch: stretch.start)
-    parts = [TimelinePart(s.start, s.end, "differ", ", ".join(s.joints)) for s in stretches]
-    shown = player([clips], encoder.topology, rate=comparison.first.fps if known else 30.0, same_zoom=True)
+    parts = [replace(s, more={"note": ", ".join(s.more["joints"])}) for s in stretches]
+    shown = player([clips], comparison.topology, rate=comparison.first.fps if known else 30.0, same_zoom=True)
     bar = timeline(parts, start=float(times[0]), end=float(times[-1]), unit="s" if known else "frames") if parts else ""
     matched = f"{span(times[0], times[-1], known)} of the first are matched with {span(other[0], other[-1], known)} of the second"
     report.figure(shown + bar, f"{matched}. Coloured stretches differ most. Click on one to go there.")
@@ -194,10 +197,10 @@ def comparison_page(encoder: PretrainedEncoder, comparison: Comparison, title: s
     if comparison.stretches:
         rows = [
             {
-                "in the first": span(s.start, s.end, known),
-                "in the second": span(s.other_start, s.other_end, comparison.second.fps > 0),
-                "difference": s.difference,
-                "joints that differ most": ", ".join(s.joints),
+                "in the first": span(s.start, s.stop, known),
+                "in the second": span(s.more["other_start"], s.more["other_stop"], comparison.second.fps > 0),
+                "difference": s.score,
+                "joints that differ most": ", ".join(s.more["joints"]),
             }
             for s in comparison.stretches
         ]
@@ -237,3 +240,12 @@ def _joint_heat(comparison: Comparison, times: np.ndarray, unit: str) -> str:
     values = np.stack([mean_over_time(comparison.joints[block]) for block in blocks], axis=1)
     columns = [f"{times[block[0]]:.1f}" for block in blocks]
     return heatmap(np.nan_to_num(values), list(comparison.topology.joints), columns, x_label=unit, y_label="joint")
+
+
+PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
+    SearchResults: search_page,
+    Timeline: timeline_page,
+    Clustering: cluster_page,
+    Comparison: comparison_page,
+    Inspection: store_page,
+}

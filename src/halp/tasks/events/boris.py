@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from halp.core.files import write_json
 from halp.data.source_files import read_json
 from halp.data.spans import Event, Events, stem
 from halp.data.text_files import problem
-from halp.tasks.events.cells import LARGEST, Rows, left_out_points, seconds, unguarded, write_workbook
+from halp.tasks.events.cells import LARGEST, Rows, left_out_points, seconds, write_workbook
 
 _NO_SUBJECT = "no focal subject"
 
 
-def aggregated_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def aggregated_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     events: list[Event] = []
     lengths: dict[str, float] = {}
     points = 0
@@ -26,12 +26,12 @@ def aggregated_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) 
             continue
         name = _boris_recording(path, cells)
         start, stop = (seconds(cells[key], path, f"line {line}, column '{key}'") for key in ("start (s)", "stop (s)"))
-        events.append(Event(name, start, stop, unguarded(cells["behavior"]), _boris_subject(cells.get("subject", ""))))
+        events.append(Event(name, start, stop, cells["behavior"], _boris_subject(cells.get("subject", ""))))
         lengths |= _boris_length(name, cells)
     return events, lengths, left_out_points(points)
 
 
-def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     """Rows of BORIS with one moment each; without a status the moments of a behaviour are starts and stops in turn."""
     events: list[Event] = []
     lengths: dict[str, float] = {}
@@ -39,7 +39,7 @@ def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> 
     begun: dict[tuple[str, str, str], tuple[float, int]] = {}
     for line, cells in table:
         name, subject = _boris_recording(path, cells), _boris_subject(cells.get("subject", ""))
-        key = (name, subject, unguarded(cells.get("behavior") or cells.get("code", "")))
+        key = (name, subject, cells.get("behavior") or cells.get("code", ""))
         turn = "STOP" if key in begun else "START"
         status = (cells.get("status", cells.get("behavior type", turn)) or turn).upper()
         if status == "POINT":
@@ -64,7 +64,7 @@ def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> 
 def _boris_recording(path: Path, cells: Mapping[str, str]) -> str:
     """The stem of the film, else the observation, else the stem of the file."""
     media = cells.get("media file name") or cells.get("media file path") or ""
-    return stem(media.split(";")[0]) or unguarded(cells.get("observation id", "")) or path.stem
+    return stem(media.split(";")[0]) or cells.get("observation id", "") or path.stem
 
 
 def _boris_length(name: str, cells: Mapping[str, str]) -> dict[str, float]:
@@ -73,7 +73,7 @@ def _boris_length(name: str, cells: Mapping[str, str]) -> dict[str, float]:
 
 
 def _boris_subject(text: str) -> str:
-    return "" if text.lower() == _NO_SUBJECT else unguarded(text)
+    return "" if text.lower() == _NO_SUBJECT else text
 
 
 def write_boris_excel(path: Path, events: Events) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halp.core.errors import InputError
-from halp.core.files import atomic_path, spreadsheet_cell
+from halp.core.files import atomic_path
 from halp.data.spans import Event
 from halp.data.text_files import number, problem
 
@@ -22,11 +22,6 @@ def seconds(text: str, path: Path, where: str) -> float:
         fault = f"'{text}' is a time of day or minutes and seconds"
         raise problem(path, where, fault, "give seconds from the start of the recording")
     return number(text, path, where)
-
-
-def unguarded(text: str) -> str:
-    """A cell as it was before `spreadsheet_cell`."""
-    return text[1:] if text[:1] == "'" and spreadsheet_cell(text[1:]) == text else text
 
 
 def write_workbook(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -53,4 +48,9 @@ def needed(module: str, extra: str = "findings") -> Any:
 
 def left_out_points(count: int) -> list[str]:
     """What to say about events without a duration."""
-    return [f"{count} point events, which have no duration, were left out"] if count else []
+    events = (
+        "1 point event, which has no duration, was"
+        if count == 1
+        else f"{count} point events, which have no duration, were"
+    )
+    return [f"{events} left out"] if count else []

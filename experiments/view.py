@@ -1,0 +1,414 @@
+"""`python -m experiments.view [--encoder halp-view]`: does an encoder of 2D poses care where the camera stands?
+
+x and y of the four Kinect sets of `experiments/transfer.py` as their own cameras saw them; training clips at 0°, test clips
+turned about the vertical by 0, 30, 60 and 90° before they are projected. NW-UCLA is split by camera (1, 2 → 3), so that 0°
+is another real camera already; of UTKinect's half splits the first counts. Features are standardised on the training clips;
+kNN (k = 1, cosine), ridge (penalty 0.1 × features ÷ clips, not tuned) and one labelled clip per class (nearest by cosine,
+mean of ten draws). Ridge reads all numbers of an encoder, the others its compact ones (`VECTORS`, as folds prefer). Beside
+the encoder: raw key points; its own architecture with random weights and a random projection; the same with invariance and
+projection fitted as those of `halp-view`, so that only the lifting network is untrained; and at 0° `halp-base` in 3D, all
+numbers. Intervals: 95 % of the paired difference when test clips are drawn again. `--validate` keeps test clips out: folds
+over subjects or cameras of the training parts, with both vectors. Cells that are finished are found again in the folder of
+`--out`; empty it for another encoder of the same name. Writes `results/view.json` and `.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+
+from experiments.files import DATA, save_results
+from experiments.transfer import SETS, bootstrap_interval, parts_of
+from halp.augment import ClipPool, ViewMaker, ViewSettings, build_policy
+from halp.core.errors import InputError
+from halp.core.initialisation import initialise
+from halp.core.packages import find_package
+from halp.data.ingest.prepare import prepare
+from halp.data.normalise import normalise
+from halp.data.store import Store, open_store
+from halp.encoders import EncoderSettings, build_encoder
+from halp.encoders.fusion import Projection
+from halp.encoders.pretrained import PretrainedEncoder, load_package
+from halp.evaluation import RawCoordinates, embed
+from halp.evaluation.protocols.knn import neighbours
+from halp.evaluation.protocols.ridge import fit_ridge, group_folds
+from halp.evaluation.results import versions
+from halp.skeleton import get_topology
+
+Array = npt.NDArray[Any]
+ANGLES = (0, 30, 60, 90)
+MEASURES = ("knn", "ridge", "one label")
+PLAIN, PARTLY = "the same without training", "lifting untrained, the rest fitted"
+# what a measure reads, where there is a choice: for every encoder what its own folds prefer in the mean of the angles
+VECTOR = {"knn": "compact", "ridge": "all", "one label": "compact"}
+VECTORS = {PLAIN: {**VECTOR, "one label": "all"}, PARTLY: VECTOR}
+STEPS = ("picture-up", "drop-empty", "picture")
+DRAWS = 10
+FOLDS = 3
+FLAT = get_topology("body-16-2d")
+FRAMES = 64
+# halp-view before training, without what is fitted to cameras
+TWIN: dict[str, Any] = {"name": "lifted", "layers": 2, "stride": 2, "picture_gains": (1.0, 1.0, 1.0)}
+# what the untrained encoders are fitted to, and halp-view was trained on, without faults
+CAMERAS: tuple[dict[str, Any], ...] = ({"name": "camera"}, {"name": "picture"})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One set: clips `(T, 1, 16, 3)` in space, labels, and pairs of training and test clips."""
+
+    name: str
+    clips: list[Array]
+    labels: Array
+    parts: list[tuple[Array, Array]]
+
+    def seen_from(self, angle: float) -> list[Array]:
+        """Key points `(T, 1, 16, 2)` after a turn about the vertical."""
+        turn = np.deg2rad(angle)
+        x = np.array([np.cos(turn), 0.0, np.sin(turn)], dtype=np.float32)
+        flat = [np.stack([clip @ x, clip[..., 1]], axis=-1) for clip in self.clips]
+        return [np.where((clip != 0).any(-1, keepdims=True), points, 0) for clip, points in zip(self.clips, flat)]
+
+
+Vectors = dict[str, Array]  # "all" numbers of clips, and "compact" where an encoder has a projection to fewer
+Embedding = Callable[[Sequence[Array]], Vectors]
+Cells = dict[int, dict[str, Array]]  # by angle and measure, how often each clip is classified rightly
+
+
+def open_tasks(folder: Path, *, validate: bool = False) -> list[Task]:
+    """The four sets; with `validate` test clips are left out and folds of the training part take their place."""
+    tasks = []
+    for name in SETS:
+        path = folder / f"{name}-view"
+        if not (path / "store.json").exists():
+            prepare(
+                "interchange",
+                DATA / f"{name}.npz",
+                path,
+                topology="body-16",
+                normalisation=("drop-empty",),
+                progress=False,
+            )
+        store = open_store(path)
+        train, held = next(parts_of(name, store))
+        parts = [(train, held)]
+        if validate:
+            groups = store.cameras if name == "nw-ucla" else store.subjects
+            parts = [(train[fit], train[held]) for fit, held in group_folds(groups[train], FOLDS)]
+        tasks.append(
+            Task(
+                name,
+                [np.array(store.clip(i))[:, :1] for i in range(len(store))],
+                store.labels,
+                parts,
+            )
+        )
+    return tasks
+
+
+def embedding_of(encoder: PretrainedEncoder) -> Embedding:
+    """Key points → features, all and compact."""
+
+    def vectors(clips: Sequence[Array]) -> Vectors:
+        found = {"all": embed(encoder, clips, progress=False)}
+        if encoder.projection:
+            projection = Projection(*encoder.projection["matrix"].shape)
+            projection.load_state_dict(encoder.projection)
+            found["compact"] = projection(torch.from_numpy(found["all"])).numpy()
+        return found
+
+    return vectors
+
+
+def camera_windows(
+    corpus: Store,
+    count: int,
+    frames: int,
+    *,
+    seed: int = 0,
+    views: int = 1,
+    augmentations: Sequence[Mapping[str, Any]] = CAMERAS,
+) -> torch.Tensor:
+    """Training windows of the corpus as some cameras see them, or in space: `(views, count, frames, 1, 16, 3)`."""
+    train = np.random.default_rng(seed).permutation(corpus.split("xsub")[0])[:count]
+    policy = build_policy(augmentations, "cameras") if augmentations else ()
+    names = {f"view-{number}": policy for number in range(views)}
+    maker = ViewMaker(ViewSettings(frames=frames), names, corpus.topology, ClipPool.from_store(corpus), seed)
+    return torch.stack(list(maker.make(torch.from_numpy(np.sort(train)), 0, 0).values()))
+
+
+def untrained(architecture: Mapping[str, Any], windows: torch.Tensor, frames: int, seed: int = 0) -> PretrainedEncoder:
+    """An encoder with fresh weights, whose kernels and scales are fitted to what cameras saw."""
+    settings = {str(key): value for key, value in architecture.items() if key not in ("name", "outputs")}
+    torch.manual_seed(seed)
+    inner = build_encoder(EncoderSettings(str(architecture["name"]), **settings), FLAT, 1)
+    initialise(inner)
+    flat = windows[0][..., :2]
+    inner.fit(flat)
+    return PretrainedEncoder(
+        inner, FLAT, persons=1, frames=frames, normalisation=STEPS, projection=random_projection(inner.output_size)
+    ).eval()
+
+
+def random_projection(inputs: int, outputs: int = 256) -> dict[str, torch.Tensor]:
+    """A projection that keeps distances about as they are."""
+    matrix = torch.randn(inputs, outputs, generator=torch.Generator().manual_seed(0)) / inputs**0.5
+    return {"shift": torch.zeros(inputs), "spread": torch.ones(inputs), "matrix": matrix.half()}
+
+
+def space_features(task: Task) -> Array:
+    """Features of `halp-base` from the clips in space."""
+    encoder = load_package(find_package("halp-base") or "halp-base")
+    return embed(encoder, task.clips, progress=False)
+
+
+def right(task: Task, gallery: Array, turned: Array, train: Array, held: Array) -> dict[str, Array]:
+    """By measure, how often each held-out clip is classified rightly, 0 … 1."""
+    mean, spread = gallery[train].mean(0), gallery[train].std(0)
+    spread = np.where(spread < 1e-6, np.inf, spread)
+    known, asked = ((x - mean) / spread for x in (gallery[train], turned[held]))
+    labels, wanted = task.labels[train], task.labels[held]
+    nearest, _ = neighbours(known.astype(np.float32), asked.astype(np.float32), 1)
+    classes = int(task.labels.max()) + 1
+    penalty = 0.1 * known.shape[1] / len(known)
+    probe = fit_ridge(known, labels, penalty, classes).predict(asked)
+    shots = np.zeros(len(held))
+    for draw in range(DRAWS):
+        order = np.random.default_rng(draw).permutation(len(labels))
+        first = np.array([order[labels[order] == label][0] for label in np.unique(labels)])
+        close, _ = neighbours(known[first].astype(np.float32), asked.astype(np.float32), 1)
+        shots += labels[first][close[:, 0]] == wanted
+    return {
+        "knn": (labels[nearest[:, 0]] == wanted).astype(float),
+        "ridge": (probe == wanted).astype(float),
+        "one label": shots / DRAWS,
+    }
+
+
+def measure(task: Task, features: Mapping[int, Array]) -> dict[int, dict[str, Array]]:
+    """By angle and measure, how often clips are classified rightly, over all parts one after the other."""
+    cells: dict[int, dict[str, Array]] = {}
+    for angle, turned in features.items():
+        rows = [right(task, features[0], turned, train, held) for train, held in task.parts]
+        cells[angle] = {name: np.concatenate([row[name] for row in rows]) for name in MEASURES}
+    return cells
+
+
+def measure_both(task: Task, embedding: Embedding) -> dict[str, Cells]:
+    """The cells of all numbers and of the compact ones."""
+    seen = {angle: embedding(task.seen_from(angle)) for angle in ANGLES}
+    return {vector: measure(task, {angle: found[vector] for angle, found in seen.items()}) for vector in seen[0]}
+
+
+def chosen(method: str, cells: Mapping[str, Cells]) -> Cells:
+    """Every measure on the vector that it is for."""
+    vectors = VECTORS.get(method, VECTOR)
+    return {
+        angle: {name: cells.get(vectors[name], cells["all"])[angle][name] for name in MEASURES}
+        for angle in cells["all"]
+    }
+
+
+def raw_embedding(clips: Sequence[Array]) -> Vectors:
+    """Normalised key points of 32 frames."""
+    clips = [normalise(clip, FLAT, STEPS) for clip in clips]
+    return {"all": embed(RawCoordinates(FLAT, persons=1), clips, progress=False)}
+
+
+def baselines(corpus: Store | None) -> dict[str, Embedding]:
+    """What an encoder is compared with; what has to be fitted needs the corpus, and is fitted when it is first asked."""
+    found: dict[str, Embedding] = {"raw key points": raw_embedding}
+    if corpus is not None:
+        from tools.encoders.halp_view import INVARIANT, fit_cameras  # which need this module
+
+        def fitted() -> PretrainedEncoder:
+            encoder = untrained({**TWIN, "invariant": INVARIANT}, camera_windows(corpus, 1000, FRAMES), FRAMES)
+            encoder.projection = fit_cameras(encoder.encoder, corpus)
+            return encoder
+
+        twin = cache(lambda: untrained(TWIN, camera_windows(corpus, 1000, FRAMES), FRAMES))
+        partly = cache(fitted)
+        found[PLAIN] = lambda clips: embedding_of(twin())(clips)
+        found[PARTLY] = lambda clips: embedding_of(partly())(clips)
+    return found
+
+
+def remembered(path: Path, measured: Callable[[], dict[str, Cells]]) -> dict[str, Cells]:
+    """The cells of a method on a set, from the file of an earlier command where it is there: a stopped command resumes."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        columns: dict[str, Any] = {
+            f"{vector}/{angle}/{name}": value
+            for vector, cells in measured().items()
+            for angle, row in cells.items()
+            for name, value in row.items()
+        }
+        np.savez(path, **columns)
+    found: dict[str, Cells] = {}
+    with np.load(path, allow_pickle=False) as kept:
+        for key in kept:
+            vector, angle, name = key.split("/")
+            found.setdefault(vector, {}).setdefault(int(angle), {})[name] = kept[key]
+    return found
+
+
+def summary(
+    cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]],
+) -> dict[str, Any]:
+    """Accuracies in per cent: method → measure → angle → set and mean."""
+    table: dict[str, Any] = {}
+    for method, tasks in cells.items():
+        angles = next(iter(tasks.values())).keys()
+        for name in MEASURES:
+            for angle in angles:
+                row = {task: round(100 * float(found[angle][name].mean()), 1) for task, found in tasks.items()}
+                row["mean"] = round(float(np.mean(list(row.values()))), 1)
+                table.setdefault(method, {}).setdefault(name, {})[angle] = row
+    return table
+
+
+def differences(cells: Mapping[str, Mapping[str, Mapping[int, Mapping[str, Array]]]], ours: str) -> dict[str, Any]:
+    """Ours less every other method, with intervals: method → measure → angle → set → mean, low, high."""
+    table: dict[str, Any] = {}
+    for method, tasks in cells.items():
+        for task, found in tasks.items():
+            for angle, row in found.items():
+                for name in MEASURES:
+                    if method != ours:
+                        gap = bootstrap_interval(cells[ours][task][angle][name] - row[name])
+                        table.setdefault(method, {}).setdefault(name, {}).setdefault(angle, {})[task] = [
+                            round(value, 1) for value in gap
+                        ]
+    return table
+
+
+def _numbers(method: str, measure: str) -> str:
+    """Which of its numbers a method was read by, in words."""
+    one_vector = method in ("raw key points", "halp-base in 3D")
+    return "" if one_vector else f" ({VECTORS.get(method, VECTOR)[measure]})"
+
+
+def markdown(table: Mapping[str, Any], gaps: Mapping[str, Any], ours: str, command: str) -> str:
+    """One table per measure, methods × angles, the four sets in a cell; then differences with intervals."""
+    lines = ["# The same movement from another camera, in 2D", ""]
+    lines += [
+        f"Top-1 in per cent: {' / '.join(SETS)} / mean. Test clips turned by an angle; training clips at 0°. In brackets which "
+        "numbers of an encoder were read, all (5,184) or the compact ones (256), as folds of the training clips prefer.",
+        "",
+    ]
+    for name in MEASURES:
+        lines += [
+            f"## {name}",
+            "",
+            f"| method | {' | '.join(f'{angle}°' for angle in ANGLES)} |",
+            "| --- |" + " --- |" * 4,
+        ]
+        for method, measures in table.items():
+            row = [" / ".join(f"{value:.1f}" for value in measures[name].get(angle, {}).values()) for angle in ANGLES]
+            lines.append(f"| {method}{_numbers(method, name)} | {' | '.join(row)} |")
+        lines.append("")
+    for method, measures in gaps.items():
+        lines += [
+            f"## {ours} less {method}: 95 % intervals when test clips are drawn again",
+            "",
+        ]
+        lines += [
+            f"| measure, angle | {' | '.join(SETS)} |",
+            "| --- |" + " --- |" * len(SETS),
+        ]
+        for name in MEASURES:
+            for angle, row in measures[name].items():
+                cells = ["{:+.1f} ({:+.1f} to {:+.1f})".format(*row[task]).replace("-", "−") for task in SETS]
+                lines.append(f"| {name}, {angle}° | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join([*lines, f"`{command}`", ""])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print, write `results/view.json` and `.md`."""
+    parser = argparse.ArgumentParser(description="An encoder of 2D poses from cameras it has not seen.")
+    parser.add_argument(
+        "--encoder",
+        default="halp-view",
+        help="a package or the name of a shipped encoder; empty: baselines only",
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        help="store of `tools.encoders.corpus --unturned`, for baselines that are fitted",
+    )
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="folds of the training parts only, printed as JSON",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/view"), help="where stores go")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console = Console(stderr=True)
+    try:
+        encoder = load_package(find_package(options.encoder) or options.encoder) if options.encoder else None
+        tasks = open_tasks(options.out, validate=options.validate)
+        corpus = open_store(options.corpus) if options.corpus else None
+    except InputError as error:
+        console.print(f"{error}; data is looked for in HALP_SHARED/data")
+        return 2
+    ours = Path(options.encoder).name
+    compared = baselines(corpus) | ({} if encoder is None else {ours: embedding_of(encoder)})
+    part = "folds" if options.validate else "test"
+
+    def kept(method: str, task: Task) -> Path:
+        return options.out / "cells" / f"{method}-{task.name}-{part}.npz".replace(" ", "_")
+
+    cells: dict[str, dict[str, Cells]] = {}
+    for method, embedding in compared.items():
+        for task in tasks:
+            found = remembered(kept(method, task), lambda: measure_both(task, embedding))  # noqa: B023
+            rows = (
+                {f"{method}, {v}": part for v, part in found.items()}
+                if options.validate
+                else {method: chosen(method, found)}
+            )
+            for row, measured in rows.items():
+                cells.setdefault(row, {})[task.name] = measured
+            console.print(f"{method}, {task.name}", summary({method: {task.name: chosen(method, found)}})[method])
+    for task in tasks:
+        found = remembered(kept("halp-base in 3D", task), lambda: {"all": measure(task, {0: space_features(task)})})  # noqa: B023
+        cells.setdefault("halp-base in 3D", {})[task.name] = found["all"]
+    table = summary(cells)
+    if options.validate:
+        print(json.dumps(table, indent=1))
+        return 0
+    if encoder is None:
+        return 0
+    gaps = differences({method: found for method, found in cells.items() if method != "halp-base in 3D"}, ours)
+    command = "python -m experiments.view --corpus STORE"
+    text = markdown(table, gaps, ours, command)
+    print(text)
+    save_results(
+        "view",
+        {
+            "command": command,
+            "versions": versions(),
+            "vectors": {ours: VECTOR, **VECTORS},
+            "accuracy": table,
+            "differences": gaps,
+        },
+        text,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

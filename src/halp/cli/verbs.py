@@ -1,0 +1,186 @@
+"""Commands made from public functions: signature and docstring of a verb are the options and the help of its command.
+
+A verb takes what it reads and returns an answer that knows its spans and its JSON (`halp.tasks.segments.Answer`). Every such
+command ends alike: `--json` prints the answer, `--out` writes its events, `--html` its page.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from halp.cli.options import READING, SHARED, WHOLE, ReadingArgs, WholeArgs
+
+# of the library alone: a command shows progress and computes where it runs
+_LIBRARY = ("progress", "device", "batch_size", "keywords")
+_PLAIN: Mapping[str, Any] = {"encoder": str, "source": Path, "events": Path, "model": Path}
+In = Annotated[Path, tyro.conf.arg(name="in")]
+MaybeIn = Annotated[Path | None, tyro.conf.arg(name="in")]
+Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """How a public function becomes a command.
+
+    Attributes
+    ----------
+    function : str
+        `module:name` of the function.
+    types : mapping
+        Types of arguments on the command line, where they are not those of the function.
+    options : tuple of str
+        Positional parameters of the function that are options of the command.
+    texts : mapping
+        Help of arguments, where the docstring speaks of Python.
+    whole : bool
+        Whether recordings are read whole, so that `--window` and `--stride` mean nothing.
+    page : bool
+        Whether there is a page (`--html`).
+    events : bool
+        Whether the answer has events to write (`--out`).
+    examples : tuple of str
+        Lines that work when typed.
+    """
+
+    function: str
+    types: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+    page: bool = True
+    events: bool = True
+    examples: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """The docstring of the function, read from its source: nothing is imported for a list of commands."""
+        module, _, name = self.function.partition(":")
+        source = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        return next(ast.get_docstring(n) or "" for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+
+    def load(self) -> Callable[..., Any]:
+        """The public function."""
+        module, _, name = self.function.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def command(self) -> Callable[..., None]:
+        """A function for tyro, with the arguments of the verb and `--out`, `--html`, `--json`."""
+        function = self.load()
+        given = inspect.signature(function).parameters
+        hints = typing.get_type_hints(function, include_extras=True)
+        parameters = [self._parameter(p, hints.get(p.name, str)) for p in given.values() if p.name not in _LIBRARY]
+        if self.events:
+            parameters.append(_option("out", Path | None))
+        if self.page:
+            parameters.append(_option("html", Path | None))
+        parameters.append(_option("json", bool, False))
+
+        def run(**arguments: Any) -> None:
+            ending = {name: arguments.pop(name, None) for name in ("out", "html", "json")}
+            reading = arguments.get("reading")
+            if reading is not None:
+                arguments["reading"] = reading.reading
+            positional = [
+                arguments.pop(p.name)
+                for p in given.values()
+                if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "reading" and p.name in arguments
+            ]
+            finish(function(*positional, **arguments), **ending)
+
+        order = sorted(parameters, key=lambda p: (p.kind, p.default is not p.empty and p.kind is not p.KEYWORD_ONLY))
+        run.__signature__ = inspect.Signature(order)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in order}
+        run.__doc__ = self._docstring(function, [p.name for p in order])
+        run.__name__ = function.__name__
+        return run
+
+    def _parameter(self, parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+        name = parameter.name
+        if name == "reading":
+            kind, default = (WholeArgs, WHOLE) if self.whole else (ReadingArgs, READING)
+            return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        kind = self.types.get(name, _PLAIN.get(name, hint))
+        if name in _PLAIN and parameter.default is None and name not in self.types:
+            kind = kind | None
+        positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name not in self.options
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if positional else inspect.Parameter.KEYWORD_ONLY,
+            default=parameter.default,
+            annotation=Annotated[kind, tyro.conf.Positional] if positional else kind,
+        )
+
+    def _docstring(self, function: Callable[..., Any], names: list[str]) -> str:
+        import docstring_parser
+
+        parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+        known = {
+            name.strip(): (entry.description or "").strip()
+            for entry in parsed.params
+            for name in entry.arg_name.split(",")
+        }
+        texts = {**known, **{name: SHARED[name] for name in names if name in SHARED}, **self.texts}
+        lines = [parsed.short_description or ""]
+        lines += ["", parsed.long_description] if parsed.long_description else []
+        lines += ["", "Examples:", *(f"    {line}" for line in self.examples)] if self.examples else []
+        told = [name for name in names if texts.get(name) and name != "reading"]
+        lines += ["", "Args:", *(f"    {name}: {' '.join(texts[name].split())}" for name in told)]
+        return "\n".join(lines)
+
+
+def _option(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def finish(answer: Any, *, out: Path | None = None, html: Path | None = None, json: bool | None = False) -> None:
+    """How a verb ends on the command line: tables and words or one JSON document, events as a file, and a page."""
+    from halp.cli.app import note, print_json, print_table
+    from halp.cli.present import present
+
+    shown = present(answer)
+    if out is not None:
+        for path in shown.write(out) if shown.write else _write_events(answer, out):
+            note(f"written: {path}")
+    if json:
+        print_json(answer.to_json())
+    else:
+        for sentence in shown.said:
+            note(sentence)
+        for table in shown.tables:
+            print_table(table)
+    if html is not None:
+        from halp.reports.pages import page_of
+
+        note(f"written: {page_of(answer, html).save(html)}")
+    for sentence in () if json else shown.after:
+        note(sentence)
+    _warn_about_clock(answer)
+
+
+def _warn_about_clock(answer: Any) -> None:
+    """Say where times count frames, since recordings do not state their rate."""
+    table = getattr(answer, "table", None)
+    frames = [] if table is None else sorted({table.name(row) for row in (table.fps <= 0).nonzero()[0][:1000]})
+    if frames:
+        from halp.cli.app import warn
+
+        more = f" and {len(frames) - 1} more" if len(frames) > 1 else ""
+        warn(
+            f"start and stop of '{frames[0]}'{more} are frames, not seconds: the recordings do not state a rate; give --fps"
+        )
+
+
+def _write_events(answer: Any, out: Path) -> list[Path]:
+    from halp.tasks.events.formats import write_events
+
+    return write_events(answer.events(), out)

@@ -1,0 +1,118 @@
+"""`Reading`: how recordings are read and cut. The only place where these settings are spelled; everything that reads takes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+
+from halp.data.windows import WindowSettings
+from halp.engine import Engine, parse_part
+from halp.skeleton import Topology
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How recordings are read and cut.
+
+    Every function that reads recordings takes one as `reading=`, or its fields as keywords: `halp.search(…, window=2)`.
+
+    Attributes
+    ----------
+    format : str
+        File format, or `auto` (see `halp formats`).
+    window, stride : float, optional
+        Seconds of a window, and between the starts of two windows (default: the window). Whole recordings without them.
+    fps : float, optional
+        Frames per second, for recordings that do not state it.
+    topology : str or Topology, optional
+        Joint layout of arrays.
+    options : mapping
+        Settings of the format, as `halp prepare --option key=value` takes them.
+    labels : path, optional
+        A CSV table with the columns name (or path) and label, subject, …, which override labels found in the files.
+    pattern : str, optional
+        A path pattern that names labels, such as `{subject}/{label}/*.bvh`.
+    workers : int, optional
+        Processes of this machine that read and embed (default: as many as cores, where there is enough to do).
+    engine : str or Executor, optional
+        The address of a Dask scheduler, such as `tcp://host:8786`, or any executor of `concurrent.futures`.
+    shard : str, optional
+        Only part i/n of the work, such as `2/8`, for job arrays.
+    verify : bool
+        Read every file again in place of trusting its size and times.
+    left_out : path, optional
+        A CSV table of recordings that could not be read, to write.
+
+    Examples
+    --------
+    >>> Reading(window=2, stride=0.5).windows
+    WindowSettings(window=2, stride=0.5, fps=None)
+    """
+
+    format: str = "auto"
+    """File format (see `halp formats`)."""
+    window: float | None = None
+    """Seconds of a window (default: whole recordings, or as the model was fitted)."""
+    stride: float | None = None
+    """Seconds between the starts of two windows (default: the window)."""
+    fps: float | None = None
+    """Frames per second, for recordings that do not state it."""
+    topology: str | Topology | None = None
+    """Joint layout of arrays."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the format."""
+    labels: str | os.PathLike[str] | None = None
+    """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
+    pattern: str | None = None
+    """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
+    workers: int | None = None
+    """Processes that read and embed (default: as many as cores, where there is enough to do)."""
+    engine: str | Executor | None = None
+    """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
+    shard: str | None = None
+    """Do only part i/n of the work, such as 2/8, in a job array; `halp join` puts the parts together."""
+    verify: bool = False
+    """Read every file again in place of trusting its size and times."""
+    left_out: str | os.PathLike[str] | None = None
+    """Also write a CSV table of the recordings that were left out, with reasons."""
+
+    @property
+    def windows(self) -> WindowSettings:
+        """Window, stride and frame rate."""
+        return WindowSettings(self.window, self.stride, self.fps)
+
+    @property
+    def place(self) -> Engine:
+        """Where shards run."""
+        address, executor = (self.engine, None) if isinstance(self.engine, str) else (None, self.engine)
+        return Engine(self.workers, address, executor, None if self.shard is None else parse_part(self.shard))
+
+    def cut_by(self, windows: WindowSettings) -> Reading:
+        """The same with other windows."""
+        return replace(self, window=windows.window, stride=windows.stride, fps=windows.fps)
+
+
+class ReadingKeywords(TypedDict, total=False):
+    """The fields of `Reading` as keywords, for signatures: `**keywords: Unpack[ReadingKeywords]`."""
+
+    format: str
+    window: float | None
+    stride: float | None
+    fps: float | None
+    topology: str | Topology | None
+    options: Mapping[str, Any]
+    labels: str | os.PathLike[str] | None
+    pattern: str | None
+    workers: int | None
+    engine: str | Executor | None
+    shard: str | None
+    verify: bool
+    left_out: str | os.PathLike[str] | None
+
+
+def combine(reading: Reading | None, keywords: ReadingKeywords) -> Reading:
+    """A reading with fields given by keyword; an unknown keyword is a `TypeError`."""
+    return replace(reading or Reading(), **keywords)
