@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.reports.run_report import report
     from halp.reproduce.reproduce_table import reproduce
+    from halp.reproduce.verify import verify
     from halp.skeleton import get_topology
     from halp.tasks.agreement import agreement
     from halp.tasks.angles import angles
@@ -76,6 +77,7 @@ _HOMES = {
     "halp.features.loading": ("load_encoder",),
     "halp.features.source": ("Source", "open_source"),
     "halp.features.table": ("FeatureTable",),
+    "halp.reproduce.verify": ("verify",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
@@ -171,6 +173,7 @@ __all__ = [
     "segment",
     "split",
     "stats",
+    "verify",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Every row of the paper's tables is known: it runs by a recipe, or it is quoted and says why."""
+"""Every row of the paper's tables is known and runs by a recipe."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ HEADINGS = {
     ),
     "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
     "Make a store": ("prepare", "join", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "convert"),
+    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"
