@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from halp.tasks.live import LiveRecognition
     from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.people import people
     from halp.tasks.pose_files import poses
     from halp.tasks.read_events import events
     from halp.tasks.repetitions import repetitions
@@ -70,6 +71,7 @@ _HOMES = {
     "halp.data.readers": ("list_formats",),
     "halp.data.reading": ("Reading",),
     "halp.data.spans": ("Event", "Events"),
+    "halp.tasks.people": ("people",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -159,6 +161,7 @@ __all__ = [
     "open_run",
     "open_source",
     "open_store",
+    "people",
     "poses",
     "prepare",
     "prepare_for",

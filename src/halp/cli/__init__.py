@@ -39,7 +39,7 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "completion"),
-    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "push", "pull"),

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, ReadingArgs
+from halp.cli.verbs import Verb
 from halp.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def explore(
         return
     if serve(settings, port=port, browser=browser).busy:
         os._exit(0)  # a map that is being laid out cannot be interrupted, and nobody waits for it any more
+
+
+app.verb(
+    "people",
+    Verb(
+        "halp.tasks.people:people",
+        types={"film": Path},
+        whole=True,
+        examples=("halp people film.mp4 --html people.html", "halp people film.mp4 --persons 10 --json"),
+    ),
+)
 
 
 @app.command(name="pose-model")

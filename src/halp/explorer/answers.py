@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
-from halp.data.spans import NOBODY
+from halp.data.spans import UNSEEN
 from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
 from halp.explorer.collection import Collection, Floats
 from halp.explorer.groups import Grouping
@@ -156,7 +156,7 @@ def timeline(
                 "score": None if part.score is None else round(part.score, 3),
             }
             for part in parts
-            if part.label != NOBODY
+            if part.label not in UNSEEN
         ]
 
     if prediction is not None:

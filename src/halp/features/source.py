@@ -241,13 +241,12 @@ class Source(RowColumns):
         if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
             return self
         reader = files.pipeline.reader
-        if files.options or not isinstance(reader, ChoosesDimensions):
+        if not isinstance(reader, ChoosesDimensions):
             return self
         with leaving_out(files.table):
-            plan = open_recordings(
-                files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
-            )
-        other = RecordingFiles(files.path, *plan, {}, files.table, files.verify)
+            windows = WindowSettings(fps=self.cutting.fps)
+            plan = open_recordings(files.path, reader.name, windows, (), options=files.options, dimensions=dimensions)
+        other = RecordingFiles(files.path, *plan, files.options, files.table, files.verify)
         return self._like(other, self.cutting, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
@@ -390,7 +389,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
     """
     reading = combine(reading, keywords)
-    cutting, topology, options = reading.windows, reading.topology, reading.options
+    cutting, topology, options = reading.windows, reading.topology, reading.settings
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)

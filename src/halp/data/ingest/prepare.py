@@ -86,7 +86,7 @@ def prepare(
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     reading = combine(reading, keywords)
-    cutting, options = reading.windows, reading.options
+    cutting, options = reading.windows, reading.settings
     if reading.engine is not None:  # workers have folders of their own
         source, store = source.absolute(), Path(store).absolute()
     target = None if reading.topology is None else find_topology(reading.topology)
