@@ -22,7 +22,7 @@ from halp.encoders.pretrained import PretrainedEncoder, build_architecture
 from halp.features.embed import embed_blocks
 from halp.features.source import open_source
 from halp.tasks.classify import fit
-from halp.tasks.index import build_index, recall_of, search_exactly
+from halp.tasks.index import INDEX, build_index, recall_of, search_exactly
 from halp.tasks.live import LiveRecognition
 
 CLIPS = 512
@@ -92,16 +92,15 @@ def _search(folder: Path) -> list[Row]:
     count = int(os.environ.get("HALP_BENCH_VECTORS", "1000000"))
     vectors = _vectors(count)
     queries = vectors[:: max(1, count // QUERIES)][:QUERIES] + 0.05
-    np.save(folder / "vectors.npy", vectors)
-    index = build_index(folder)
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    index = build_index(folder, vectors)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     exact, _ = search_exactly(vectors, queries, 10)
     recall = recall_of(index.search(queries, 10)[0], exact)
     one = queries[:1]
     ours, reference = interleaved(
         lambda: index.search(one, 10), lambda: search_exactly(vectors, one, 10), repeats=20, warm_up=2
     )
-    size = (folder / "index.usearch").stat().st_size / 1e6
+    size = (folder / INDEX).stat().st_size / 1e6
     return [
         Row(
             f"search over {count} windows, ms per query",

@@ -99,7 +99,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-HEAVY = {"pretrain", "reproduce_table", "subprocess", "forked"}
+HEAVY = {"pretrain", "reproduce", "subprocess", "forked"}
 
 
 @cache

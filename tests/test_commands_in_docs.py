@@ -15,6 +15,7 @@ import pytest
 
 import halp.cli
 from halp.cli.app import CommandGroup, app, options_of
+from halp.cli.verbs import Verb
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -58,6 +59,7 @@ def silent(entry: Any) -> Any:
         group = CommandGroup(entry.prog, entry.description)
         group.commands = {name: silent(inner) for name, inner in entry.commands.items()}
         return group
+    entry = entry.command() if isinstance(entry, Verb) else entry
 
     @functools.wraps(entry)
     def nothing(*_: object, **__: object) -> None:

@@ -54,7 +54,7 @@ TRIES = (
 STARTS = ("python -c pass", "python -c 'import torch'", "python -c 'import halp'", "halp --help")
 EXTRAS = {
     "loggers": "halp pretrain small --data stores/mine --run runs/logged --set epochs=1 --log tensorboard",
-    "search": "python -c 'import usearch'",
+    "search": "python -c 'import faiss'",
     "parquet": "halp embed halp-base recordings vectors.parquet",
     "onnx": "halp export halp-base package --onnx",
     "hub": "python -c 'import huggingface_hub'",

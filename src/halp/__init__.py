@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 from halp._version import __version__
 
 if TYPE_CHECKING:
-    from halp.core.errors import InputError
+    from halp.core.errors import Diverged, InputError, Interrupted
     from halp.core.packages import list_encoders
     from halp.data.clip import Clip
     from halp.data.ingest.prepare import prepare
     from halp.data.inspect import inspect
     from halp.data.merge import merge
+    from halp.data.new_splits import split
+    from halp.data.readers import list_formats
     from halp.data.reading import Reading
+    from halp.data.spans import Event, Events
     from halp.data.store import Store, StoreWriter, open_store
     from halp.encoders import build_encoder, list_architectures
     from halp.encoders.pretrained import PretrainedEncoder
@@ -28,30 +31,43 @@ if TYPE_CHECKING:
     from halp.features.source import Source, open_source
     from halp.features.table import FeatureTable
     from halp.hallucinate import HallucinatedPositives, halp_loss
+    from halp.reports.run_report import report
+    from halp.reproduce.reproduce_table import reproduce
     from halp.skeleton import get_topology
+    from halp.tasks.agreement import agreement
+    from halp.tasks.angles import angles
     from halp.tasks.classify import fit as classify_fit
     from halp.tasks.classify import predict as classify_predict
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
-    from halp.tasks.export import export
+    from halp.tasks.export import export, pull, push
+    from halp.tasks.find_motifs import motifs
     from halp.tasks.finetune import finetune
     from halp.tasks.live import LiveRecognition
+    from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.pose_files import poses
+    from halp.tasks.read_events import events
+    from halp.tasks.repetitions import repetitions
     from halp.tasks.search import search
     from halp.tasks.segment import segment
-    from halp.training import list_recipes, load_recipe, open_run, pretrain
+    from halp.tasks.stats import stats
+    from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
     "halp.data.store": ("Store", "StoreWriter", "open_store"),
     "halp.core.packages": ("list_encoders",),
     "halp.encoders": ("build_encoder", "list_architectures"),
-    "halp.core.errors": ("InputError",),
+    "halp.core.errors": ("Diverged", "InputError", "Interrupted"),
     "halp.data.clip": ("Clip",),
     "halp.data.ingest.prepare": ("prepare",),
     "halp.data.inspect": ("inspect",),
     "halp.data.merge": ("merge",),
+    "halp.data.new_splits": ("split",),
+    "halp.data.readers": ("list_formats",),
     "halp.data.reading": ("Reading",),
+    "halp.data.spans": ("Event", "Events"),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -61,14 +77,24 @@ _HOMES = {
     "halp.features.table": ("FeatureTable",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
-    "halp.training": ("list_recipes", "load_recipe", "open_run", "pretrain"),
+    "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
+    "halp.reports.run_report": ("report",),
+    "halp.reproduce.reproduce_table": ("reproduce",),
+    "halp.tasks.agreement": ("agreement",),
+    "halp.tasks.angles": ("angles",),
     "halp.tasks.cluster": ("cluster",),
     "halp.tasks.compare": ("compare",),
     "halp.tasks.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
-    "halp.tasks.export": ("export",),
+    "halp.tasks.export": ("export", "pull", "push"),
+    "halp.tasks.find_motifs": ("motifs",),
     "halp.tasks.finetune": ("finetune",),
+    "halp.tasks.measure_deviation": ("deviation",),
     "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
+    "halp.tasks.pose_files": ("poses",),
+    "halp.tasks.read_events": ("events",),
+    "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
+    "halp.tasks.stats": ("stats",),
     "halp.tasks.segment": ("segment",),
     "halp.tasks.live": ("LiveRecognition",),
 }
@@ -78,10 +104,14 @@ _HOME |= {f"classify_{name}": ("halp.tasks.classify", name) for name in ("fit", 
 
 __all__ = [
     "Clip",
+    "Diverged",
+    "Event",
+    "Events",
     "FeatureTable",
     "FewLabelClassifier",
     "HallucinatedPositives",
     "InputError",
+    "Interrupted",
     "LiveRecognition",
     "Model",
     "PretrainedEncoder",
@@ -92,14 +122,19 @@ __all__ = [
     "Store",
     "StoreWriter",
     "__version__",
+    "agreement",
+    "angles",
     "build_encoder",
     "classify_fit",
     "classify_predict",
     "cluster",
     "compare",
+    "convert",
+    "deviation",
     "embed",
     "embed_table",
     "evaluate",
+    "events",
     "explore",
     "export",
     "finetune",
@@ -108,21 +143,31 @@ __all__ = [
     "inspect",
     "list_architectures",
     "list_encoders",
+    "list_formats",
     "list_protocols",
     "list_recipes",
     "load_encoder",
     "load_model",
     "load_recipe",
     "merge",
+    "motifs",
     "open_run",
     "open_source",
     "open_store",
+    "poses",
     "prepare",
     "prepare_for",
     "pretrain",
+    "pull",
+    "push",
+    "repetitions",
+    "report",
+    "reproduce",
     "save_model",
     "search",
     "segment",
+    "split",
+    "stats",
 ]
 
 

@@ -45,7 +45,7 @@ def use(path: Path) -> str:
     """Open, count and draw a store; anything but success and InputError goes through."""
     try:
         store = open_store(path)
-        store_page(store, inspect(store)).save(path.parent / "page.html")
+        store_page(inspect(store)).save(path.parent / "page.html")
         for name in store.splits:
             store.split(name)
     except InputError as error:

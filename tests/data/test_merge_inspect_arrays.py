@@ -11,6 +11,7 @@ import pytest
 from clip_samples import bodies, make_store, write_skeleton
 from rich.console import Console
 
+from halp.cli.present import present
 from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.data.ingest.prepare import prepare
@@ -80,7 +81,7 @@ def test_inspect_counts_what_is_there(tmp_path: Path) -> None:
     assert (found.dropped, list(found.dropped_reasons)) == (1, ["'garbage' is no number of frames"])
     json.dumps(found.to_json())
     console = Console(file=io.StringIO(), width=160)
-    console.print(found.table())
+    console.print(*present(found).tables)
     assert "xview" in console.file.getvalue()
 
 

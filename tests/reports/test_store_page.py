@@ -19,7 +19,7 @@ from halp.skeleton import KINECT_V1
 
 
 def page(store: Store) -> str:
-    return store_page(store, inspect(store)).html()
+    return store_page(inspect(store)).html()
 
 
 def anonymous(path: Path, clips: int = 30, frames: int = 20) -> Store:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from halp.data.store import Store
-from halp.reproduce import list_tables, reproduce_table, tables
+from halp.reproduce import list_tables, reproduce, tables
 from halp.reproduce.scales import SCALES
 from halp.reproduce.scheduler import DataSource, make_schedule
 from halp.training import load_recipe
@@ -100,7 +100,7 @@ def test_semi_supervision_of_several_streams_is_offered_frozen_and_fine_tuned() 
 
 @pytest.mark.slow
 def test_guided_positives_are_reproduced_beside_their_ensemble(tmp_path: Path) -> None:
-    summary = reproduce_table("guide", out=tmp_path, scale="tiny", progress=False)
+    summary = reproduce("guide", out=tmp_path, scale="tiny", progress=False)
     by_name = {line.name: line for line in summary.rows}
     assert {"CMD", "HaLP + CMD, own clusters", "HaLP + CMD, the others' clusters"} <= set(by_name)
     assert all(cell.values for name, line in by_name.items() if "CMD" in name for cell in line.cells)

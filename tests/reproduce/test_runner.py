@@ -19,7 +19,7 @@ from halp.data.store import Store
 from halp.data.synthetic import make_synthetic_store
 from halp.evaluation import Result
 from halp.features.cache import fingerprint
-from halp.reproduce import list_tables, prepare_sweep, reproduce_table
+from halp.reproduce import list_tables, prepare_sweep, reproduce
 from halp.reproduce import runner as runner_module
 from halp.reproduce.scales import SCALES
 from halp.reproduce.tables import TableColumn, TableRow
@@ -55,7 +55,7 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
         prepared.runner.train(prepared.schedule.jobs.values())
         for job in prepared.schedule.jobs.values():  # what a training costs is measured in a test of its own
             write_json(RunFolder(prepared.runner.path(job.name)).cost_file, {"time": 1.0, "memory": 1.0})
-    summary = reproduce_table(table, out=out, scale="tiny", progress=False)
+    summary = reproduce(table, out=out, scale="tiny", progress=False)
     folder = out / "tables" / "tiny"
     assert json.loads((folder / f"{table}.json").read_text())["id"] == table
     with open(folder / f"{table}.csv", encoding="utf-8", newline="") as file:
@@ -77,13 +77,13 @@ def test_every_table_runs_end_to_end(out: Path, table: str) -> None:
 
 
 def test_the_rows_of_a_sweep_are_different_encoders(out: Path) -> None:
-    reproduce_table("hardness", out=out, scale="tiny", progress=False)
+    reproduce("hardness", out=out, scale="tiny", progress=False)
     runs = [open_run(path) for path in sorted((out / "runs/tiny/synthetic-xsub").glob("*hardness*"))]
     assert len({fingerprint(run.encoder()) for run in runs}) == len(runs) == 4
 
 
 def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
-    reproduce_table("knn", out=out, scale="tiny", progress=False)
+    reproduce("knn", out=out, scale="tiny", progress=False)
     files = list(out.glob("runs/**/results/*.json"))
     assert files
     for path in files:
@@ -93,7 +93,7 @@ def test_results_of_a_sweep_fit_the_schema(out: Path) -> None:
 def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    straight = reproduce_table("knn", out=tmp_path / "a", scale="tiny", progress=False)
+    straight = reproduce("knn", out=tmp_path / "a", scale="tiny", progress=False)
     calls = []
 
     def stops(recipe, store, path, **options):  # type: ignore[no-untyped-def]
@@ -105,11 +105,11 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
 
     monkeypatch.setattr(runner_module, "pretrain", stops)
     with pytest.raises(Interrupted):
-        reproduce_table("knn", out=tmp_path / "b", scale="tiny", progress=False)
+        reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
     states = [job["state"] for job in prepare_sweep("knn", out=tmp_path / "b").cost()["jobs"]]
     assert states == ["done", "started", "to do"]
     monkeypatch.undo()
-    again = reproduce_table("knn", out=tmp_path / "b", scale="tiny", progress=False)
+    again = reproduce("knn", out=tmp_path / "b", scale="tiny", progress=False)
     assert [line.cells for line in again.rows] == [line.cells for line in straight.rows]
     for name in ("moco-seed0", "halp-seed0"):
         prints = [fingerprint(open_run(tmp_path / side / "runs/tiny/synthetic-xsub" / name).encoder()) for side in "ab"]
@@ -117,13 +117,13 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
 
 
 def test_a_finished_sweep_trains_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = reproduce_table("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    first = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a finished run was trained again")
 
     monkeypatch.setattr(runner_module, "pretrain", refuse)
-    again = reproduce_table("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
+    again = reproduce("knn", out=tmp_path, scale="tiny", seeds=2, progress=False)
     assert again == first
     halp = again.rows[-1].cells[0]
     assert len(halp.values) == 2
@@ -235,4 +235,4 @@ def test_second_sweep_in_a_folder_is_refused_and_takes_over_from_a_killed_one(st
         first.wait()
     # the lock of the dead is no obstacle: what is wrong with the request is said, not that the sweep is in use
     with pytest.raises(InputError, match="did you mean 'linear'"):
-        reproduce_table("lineer", out=tmp_path / "out", progress=False)
+        reproduce("lineer", out=tmp_path / "out", progress=False)

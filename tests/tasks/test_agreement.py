@@ -12,7 +12,8 @@ from sklearn.metrics import cohen_kappa_score
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.spans import Event, Events
-from halp.tasks.agreement import agreement, icc
+from halp.tasks.agreement import compare_accounts as agreement
+from halp.tasks.agreement import icc
 from halp.tasks.events.formats import write_events
 
 HUMAN = Events([Event("a", 0, 4, "walk"), Event("a", 4, 6, "sit"), Event("a", 6, 10, "walk"), Event("b", 0, 5, "sit")])
@@ -91,3 +92,20 @@ def test_agreement_command_prints_tables_and_a_page(tmp_path: Path, capsys: pyte
     assert {"f1", "icc", "start_error"} <= answer["labels"][0].keys()
     assert "Confusion" in page.read_text()
     assert np.sum(answer["confusion"]["seconds"]) == pytest.approx(15, abs=0.2)
+
+
+def test_leaving_out_short_bouts_leaves_the_compared_time_as_it_is() -> None:
+    """Both end with a short bout at 10 s: the time up to there still counts, as time without a label."""
+    one = Events([Event("a", 0, 3, "x"), Event("a", 9.5, 10, "y")])
+    two = Events([Event("a", 0, 6, "x"), Event("a", 9.5, 10, "y")])
+    result, _ = agreement(one, two, shortest=1.0)
+    assert result["agreement"] == pytest.approx(0.7)  # 3 of 10 s differ
+    assert np.sum(result["confusion"]["seconds"]) == pytest.approx(10.0)
+
+
+def test_somebody_with_short_bouts_only_still_counts() -> None:
+    one = Events([Event("a", 0, 0.5, "x"), Event("b", 0, 4, "x")])
+    two = Events([Event("a", 0, 2, "x"), Event("b", 0, 4, "x")])
+    result, notes = agreement(one, two, shortest=1.0)
+    assert notes == []
+    assert [row["recording"] for row in result["recordings"]] == ["a", "b"]

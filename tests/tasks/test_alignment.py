@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from halp.core.errors import InputError
 from halp.tasks.compare import align
-from halp.tasks.segments import merge_windows
+from halp.tasks.segments import _merge_short, merge_windows
 
 costs = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(1, 7)), elements=st.floats(0, 10, width=32))
 
@@ -81,6 +81,40 @@ def test_segments_cover_the_recording_once(given_windows: list[tuple[int, int, i
     assert all(0 <= one.score <= 1 and one.more["best"] in ("a", "b") for one in found)
     if len(found) > 1:
         assert min(one.stop - one.start for one in found) >= shortest
+
+
+def merge_short_slowly(
+    kind: np.ndarray, lengths: np.ndarray, evidence: np.ndarray, shortest: float, empty: int
+) -> list[tuple[int, int]]:
+    """Look at all runs again after every merge."""
+    while True:
+        runs = list(itertools.pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]))
+        spans = [lengths[first:last].sum() for first, last in runs]
+        for place in np.argsort(spans, kind="stable").tolist():
+            first, last = runs[place]
+            if spans[place] >= shortest:
+                return runs
+            sides = [kind[runs[side][0]] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
+            sides = [side for side in sides if side != empty]
+            if sides and kind[first] != empty:
+                scores = lengths[first:last] @ evidence[first:last]
+                kind[first:last] = max(sides, key=lambda side, scores=scores: float(scores[side]))
+                break
+        else:
+            return runs
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 12), st.integers(0, 1000))
+def test_short_segments_are_merged_as_if_all_were_looked_at_each_time(
+    kinds: list[int], shortest: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    kind, lengths, evidence = np.array(kinds), draw.integers(1, 5, len(kinds)) / 2.0, draw.random((len(kinds), 3))
+    other = kind.copy()
+    found = _merge_short(kind, lengths, evidence, shortest / 2, empty=3)
+    assert found == merge_short_slowly(other, lengths, evidence, shortest / 2, 3)
+    assert np.array_equal(kind, other)
 
 
 def test_nobody_is_a_segment_of_its_own() -> None:

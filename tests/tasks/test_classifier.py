@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import entropy
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from halp.core.errors import InputError
-from halp.tasks.assessment import assess, few_per_class, learning_curve
+from halp.tasks.assessment import MOST, assess, few_per_class, learning_curve
 from halp.tasks.classifier import (
     accuracy_interval,
     fit_classifier,
@@ -25,7 +28,7 @@ from halp.tasks.classifier import (
     suggest,
     wilson,
 )
-from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, standardised_in_their_span, unit
+from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, fit_heads, standardised_in_their_span, unit
 
 
 def blobs(count: int = 60, classes: int = 3, width: int = 8, noise: float = 0.5, seed: int = 0):
@@ -283,3 +286,35 @@ def test_wrong_settings_are_refused() -> None:
         fit_classifier(vectors, labels, list("abc"), rejection_rate=1.0)
     with pytest.raises(InputError, match="do not make a classifier"):
         fit_classifier(vectors, labels[:3], list("abc"))
+
+
+@pytest.mark.parametrize("rows", [40, 200])
+def test_strengths_fitted_one_after_the_other_are_those_fitted_alone(rows: int) -> None:
+    """With fewer rows than features too, where the path is found in the span of the rows."""
+    rng = np.random.default_rng(rows)
+    labels = rng.integers(0, 4, rows)
+    vectors = (rng.normal(size=(4, 90))[labels] + 2 * rng.normal(size=(rows, 90))).astype(np.float32)
+    tried = candidates("linear")
+    together = fit_heads(tried, vectors, labels, 4)
+    for candidate, head in zip(tried, together):
+        alone = fit_head(candidate, vectors, labels, 4, standard=True)
+        reference = LogisticRegression(C=candidate.setting, max_iter=5000, tol=1e-8, class_weight="balanced")
+        reference.fit(vectors.astype(np.float64) / np.sqrt(90), labels)
+        expected = reference.predict_proba(vectors / np.sqrt(90))
+        for fitted in (head, alone):
+            assert np.abs(softmax(fitted.logits(vectors), axis=1) - expected).max() < 0.02
+
+
+@pytest.mark.slow
+def test_a_thousand_labels_are_fitted_and_assessed_in_seconds() -> None:
+    rng = np.random.default_rng(0)
+    labels, people = np.arange(1000) % 24, rng.integers(0, 20, 1000)
+    vectors = (rng.normal(size=(24, 4176))[labels] + 4 * rng.normal(size=(1000, 4176))).astype(np.float32)
+    rows = sample_rows(labels, people, MOST, 0)
+    began = time.process_time()
+    with threadpool_limits(1):
+        fit_classifier(vectors, labels, [str(label) for label in range(24)], groups=people)
+        part = vectors[rows], vectors[rows][:, ::2], labels[rows], people[rows], rows
+        assessed = assess(*part, progress=False)
+    assert time.process_time() - began < 10
+    assert assessed["encoder"]["accuracy"] > 0.5

@@ -136,12 +136,24 @@ def test_rejection_is_off_where_the_labels_are_of_one_person_or_of_unknown_ones(
     )
     made = fit(package, anonymous, labels=table, kind="prototypes", progress=False)
     assert made.classifier.rejection_rate is None
-    assert not any(answer.more["rejected"] for answer in predict(made, store, progress=False))
+    assert {answer.more["rejected"] for answer in predict(made, store, progress=False)} == {
+        None
+    }  # not false: it cannot tell
+    assert {answer.more["rejected"] for answer in predict(made, store, reject="none", progress=False)} == {None}
     assert any(answer.more["rejected"] for answer in predict(made, store, reject=0.5, progress=False))
     main(["classify", "predict", str(save_model(made, tmp_path / "model")), str(labelled.path), "--json"])
     captured = capsys.readouterr()
     assert "rejection is off" in captured.err
     assert all(answer["label"] == answer["best"] for answer in json.loads(captured.out))
+    assert {answer["rejected"] for answer in json.loads(captured.out)} == {None}
+
+
+def test_a_model_of_a_single_class_is_refused_before_anything_is_computed(package: Path, store: Store) -> None:
+    alone = halp.open_source(store.path).labelled(np.zeros(len(store), dtype=np.int64), ["kick"])
+    with pytest.raises(
+        InputError, match="all labels are 'kick', and one class cannot be told from anything else; label"
+    ):
+        fit(package, alone, progress=False)
 
 
 def test_windows_unlike_those_of_the_fit_are_said(model: Path) -> None:
@@ -218,5 +230,5 @@ def test_fine_tuned_model_is_the_network_with_its_head(
     save_model(made, tmp_path / "tuned")
     assert predict(tmp_path / "tuned", labelled, progress=False) == predict(made, labelled, progress=False)
     (tmp_path / "one.csv").write_text(f"name,label\n{labelled.names[0]},x\n")
-    with pytest.raises(InputError, match="two classes"):
+    with pytest.raises(InputError, match="one class cannot be told from anything else"):
         finetune(encoder, labelled, labels=tmp_path / "one.csv", progress=False)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import halp
 from halp.core.errors import InputError
-from halp.tasks.deviation import Windows, deviation, make_reference
+from halp.tasks.deviation import Windows, deviation, make_reference, resampled_poses, warnings_about
 
 
 def people(count: int, seed: int, *, odd: float = 0.0, name: str = "p", windows: int = 8) -> Windows:
@@ -61,3 +66,56 @@ def test_somebody_of_the_reference_is_compared_with_the_others() -> None:
 def test_a_reference_of_few_people_is_refused() -> None:
     with pytest.raises(InputError, match="the reference has 3 people; 5 or more are needed"):
         make_reference(people(3, 0))
+
+
+def kinds(count: int, seed: int, kind: int, name: str) -> Windows:
+    """Windows of people of one kind of movement: a direction of its own, and a manner of every person."""
+    rng = np.random.default_rng(seed)
+    group = people(count, seed, name=name, windows=4)
+    middle = np.random.default_rng(kind).normal(0, 1, 60)
+    manner = np.repeat(rng.normal(0, 0.7, (count, 60)), 4, axis=0)
+    return replace(group, vectors=(middle + manner + rng.normal(0, 0.1, manner.shape)).astype(np.float32))
+
+
+def test_a_movement_of_another_kind_is_unlike_the_whole_reference() -> None:
+    """Without their common mean all people are equally far from each other, and so is another movement."""
+    reference = make_reference(kinds(12, 0, kind=1, name="p"))
+    same = [row for seed in range(1, 9) for row in deviation(reference, kinds(10, seed, kind=1, name="q"))]
+    other = [row for seed in range(1, 9) for row in deviation(reference, kinds(10, seed, kind=2, name="q"))]
+    assert np.mean([row["unlike"] for row in same]) <= 0.1
+    assert 35 < np.mean([row["percentile"] for row in same]) < 65
+    assert all(row["unlike"] and row["percentile"] == 100 for row in other)
+    spread = same[0]["reference"]
+    assert spread == {k: pytest.approx(v) for k, v in reference.spread.items()}
+    assert spread["lowest"] < spread["median"] < spread["highest"] < min(row["score"] for row in other)
+
+
+def test_warnings_name_other_kinds_and_answers_that_depend_on_the_window() -> None:
+    usual = {"recording": "a", "percentile": 50.0, "unlike": False}
+    near = {"window": 1.0, "percentile": 58.0, "unlike": False}
+    assert warnings_about([usual | {"other_windows": [near]}]) == []
+    far, strange = near | {"percentile": 92.0}, usual | {"recording": "b", "unlike": True}
+    first, second = warnings_about([usual | {"other_windows": [far]}, strange])
+    assert first.startswith("'b' is unlike everybody in the reference")
+    assert second.startswith("the answer for 'a' depends on the window")
+
+
+def test_other_actions_of_utkinect_are_unlike_its_walks(shared: Path) -> None:
+    """Ten people walk; held out one by one, a walk is like the others and most other actions are not."""
+    data = np.load(shared / "data" / "utkinect.npz")
+    walk = list(data["class_names"]).index("walk")
+    clips = [data["joints"][a:b] for a, b in pairwise(data["offsets"])]
+    table = halp.embed_table("halp-base", clips, topology="kinect-v1", cache=False, progress=False)
+    poses = resampled_poses(clips)
+    names, subjects = np.array([f"r{n}" for n in range(len(clips))]), np.array([f"s{s}" for s in data["subjects"]])
+
+    def windows(rows: np.ndarray) -> Windows:
+        people = subjects[rows].tolist()
+        spans = np.zeros(len(rows)), np.ones(len(rows))
+        return Windows(names[rows].tolist(), people, *spans, table.vectors[rows], poses[rows], ("j",) * 20)
+
+    walks, others = np.flatnonzero(data["labels"] == walk), np.flatnonzero(data["labels"] != walk)
+    rows = deviation(make_reference(windows(walks)), windows(np.concatenate([walks, others])))
+    unlike = np.array([row["unlike"] for row in rows])
+    assert unlike[: len(walks)].mean() <= 0.1
+    assert unlike[len(walks) :].mean() >= 0.8

@@ -100,7 +100,7 @@ def test_both_tables_of_boris_are_read(tmp_path: Path) -> None:
     events, notes = read_events(tabular)
     assert list(events) == [Event("visit 1", 1.5, 4.0, "walk")]
     assert events.lengths == {"visit 1": 60.0}
-    assert "1 point events" in notes[0]
+    assert "1 point event, which has no duration, was" in notes[0]
     aggregated = tmp_path / "aggregated.csv"
     aggregated.write_text(
         "Observation id;Media duration (s);Subject;Behavior;Behavior type;Start (s);Stop (s);Media file name\n"
@@ -274,3 +274,44 @@ def test_descriptions_of_sleap_that_are_no_json_are_refused(part: str, tmp_path:
         file[part] = ["{broken"]
     with pytest.raises(InputError, match=part):
         read_events(path)
+
+
+def test_tables_with_tabs_and_tables_of_boris_by_name(tmp_path: Path) -> None:
+    events = Events([Event("a", 0.5, 2, "walk", "ann"), Event("a", 2, 3, "sit", "ann")])
+    (path,) = write_events(events, tmp_path / "events.tsv")
+    assert path.read_text().splitlines()[0].split("\t")[:4] == ["recording", "start", "stop", "label"]
+    assert list(read_events(path)[0]) == list(events)
+    table = tmp_path / "boris.csv"
+    table.write_text("Observation id,Subject,Behavior,Start (s),Stop (s)\no1,No focal subject,walk,1.0,2.5\n")
+    assert list(read_events(table, "boris")[0]) == list(read_events(table)[0]) == [Event("o1", 1.0, 2.5, "walk")]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_decimal_commas_are_read_where_commas_do_not_separate(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "german.csv"
+    rows = [["recording", "start", "stop", "label", "score", "dose"], ["a", "0,25", "1,5", "1,2", "0,75", "2,5"]]
+    path.write_text("\n".join(separator.join(row) for row in rows) + "\n")
+    (event,) = read_events(path)[0]
+    assert (event.start, event.stop, event.score) == (0.25, 1.5, 0.75)
+    assert (event.label, event.more["dose"]) == ("1,2", "2,5")  # texts stay as they are
+    path.write_text('recording,start,stop,label\na,"0,25",2,x\n')
+    with pytest.raises(InputError, match="'0,25' is not a number"):
+        read_events(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_textgrids_in_utf_16_are_read(tmp_path: Path, encoding: str) -> None:
+    events = Events([Event("a", 0.5, 2, "stehen – groß", "Änne")])
+    (plain,) = write_events(events, tmp_path / "a.TextGrid")
+    content = plain.read_text(encoding="utf-8").encode(encoding)
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "a.TextGrid"
+    other.write_bytes(content if encoding == "utf-16" else b"\xfe\xff" + content)
+    assert list(read_events(other)[0]) == list(read_events(plain)[0]) == list(events)
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    events = Events([Event("a", 0.5, 2, "walk")])
+    with pytest.raises(InputError, match=r"'/proc/x\.csv' cannot be written") as caught:
+        write_events(events, Path("/proc/x.csv"))
+    assert "partial" not in str(caught.value)

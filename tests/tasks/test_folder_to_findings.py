@@ -161,4 +161,8 @@ def test_motifs_and_deviation_commands_answer(
     main(["deviation", str(package), str(folder), str(folder), "--html", str(page), "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["people"] for row in rows] == [5] * 6
+    assert all(row["other_windows"][0]["window"] == 1.0 for row in rows)
+    assert all(
+        set(row["reference"]) == {"lowest", "median", "highest"} and row["unlike"] in (True, False) for row in rows
+    )
     assert "not a diagnosis" in page.read_text()

@@ -9,6 +9,9 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from halp.core.errors import InputError
+from halp.features.content import ROW
+from halp.features.table import FeatureTable
+from halp.tasks import find_motifs
 from halp.tasks.motifs import fit_motifs, load_motifs, stability
 
 CENTRES = np.random.default_rng(0).normal(size=(3, 20)) * 3
@@ -89,3 +92,36 @@ def test_too_few_windows_are_refused() -> None:
         fit_motifs([np.zeros((3, 4))])
     with pytest.raises(InputError, match="sticky"):
         fit_motifs([np.zeros((30, 4))], sticky=-1)
+
+
+class CountedTable(FeatureTable):
+    """Counts how often the whole column of recordings is looked at."""
+
+    looks = 0
+
+    @property
+    def recording(self) -> np.ndarray:
+        CountedTable.looks += 1
+        return self.rows["recording"]
+
+
+def looks_at_columns(recordings: int) -> int:
+    rows = np.zeros(4 * recordings, dtype=ROW)
+    rows["recording"] = np.repeat(np.arange(recordings), 4)
+    rows["start"] = np.tile(np.arange(4.0), recordings)
+    rows["stop"], rows["seen"], rows["fps"] = rows["start"] + 1, 1, 30
+    vectors = np.random.default_rng(0).normal(size=(len(rows), 3)).astype(np.float32)
+    names = [f"r{number}" for number in range(recordings)]
+    table = CountedTable(vectors, rows, names, (), [(number, 0.0, 0.5) for number in range(recordings)])
+    parts = find_motifs.sequences(table)
+    assert np.array_equal(np.concatenate(parts), np.arange(len(rows)))
+    model = fit_motifs([vectors], 2)
+    CountedTable.looks = 0
+    find_motifs.sequences(table)
+    answers, _ = find_motifs.motif_answers(model, table)
+    assert {answer.recording for answer in answers} == set(names)
+    return CountedTable.looks
+
+
+def test_work_on_recordings_grows_with_their_number_and_not_with_its_square() -> None:
+    assert looks_at_columns(5) == looks_at_columns(50) < 10

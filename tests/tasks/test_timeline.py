@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,17 @@ from halp.core.errors import InputError
 from halp.data.arrays import store_from_arrays
 from halp.data.normalise import normalise
 from halp.data.store import Store
+from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_frames
 from halp.skeleton import Topology, get_topology
 from halp.tasks.classify import fit, predict
-from halp.tasks.cluster import cluster, group_vectors, silhouette
+from halp.tasks.cluster import Clusters, cluster, group_vectors, silhouette
 from halp.tasks.compare import compare, joint_distances
 from halp.tasks.heads import unit
 from halp.tasks.live import LONGEST_LINE, Frame, FrameReader, LiveRecognition
 from halp.tasks.model_folder import Model, save_model
-from halp.tasks.segment import segment
+from halp.tasks.segment import segment, timeline_cutting
 from halp.tasks.segments import prediction_json
 
 FEW = ("wave", "kick", "sit down")
@@ -230,6 +232,21 @@ def test_nobody_is_a_frame_and_a_bad_line_costs_a_line() -> None:
     assert "17 joints with 2 coordinates" in reader.problem
 
 
+def test_a_stream_without_a_single_frame_is_refused() -> None:
+    topology = get_topology("coco-17")
+    with pytest.raises(InputError, match="none of the first 30 lines is a frame: line 30 of standard input"):
+        read([[[0.0, 1.0]] * 21] * 1000, topology)
+    with pytest.raises(InputError, match="none of the 2 lines is a frame"):
+        read([b"x", b"y"], topology)
+    late = [[[0.5, 1.0]] * 17, *[[[0.0, 1.0]] * 21] * 100]
+    assert read(late, topology)[1].bad == 100  # a camera that fails later does not stop the clock
+
+
+def test_a_stride_longer_than_the_window_is_refused() -> None:
+    with pytest.raises(InputError, match=r"4 of every 9 s would not be seen; give a stride of up to 5 s"):
+        timeline_cutting(None, WindowSettings(5.0, 9.0))
+
+
 def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> None:
     live = LiveRecognition(model, fps=30.0, window=1.0, stride=0.5, reject="none")
     frames = [*few.clip(0)[:30], *[None] * 60, *few.clip(0)[:30]]
@@ -243,7 +260,7 @@ def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> No
         "label": None,
         "best": None,
         "probability": None,
-        "rejected": False,
+        "rejected": None,
         "state": "nobody",
     }
     assert "state" not in answers[0].to_json()
@@ -358,3 +375,9 @@ def test_cluster_function_names_rows(encoder: PretrainedEncoder, few: Store) -> 
     assert len(answer) == 2
     assert len(answer.table) == len(answer.clusters.group) == len(answer.events()) == len(few)
     assert answer.table.names == list(few.names)
+
+
+def test_a_finer_number_of_groups_is_suggested_where_the_best_are_coarse() -> None:
+    clusters = Clusters(np.zeros(4, np.int64), np.zeros(1, np.int64), 0.5, {2: 0.5, 3: 0.3, 4: 0.42, 5: 0.39})
+    assert clusters.suggested == 4
+    assert replace(clusters, silhouettes={}).suggested is None

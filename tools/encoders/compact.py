@@ -94,8 +94,7 @@ def _index(encoder: PretrainedEncoder, store: Store, count: int) -> dict[str, An
     crops = [torch.from_numpy(values) for values in (clips, start, length)]
     vectors = np.concatenate(list(encode_crops(compacted(encoder), ClipPool.from_store(store), *crops, progress=False)))
     with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder) / "vectors.npy", vectors)
-        index = build_index(Path(folder), progress=False)
+        index = build_index(Path(folder), vectors, progress=False)
         size = (Path(folder) / INDEX).stat().st_size
     width = len(encoder.projection["matrix"])
     return {

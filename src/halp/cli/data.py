@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn
 from halp.cli.options import Settings, flat, parse_options
+from halp.cli.verbs import Verb
 from halp.core.errors import InputError
 
 
@@ -96,39 +97,36 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
 @app.command
 def formats(*, json: bool = False) -> None:
     """List the formats that `halp prepare` reads."""
-    from halp.data.readers import get_reader, list_readers, reader_options
+    from halp.data.readers import get_reader, list_formats, list_readers, reader_options
 
     options = {name: reader_options(get_reader(name)) for name in list_readers()}
-    known = {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
     rows = []
-    for name, description in known.items():
+    for name, description in list_formats().items():
         settings = "\n".join(f"{key}={value}" for key, value in options.get(name, {}).items())
         rows.append({"format": name, "what it reads": description, "options": settings})
-    show(known, table_of(rows), json=json)
+    show(list_formats(), table_of(rows), json=json)
 
 
-@app.command
-def inspect(store: Positional[Path], *, html: Path | None = None, json: bool = False) -> None:
-    """Show what is in a store: counts by class, subject, camera and split, lengths, missing joints.
-
-    Example: halp inspect stores/mine --html mine.html
-
-    Args:
-        store: the store.
-        html: also write a page with pictures and the skeleton player.
-    """
-    from halp.data.inspect import inspect as look
-    from halp.data.store import open_store
-    from halp.reports.store_page import store_page
-
-    opened = open_store(store)
-    counts = look(opened)
-    show(counts.to_json(), counts.table(), json=json, html=html, page=lambda: store_page(opened, counts))
+app.verb(
+    "inspect",
+    Verb(
+        "halp.data.inspect:inspect",
+        types={"store": Path},
+        texts={"store": "the store."},
+        events=False,
+        examples=("halp inspect stores/mine --html mine.html",),
+    ),
+)
 
 
 @app.command
 def merge(
-    stores: Positional[tuple[Path, ...]], *, out: Path, topology: str | None = None, overwrite: bool = False
+    stores: Positional[tuple[Path, ...]],
+    *,
+    out: Path,
+    topology: str | None = None,
+    link: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Pool several stores into one, joints mapped by name.
 
@@ -138,10 +136,11 @@ def merge(
         stores: the stores to pool.
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
+        link: list the stores where they are in place of copying their clips.
     """
     from halp.data.merge import merge as pool
 
-    note(_written(out, len(pool(stores, out, topology=topology, overwrite=overwrite))))
+    note(_written(out, len(pool(stores, out, topology=topology, link=link, overwrite=overwrite))))
 
 
 @app.command
@@ -172,7 +171,7 @@ def split(
         seed: another seed draws other folds.
         overwrite: replace splits of the same name.
     """
-    from halp.data.new_splits import make_splits
+    from halp.data.new_splits import split as make_splits
     from halp.data.splits import split_sizes
     from halp.data.store import open_store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,13 +44,19 @@ class ReadingOptions(Reading):
     options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     labels: Suppress[str | os.PathLike[str] | None] = None
     pattern: Suppress[str | None] = None
+    engine: str | None = None
+    """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
+    shard: Suppress[str | None] = None
+    left_out: Path | None = None
+    """Also write a CSV table of the recordings that were left out, with reasons."""
     option: Settings = ()
     """Settings of the format as key=value (see `halp formats`)."""
 
     @property
     def reading(self) -> Reading:
         """What the library takes."""
-        return Reading(self.format, self.window, self.stride, self.fps, options=parse_options(flat(self.option)))
+        given = {each.name: getattr(self, each.name) for each in fields(Reading)}
+        return Reading(**{**given, "options": parse_options(flat(self.option))})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 
 from halp.cli.app import table_of
 from halp.data.spans import COLUMNS, NOBODY, Event
+
+_LONGEST = 20  # entries of a count table on a line
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,30 @@ def _present(answer: Any) -> Shown:
 
 def _register() -> None:
     """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
+    from halp.data.inspect import Inspection
+    from halp.tasks.agreement import Agreement
+    from halp.tasks.angles import Angles
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
+    from halp.tasks.find_motifs import Motifs
+    from halp.tasks.measure_deviation import Deviations
+    from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
+    from halp.tasks.stats import Statistics
 
     for kind, function in (
+        (Inspection, _inspection),
         (SearchResults, _hits),
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (Statistics, _statistics),
+        (Angles, _angles),
+        (RepetitionCounts, _repetitions),
+        (Agreement, _agreement),
+        (Motifs, _motifs),
+        (Deviations, _deviations),
     ):
         _present.register(kind, function)
 
@@ -64,10 +80,14 @@ def _hits(answer: Any) -> Shown:
 def _groups(answer: Any) -> Shown:
     found = answer.clusters
     said = [f"silhouette {found.silhouette:.2f} (1: far apart, 0: touching)"]
+    tables = [table_of(answer.summary(), digits=2)]
     if found.silhouettes:
-        tried = ", ".join(f"{count}: {value:.2f}" for count, value in found.silhouettes.items())
-        said.append(f"by number of groups: {tried}; choose another number with --groups")
-    return Shown([table_of(answer.summary(), digits=2)], said)
+        marks = {found.suggested: "suggested", len(answer): "shown"}
+        tried = [{"groups": n, "silhouette": v, "": marks.get(n, "")} for n, v in found.silhouettes.items()]
+        tables.append(table_of(tried, digits=2))
+    if found.suggested not in (None, len(answer)):
+        said.append(f"{found.suggested} groups are nearly as far apart and finer: --groups {found.suggested}")
+    return Shown(tables, said)
 
 
 def _comparison(answer: Any) -> Shown:
@@ -102,3 +122,96 @@ def _write_in_order(out: Path, events: Sequence[Event]) -> list[Path]:
         return write_events(Events(events), out)
     more = dict.fromkeys(name for event in events for name in event.more)
     return [write_csv(out, [*COLUMNS, *more], [event.to_json() for event in events])]
+
+
+def _inspection(answer: Any) -> Shown:
+    head = {
+        "store": answer.path,
+        "clips": f"{answer.clips} ({answer.frames} frames)",
+        "lengths": ", ".join(f"{name} {value:g}" for name, value in answer.lengths.items()),
+        "topology": f"{answer.topology}: {answer.joints} joints, {answer.dimensions}D, up to {answer.persons} persons",
+        "persons": ", ".join(f"{clips} clips with {count}" for count, clips in answer.clips_with_persons.items()),
+        "normalisation": ", ".join(answer.normalisation) or "none",
+        "empty frames": f"{answer.empty_frames}, and {answer.absent_frames} left out",
+        "missing joints": _few({k: f"{v:.2%}" for k, v in answer.missing_joints.items() if v}) or "none",
+        "dropped": f"{answer.dropped} {_few(answer.dropped_reasons)}".strip(),
+        "repaired": str(answer.repaired),
+        "fingerprint": answer.hash[:16],
+    }
+    splits = [
+        {"split": name, **{key: "–" if sizes[key] is None else str(sizes[key]) for key in ("train", "test", "hash")}}
+        for name, sizes in answer.splits.items()
+    ]
+    wrong = [{"what to look at": one.problem, "remedy": one.remedy} for one in answer.findings]
+    columns = {"class": answer.classes, **answer.columns}
+    counts = [
+        {"column": name, "values": str(len(values.keys() - {"unknown"})), "clips of each": _few(values)}
+        for name, values in columns.items()
+    ]
+    facts = [{"": name, "value": value} for name, value in head.items()]
+    return Shown([table_of(rows) for rows in (facts, splits, wrong, counts) if rows])
+
+
+def _few(counts: Mapping[Any, Any]) -> str:
+    """The first entries of a count table on one line."""
+    shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:_LONGEST])
+    return shown + (f", … ({len(counts)} in all)" if len(counts) > _LONGEST else "")
+
+
+def _statistics(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+    from halp.reports.pages.findings import group_rows
+
+    tables = {name: rows for name, rows in answer.to_json().items() if name != "groups"}
+    if answer.groups:
+        tables["groups"] = group_rows(answer.groups)
+
+    def write(folder: Path) -> list[Path]:
+        return [write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows]
+
+    return Shown([table_of(tables[name]) for name in ("recordings", "groups") if name in tables], write=write)
+
+
+def _angles(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+
+    def write(path: Path) -> list[Path]:
+        rows = answer.series()
+        return [write_csv(path, list(rows[0]) if rows else [], rows)]
+
+    return Shown([table_of(answer.to_json())], write=write)
+
+
+def _repetitions(answer: Any) -> Shown:
+    return Shown([table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in answer.to_json()])])
+
+
+def _agreement(answer: Any) -> Shown:
+    chance = "undefined, there is one label only" if answer["kappa"] is None else f"{answer['kappa']:.3f}"
+    head = f"Cohen's kappa {chance}; the same label in {answer['agreement']:.1%} of the bins"
+    return Shown([head, table_of(answer["labels"])])
+
+
+def _motifs(answer: Any) -> Shown:
+    after = []
+    if answer.stability is not None:
+        shown = {name: "unknown" if value is None else f"{value:.2f}" for name, value in answer.stability.items()}
+        after = [
+            f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves {shown['halves']}"
+        ]
+    return Shown([table_of(answer.rows)], after=after)
+
+
+def _deviations(answer: Any) -> Shown:
+    flat = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {f"percentile, {o['window']:g} s windows": o["percentile"] for o in row.get("other_windows", ())}
+        | {"unlike": "unlike the reference" if row["unlike"] else ""}
+        | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
+        for row in answer.rows
+    ]
+    spread = answer.rows[0]["reference"] if answer.rows else {}
+    said = "scores of the reference, each person against the others: " + ", ".join(
+        f"{name} {value:.3f}" for name, value in spread.items()
+    )
+    return Shown([table_of(flat)], [said])

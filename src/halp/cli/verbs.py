@@ -23,6 +23,7 @@ from halp.cli.options import READING, SHARED, WHOLE, ReadingArgs, WholeArgs
 _LIBRARY = ("progress", "device", "batch_size", "keywords")
 _PLAIN: Mapping[str, Any] = {"encoder": str, "source": Path, "events": Path, "model": Path}
 In = Annotated[Path, tyro.conf.arg(name="in")]
+MaybeIn = Annotated[Path | None, tyro.conf.arg(name="in")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-k"])]
 
 
@@ -163,6 +164,20 @@ def finish(answer: Any, *, out: Path | None = None, html: Path | None = None, js
         note(f"written: {page_of(answer, html).save(html)}")
     for sentence in () if json else shown.after:
         note(sentence)
+    _warn_about_clock(answer)
+
+
+def _warn_about_clock(answer: Any) -> None:
+    """Say where times count frames, since recordings do not state their rate."""
+    table = getattr(answer, "table", None)
+    frames = [] if table is None else sorted({table.name(row) for row in (table.fps <= 0).nonzero()[0][:1000]})
+    if frames:
+        from halp.cli.app import warn
+
+        more = f" and {len(frames) - 1} more" if len(frames) > 1 else ""
+        warn(
+            f"start and stop of '{frames[0]}'{more} are frames, not seconds: the recordings do not state a rate; give --fps"
+        )
 
 
 def _write_events(answer: Any, out: Path) -> list[Path]:

@@ -82,9 +82,9 @@ def pose_model(*, wheel: Path | None = None) -> None:
 
 @app.command
 def live(
+    model: Positional[Path],
+    camera: Positional[str] = "0",
     *,
-    model: Path,
-    camera: str = "0",
     pose_model: str = "",
     window: float | None = None,
     stride: float = 0.5,
@@ -97,12 +97,12 @@ def live(
     Every answer tells how many milliseconds the picture, the pose and the recognition took. Ctrl-C ends it.
 
     Examples:
-        halp live --model model
-        halp live --camera film.mp4 --model model --stride 0.25 --no-view
+        halp live model
+        halp live model film.mp4 --stride 0.25 --no-view
 
     Args:
         model: a model of `halp classify fit` or `halp finetune`.
-        camera: the number of a camera, or a film.
+        camera: the number of a camera, or a video.
         pose_model: a .task file of your own (default: that of `halp pose-model`).
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
@@ -148,4 +148,6 @@ def live(
     if not pictures:
         warn(f"'{camera}' gave no picture")
     else:
-        note(f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; {recognition.summary()}")
+        # both stages run one after the other, so that their times add up
+        seconds = poses / 1000 + recognition.busy
+        note(f"{recognition.summary(pictures / max(seconds, 1e-9))}; poses took {poses / pictures:.1f} ms per picture")

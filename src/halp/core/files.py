@@ -40,8 +40,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.filename is not None and os.fspath(error.filename) == os.fspath(partial):
+            error.filename, error.filename2 = os.fspath(path), None  # nobody asked for the temporary name
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -155,12 +160,14 @@ def _seal_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_csv(
+    path: str | os.PathLike[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, delimiter: str = ","
+) -> Path:
     """Write rows under a header; None is an empty cell."""
     path = Path(path)
     try:
         with atomic_path(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, columns, extrasaction="ignore")
+            table = csv.DictWriter(file, columns, extrasaction="ignore", delimiter=delimiter)
             table.writeheader()
             table.writerows({name: spreadsheet_cell(cell) for name, cell in row.items()} for row in rows)
     except OSError as error:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 
 from halp.data.cleaning import exchanged_persons, find_spikes, handedness, seen_joints, trunk, unit_factor, up_axis
 from halp.data.clip import Frames
@@ -158,7 +155,6 @@ def _unknown(store: Store) -> Pairs:
 
 
 _BLOCK = 20_000
-_LONGEST_TABLE = 20
 UNKNOWN = "unknown"
 
 
@@ -196,47 +192,6 @@ class Inspection:
         """Plain data for machines."""
         return asdict(self)
 
-    def table(self) -> RenderableType:
-        """Rich tables for people."""
-        head = Table("store", self.path, title_justify="left")
-        lengths = ", ".join(f"{name} {value:g}" for name, value in self.lengths.items())
-        for name, value in {
-            "clips": f"{self.clips} ({self.frames} frames)",
-            "lengths": lengths,
-            "topology": f"{self.topology}: {self.joints} joints, {self.dimensions}D, up to {self.persons} persons",
-            "persons": ", ".join(f"{clips} clips with {count}" for count, clips in self.clips_with_persons.items()),
-            "normalisation": ", ".join(self.normalisation) or "none",
-            "empty frames": f"{self.empty_frames}, and {self.absent_frames} left out",
-            "missing joints": _few({k: f"{v:.2%}" for k, v in self.missing_joints.items() if v}) or "none",
-            "dropped": f"{self.dropped} {_few(self.dropped_reasons)}".strip(),
-            "repaired": str(self.repaired),
-            "fingerprint": self.hash[:16],
-        }.items():
-            head.add_row(name, value)
-        parts: list[RenderableType] = [head]
-        if self.splits:
-            splits = Table("split", "train", "test", "fingerprint")
-            for name, sizes in self.splits.items():
-                cells = (sizes[key] for key in ("train", "test", "hash"))
-                splits.add_row(name, *("–" if cell is None else str(cell) for cell in cells))
-            parts.append(splits)
-        if self.findings:
-            wrong = Table("what to look at", "remedy")
-            for finding in self.findings:
-                wrong.add_row(escape(finding.problem), escape(finding.remedy))
-            parts.append(wrong)
-        counts = Table("column", "values", "clips of each")
-        counts.add_row("class", str(len(self.classes.keys() - {UNKNOWN})), escape(_few(self.classes)))
-        for name, values in self.columns.items():
-            counts.add_row(escape(name), str(len(values.keys() - {UNKNOWN})), escape(_few(values)))
-        return Group(*parts, counts)
-
-
-def _few(counts: Mapping[Any, Any]) -> str:
-    """The first entries of a count table on one line."""
-    shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:_LONGEST_TABLE])
-    return shown + (f", … ({len(counts)} in all)" if len(counts) > _LONGEST_TABLE else "")
-
 
 def inspect(store: Store | str | os.PathLike[str]) -> Inspection:
     """Count what is in a store and find what should be mended; frames are read block by block.
@@ -250,6 +205,15 @@ def inspect(store: Store | str | os.PathLike[str]) -> Inspection:
     -------
     Inspection
         Counts by class, column and split, lengths, missing joints, and `findings` with their remedies.
+
+    Examples
+    --------
+    >>> from halp.data.synthetic import make_synthetic_store
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = make_synthetic_store(f"{folder}/people", count=12)
+    ...     inspect(store).clips
+    12
     """
     opened = store if isinstance(store, Store) else open_store(store)
     missing, empty, persons = _scan(opened)

@@ -14,9 +14,9 @@ from halp.data.store import Store, add_split, open_store
 STRATIFIED = "stratified"
 
 
-def make_splits(
-    path: str | os.PathLike[str],
-    by: str,
+def split(
+    store: str | os.PathLike[str],
+    by: str = "subject",
     *,
     folds: int | None = None,
     hold_out: Sequence[str] = (),
@@ -24,20 +24,39 @@ def make_splits(
     seed: int = 0,
     overwrite: bool = False,
 ) -> list[SplitRule]:
-    """Make named splits, save them in the store and return them.
+    """Make named train/test splits and save them in a store.
 
-    `by` is a column such as `subject`, `camera`, `label` or `recording`, or `stratified`, which deals the clips of every
-    class out evenly. Either `folds` parts, called `NAME-1`, `NAME-2`, …, or the values of the column in `hold_out` as the
-    test part.
+    Parameters
+    ----------
+    store : path
+        The store.
+    by : str
+        A column (subject, camera, label, recording, …) whose values stay together, or `stratified`, which deals the clips of
+        every class out evenly.
+    folds : int, optional
+        Make this many folds, called NAME-1, NAME-2, …
+    hold_out : sequence of str
+        Values of the column to test on; all others are for training.
+    name : str, optional
+        What to call the split (default: the column).
+    seed : int
+        Another seed draws other folds.
+    overwrite : bool
+        Replace splits of the same name.
+
+    Returns
+    -------
+    list of SplitRule
+        As saved in the store.
     """
-    store = open_store(path)
+    path, opened = store, open_store(store)
     if (folds is None) == (not hold_out):
         raise InputError("a split needs either --folds NUMBER or --hold-out VALUE …, and not both")
     if by == STRATIFIED and hold_out:
         raise InputError("stratified folds hold no value out; give --folds NUMBER, or --by a column with --hold-out")
-    rules = _hold_out(store, by, hold_out, name) if hold_out else _folds(store, by, folds or 0, name, seed)
+    rules = _hold_out(opened, by, hold_out, name) if hold_out else _folds(opened, by, folds or 0, name, seed)
     for rule in rules:
-        rule.indices(store.columns)
+        rule.indices(opened.columns)
     for rule in rules:
         add_split(path, rule, replace=overwrite)
     return rules

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 from halp.data.windows import WindowSettings
+from halp.engine import Engine, parse_part
 from halp.skeleton import Topology
 
 
@@ -33,6 +35,16 @@ class Reading:
         A CSV table with the columns name (or path) and label, subject, …, which override labels found in the files.
     pattern : str, optional
         A path pattern that names labels, such as `{subject}/{label}/*.bvh`.
+    workers : int, optional
+        Processes of this machine that read and embed (default: as many as cores, where there is enough to do).
+    engine : str or Executor, optional
+        The address of a Dask scheduler, such as `tcp://host:8786`, or any executor of `concurrent.futures`.
+    shard : str, optional
+        Only part i/n of the work, such as `2/8`, for job arrays.
+    verify : bool
+        Read every file again in place of trusting its size and times.
+    left_out : path, optional
+        A CSV table of recordings that could not be read, to write.
 
     Examples
     --------
@@ -56,11 +68,27 @@ class Reading:
     """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
     pattern: str | None = None
     """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
+    workers: int | None = None
+    """Processes that read and embed (default: as many as cores, where there is enough to do)."""
+    engine: str | Executor | None = None
+    """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
+    shard: str | None = None
+    """Do only part i/n of the work, such as 2/8, in a job array; `halp join` puts the parts together."""
+    verify: bool = False
+    """Read every file again in place of trusting its size and times."""
+    left_out: str | os.PathLike[str] | None = None
+    """Also write a CSV table of the recordings that were left out, with reasons."""
 
     @property
     def windows(self) -> WindowSettings:
         """Window, stride and frame rate."""
         return WindowSettings(self.window, self.stride, self.fps)
+
+    @property
+    def place(self) -> Engine:
+        """Where shards run."""
+        address, executor = (self.engine, None) if isinstance(self.engine, str) else (None, self.engine)
+        return Engine(self.workers, address, executor, None if self.shard is None else parse_part(self.shard))
 
     def cut_by(self, windows: WindowSettings) -> Reading:
         """The same with other windows."""
@@ -78,6 +106,11 @@ class ReadingKeywords(TypedDict, total=False):
     options: Mapping[str, Any]
     labels: str | os.PathLike[str] | None
     pattern: str | None
+    workers: int | None
+    engine: str | Executor | None
+    shard: str | None
+    verify: bool
+    left_out: str | os.PathLike[str] | None
 
 
 def combine(reading: Reading | None, keywords: ReadingKeywords) -> Reading:

@@ -62,21 +62,27 @@ def walk(root: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
     inside = Path(os.path.realpath(root))
 
-    def refuse(error: OSError) -> None:
-        raise InputError(f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions")
+    def entries(folder: str) -> Iterator[Path]:
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:
+                return
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as listed:
+                here = sorted(listed, key=lambda entry: entry.name)
+        except OSError as error:
+            raise InputError(
+                f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions"
+            ) from error
+        here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
+        folders = [entry.path for entry in here if entry.is_dir()]
+        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not entry.is_dir())
+        yield from (path for path in paths if not (skipped and path.resolve() in skipped))
+        for inner in folders:
+            yield from entries(inner)
 
-    for folder, folders, files in os.walk(root, followlinks=True, onerror=refuse):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not leads_out(Path(folder, name), inside))
-        paths = (Path(folder, name) for name in sorted(files) if not name.startswith("."))
-        skipped = _left_out.get()
-        yield from (
-            path for path in paths if not leads_out(path, inside) and not (skipped and path.resolve() in skipped)
-        )
+    skipped = _left_out.get()
+    yield from entries(str(root))
 
 
 def leads_out(path: Path, folder: Path) -> bool:
@@ -143,13 +149,17 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT) -> bytes:
         raise unreadable(path, error) from error
 
 
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
-    """The whole file as UTF-8 text, with or without a byte-order mark; line ends become LF."""
+    """The whole file as UTF-8 text, with or without a byte-order mark, or UTF-16 with one; line ends become LF."""
+    content = read_bytes(path, limit)
     try:
-        text = read_bytes(path, limit).decode("utf-8-sig")
+        text = content.decode("utf-16" if content.startswith(_UTF16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"'{path}' is not text: byte {error.start} is not UTF-8; check that the file is whole"
+            f"'{path}' is not text: byte {error.start} is not {error.encoding.upper()}; check that the file is whole"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

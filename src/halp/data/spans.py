@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, overload
@@ -23,7 +23,7 @@ LATEST = 864_000.0
 _SLACK = 1e-6  # seconds that rounding may let two events overlap by
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """A span of a recording with a label; `more` holds further columns, such as a group or the best class of a model."""
 
@@ -111,6 +111,14 @@ class Events(Sequence[Event]):
         return sorted({event.recording for event in self.events} | set(self.lengths))
 
     @property
+    def ends(self) -> dict[str, float]:
+        """Where every recording ends: its length where that is known, else the stop of its last event."""
+        ends: dict[str, float] = {}
+        for event in self.events:
+            ends[event.recording] = max(ends.get(event.recording, 0.0), event.stop)
+        return ends | {name: length for name, length in self.lengths.items() if length}
+
+    @property
     def labels(self) -> list[str]:
         """Labels of movements: neither `nobody` nor the empty one."""
         return sorted({event.label for event in self.events} - {"", NOBODY})
@@ -169,7 +177,8 @@ class Events(Sequence[Event]):
     def merged(self, gap: float = 0.0, shortest: float = 0.0) -> Events:
         """Bouts: events of one tier and label that are up to `gap` seconds apart are one; then short ones are left out.
 
-        Another label between two events keeps them apart; an empty label between them is swallowed.
+        Another label between two events keeps them apart; an empty label between them is swallowed. Recordings keep their
+        end: without a known length, it is the stop of the last event before anything is left out.
         """
         bouts: list[Event] = []
         for tier in self.tiers().values():
@@ -185,7 +194,11 @@ class Events(Sequence[Event]):
                 bout[event.label] = event
                 latest = event.label or latest
             bouts += bout.values()
-        long = self.with_events(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY))
+        long = replace(
+            self,
+            events=tuple(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY)),
+            lengths=self.ends,
+        )
         return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
 
     def matched(self, recordings: Sequence[str]) -> tuple[Events, list[str], list[str]]:
@@ -193,9 +206,10 @@ class Events(Sequence[Event]):
 
         The whole name decides, then its stem without folders and endings, then the stem in any case, each where unique.
         """
-        partner = {name: match_name(name, recordings) for name in sorted({e.recording for e in self.events})}
+        match = name_matcher(recordings)
+        partner = {name: match(name) for name in sorted({e.recording for e in self.events})}
         kept = [replace(e, recording=name) for e in self.events if (name := partner[e.recording])]
-        lengths = {name: v for key, v in self.lengths.items() if (name := match_name(key, recordings))}
+        lengths = {name: v for key, v in self.lengths.items() if (name := match(key))}
         missed = [name for name, found in partner.items() if not found]
         return replace(self, events=kept, lengths=lengths), missed, sorted(set(recordings) - set(partner.values()))
 
@@ -211,13 +225,22 @@ def stem(name: str) -> str:
 
 def match_name(name: str, recordings: Sequence[str]) -> str:
     """The recording that a name means, or an empty string where none or several could be meant."""
-    if name in recordings:
-        return name
-    for form in (stem, lambda text: stem(text).casefold()):
-        fitting = [other for other in recordings if form(other) == form(name)]
-        if len(fitting) == 1:
-            return fitting[0]
-    return ""
+    return name_matcher(recordings)(name)
+
+
+def name_matcher(recordings: Iterable[str]) -> Callable[[str], str]:
+    """What gives the recording that a name means, see `match_name`, for many names."""
+    forms: tuple[Callable[[str], str], ...] = (str, stem, lambda text: stem(text).casefold())
+    found: list[dict[str, list[str]]] = [defaultdict(list) for _ in forms]
+    for recording in dict.fromkeys(recordings):
+        for form, names in zip(forms, found):
+            names[form(recording)].append(recording)
+
+    def match(name: str) -> str:
+        fitting = (names.get(form(name), ()) for form, names in zip(forms, found))
+        return next((recordings[0] for recordings in fitting if len(recordings) == 1), "")
+
+    return match
 
 
 def _without_covered(tier: Sequence[Event]) -> Iterator[Event]:

@@ -51,6 +51,15 @@ def number(text: str, path: Path, where: str) -> float:
     return value
 
 
+def point_number(text: str) -> str:
+    """A number with a decimal comma as it is written with a point; anything else as it is.
+
+    >>> point_number("-1,25"), point_number("1.234,5")
+    ('-1.25', '1.234,5')
+    """
+    return text.replace(",", ".") if re.fullmatch(r"[-+]?\d*,\d+([eE][-+]?\d+)?", text) else text
+
+
 def whole_number(value: object, path: Path, where: str) -> int:
     """One whole number, from text or from JSON."""
     try:
@@ -204,6 +213,7 @@ class Table:
     columns: dict[str, tuple[str, ...]]
     lines: list[int]
     spelling: dict[str, str] = field(default_factory=dict)
+    decimal_comma: bool = False
     _parsed: dict[str, Floats] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -220,6 +230,8 @@ class Table:
 
     def _parse(self, column: str) -> Floats:
         cells = self.columns[column]
+        if self.decimal_comma:
+            cells = tuple(map(point_number, cells))
         try:
             values = np.fromiter(map(float, (cell or "nan" for cell in cells) if "" in cells else cells), np.float64)
         except ValueError:
@@ -282,7 +294,7 @@ def csv_rows(path: Path, separators: str = ",") -> tuple[list[list[str]], list[i
     text = read_text(path)
     rows: list[list[str]] = []
     lines: list[int] = []
-    reader = csv.reader(text.split("\n"), delimiter=max(separators, key=text.partition("\n")[0].count), strict=True)
+    reader = csv.reader(text.split("\n"), delimiter=_separator(text.partition("\n")[0], separators), strict=True)
     try:
         for row in reader:
             cells = list(map(str.strip, row))
@@ -294,6 +306,10 @@ def csv_rows(path: Path, separators: str = ",") -> tuple[list[list[str]], list[i
     except csv.Error as error:
         raise problem(path, f"line {reader.line_num}", f"not CSV ({error})") from None
     return rows, lines
+
+
+def _separator(first_line: str, separators: str) -> str:
+    return max(separators, key=first_line.count)
 
 
 @remembered(largest=64 * MIB)
@@ -312,7 +328,9 @@ def read_table(path: Path, header: tuple[str, ...] = ()) -> Table:
     names = [name.lower() for name in rows[0]]
     if len(set(names)) != len(names):
         raise _doubled_header(path, f"line {lines[0]}", names)
-    return Table(path, dict(zip(names, zip(*rows[1:]))), lines[1:], dict(zip(names, rows[0])))
+    # a comma within cells is that of numbers where it does not separate them
+    comma = _separator(head(path, 1 << 18).partition(b"\n")[0].decode("latin-1"), ",;\t") != ","
+    return Table(path, dict(zip(names, zip(*rows[1:]))), lines[1:], dict(zip(names, rows[0])), comma)
 
 
 def read_plain_table(path: Path) -> Table:

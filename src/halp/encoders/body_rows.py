@@ -7,7 +7,7 @@ that every operation runs over memory in order: about twice as fast as channels 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -57,6 +57,15 @@ def write_streams(out: Tensor, x: Tensor, parents: Sequence[int], geometry: Geom
         others = len(ends) - 1 - bone
         torch.sum(torch.mul(ends[bone], ends[bone + 1 :], out=spare[:others]), 1, out=cosines[row : row + others])
         row += others
+
+
+TILE = 32  # bodies or clips: products of matrices round by their size, but not beyond whole tiles of this size
+
+
+def in_tiles(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """What a function gives for rows `(B, …)`, each to the bit the same whatever others stand beside it."""
+    spare = -len(rows) % TILE
+    return function(torch.cat([rows, rows.new_zeros(spare, *rows.shape[1:])]) if spare else rows)[: len(rows)]
 
 
 def convolve_rows(x: Tensor, conv: nn.Conv1d) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
+from halp.encoders.body_rows import in_tiles
 from halp.encoders.recurrence import run_grus
 from halp.skeleton import Topology
 
@@ -96,11 +97,11 @@ class FusionEncoder(nn.Module):
 
     def _describe_seen(self, bodies: Tensor, seen: Tensor) -> Tensor:
         """Features of bodies, zeros for those that are not seen; outside of training these cost nothing."""
-        if self.training or _exported() or bool(seen.all()):
+        if self.training or _exported():
             return self.describe(bodies)
         features = bodies.new_zeros(len(bodies), self.pooled_size)
         if bool(seen.any()):
-            features[seen] = self.describe(bodies[seen])
+            features[seen] = in_tiles(self.describe, bodies[seen])
         return features
 
     def describe(self, bodies: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from halp.core.cores import run_in_threads
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
-from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows
+from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows, in_tiles
 from halp.encoders.fusion import Projection
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
 from halp.skeleton import Topology, get_topology
@@ -148,11 +148,11 @@ class LiftedEncoder(nn.Module):
         batch, frames, persons = clips.shape[:3]
         bodies = clips[:, ::stride, :, :, :2].transpose(1, 2).flatten(0, 1)
         seen = (bodies != 0).flatten(1).any(1)
-        if self.training or torch.compiler.is_exporting() or torch.jit.is_tracing() or bool(seen.all()):
+        if self.training or torch.compiler.is_exporting() or torch.jit.is_tracing():
             lifted = self.lifter(bodies) * seen[:, None, None, None]
         else:  # nobody costs nothing
             lifted = bodies.new_zeros(*bodies.shape[:3], 3)
-            lifted[seen] = self.lifter(bodies[seen])
+            lifted[seen] = in_tiles(self.lifter, bodies[seen])
         if stride == 2:
             later = torch.cat([lifted[:, 1:], lifted[:, -1:]], dim=1)
             lifted = torch.stack([lifted, (lifted + later) / 2], dim=2).flatten(1, 2)[:, :frames]

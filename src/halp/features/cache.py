@@ -2,7 +2,8 @@
 
 An entry is a folder with `vectors.npy` `(N, F)`, further arrays, and `entry.json`, which states the SHA-256 of each. It lies
 in a run's `features`, or in the user's cache folder: `HALP_CACHE`, where that is set (empty: nothing is kept), else what the
-system has for it. An entry that is damaged is made again, with a word.
+system has for it. Bytes are compared where size or times of a file are not those that were written. A damaged entry is recomputed
+with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from halp._version import __version__
 from halp.core.errors import InputError
-from halp.core.files import building, sha256, write_json
+from halp.core.files import building, sha256, write_text
 from halp.core.locks import CannotLock, InUse, locked
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 ENTRY = "entry.json"
-_FORMAT = 2
+_FORMAT = 3
+_STATE = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))
 
@@ -64,9 +66,8 @@ def feature_key(encoder: Any, content: str, crop: str = "centre 0.95") -> str:
 
 def rows_key(content: str) -> str:
     """Hash of what the rows of a source depend on, whoever embeds them."""
-    return hashlib.sha256(json.dumps({"halp": __version__, "format": _FORMAT, "rows": content}).encode()).hexdigest()[
-        :32
-    ]
+    facts = {"halp": __version__, "format": _FORMAT, "rows": content}
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def _plain_facts(name: str, module: nn.Module) -> list[Any]:
@@ -100,8 +101,9 @@ Rest = Callable[[], tuple[Arrays, Mapping[str, Any]]]
 class FeatureCache:
     """Entries in a folder. Without a folder, or where it cannot be written, nothing is kept."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, verify: bool = False) -> None:
         self.folder = None if folder is None else Path(folder)
+        self.verify = verify  # compare every byte in place of trusting sizes and times
         self.hits = 0
 
     def get(self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None) -> Entry:
@@ -112,7 +114,7 @@ class FeatureCache:
         if self.folder is None:
             return _in_memory(blocks(), width, rest)
         path = self.folder / key
-        entry = open_entry(path, width)
+        entry = open_entry(path, width, verify=self.verify)
         if entry is None:
             with _computing(path):
                 entry = open_entry(path, width, again=True)  # somebody else may have kept it meanwhile
@@ -150,11 +152,19 @@ def _write(folder: Path, width: int, blocks: Iterable[Vectors], rest: Rest | Non
     arrays, facts = rest() if rest is not None else ({}, {})
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values, allow_pickle=False)
-    hashes = {name: sha256(folder / f"{name}.npy") for name in ("vectors", *arrays)}
-    write_json(folder / ENTRY, {"sha256": hashes, "facts": dict(facts)})
+    files = {name: folder / f"{name}.npy" for name in ("vectors", *arrays)}
+    hashes = {name: sha256(path) for name, path in files.items()}
+    states = {name: _state(path) for name, path in files.items()}
+    write_text(folder / ENTRY, json.dumps({"sha256": hashes, "state": states, "facts": dict(facts)}))
 
 
-def open_entry(folder: Path, width: int, *, again: bool = False) -> Entry | None:
+def _state(path: Path) -> list[int]:
+    """What changes when a file does."""
+    status = os.stat(path)
+    return [getattr(status, name) for name in _STATE]
+
+
+def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = False) -> Entry | None:
     """An entry whose bytes are those that were written; None where there is none or it is damaged, which is said."""
     if not os.path.lexists(folder):
         return None
@@ -163,7 +173,8 @@ def open_entry(folder: Path, width: int, *, again: bool = False) -> Entry | None
         arrays: Arrays = {}
         for name, expected in stated["sha256"].items():
             path = _regular(folder / f"{name}.npy")
-            if sha256(path) != expected:
+            trusted = not verify and stated.get("state", {}).get(name) == _state(path)
+            if not trusted and sha256(path) != expected:
                 raise ValueError(f"{path.name} is not what was written")
             arrays[name] = np.load(path, mmap_mode="r" if name == "vectors" else None, allow_pickle=False)
         vectors = arrays.pop("vectors")
@@ -172,7 +183,7 @@ def open_entry(folder: Path, width: int, *, again: bool = False) -> Entry | None
         return Entry(vectors, arrays, dict(stated["facts"]), folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         if not again:
-            warnings.warn(f"kept features '{folder}' are damaged ({error}); they are made again", stacklevel=3)
+            warnings.warn(f"kept features '{folder}' are damaged ({error}); they are recomputed", stacklevel=3)
         return None
 
 

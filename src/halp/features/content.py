@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,15 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.core.files import sha256
 from halp.data.arrays import checked_array
 from halp.data.clip import Clip, Dropped, runs
-from halp.data.ingest.pipeline import Pipeline, nothing_usable
-from halp.data.readers import Item
+from halp.data.ingest.pipeline import Pipeline
+from halp.data.ingest.shards import FileHashes, item_files, item_keys
+from halp.data.readers import Item, reader_options
+from halp.data.readers.archives import expansion_limit
 from halp.data.source_files import leaving_out, walk
 from halp.data.store import Store
 from halp.data.topology_file import find_topology
-from halp.data.windows import WindowSettings, cut_windows, spans
+from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
 #: One row per clip or window: its recording; where it is read from; its frames; its times in seconds of the recording's own
@@ -48,12 +49,19 @@ _KEPT = 256 << 20  # bytes of recordings that stay in memory; what is beyond is 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What reading a source found: rows, names of recordings, name and file of every clip, and when nobody is seen."""
+    """What reading a source found.
+
+    Rows; names of recordings, and the item that each was first met in; name and file of every clip that has rows; when nobody is
+    seen; what was left out, with its item; and what else a user should know.
+    """
 
     rows: npt.NDArray[Any]
     recordings: list[str]
     clips: list[tuple[str, str]]
     absent: list[tuple[int, float, float]]  # recording, start, stop
+    met: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    left_out: list[tuple[int, Dropped]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class Recordings(Protocol):
@@ -63,6 +71,8 @@ class Recordings(Protocol):
     applied: tuple[str, ...]  # normalisation that the frames have been through
     class_names: tuple[str, ...]
     items: int  # units of reading; each may hold several recordings
+    left_out: list[tuple[int, Dropped]]  # by the last `read`
+    portable: bool  # whether other processes can read it
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
         """All recordings with their item and place in it."""
@@ -127,44 +137,63 @@ def make_rows(
 
 @dataclass
 class StoredClips:
-    """Clips of a store."""
+    """Clips of a store, or those from `first` up to `last`."""
 
     store: Store
     rate: float | None
+    first: int = 0
+    last: int | None = None
+    portable: bool = True
 
     def __post_init__(self) -> None:
         self.topology, self.applied = self.store.topology, tuple(self.store.normalisation)
-        self.class_names, self.items = tuple(self.store.class_names), len(self.store)
-        self._spans = spans(self.store, self.rate)
+        self.chosen = range(self.first, len(self.store) if self.last is None else self.last)
+        self.class_names, self.items = tuple(self.store.class_names), len(self.chosen)
+        self.left_out: list[tuple[int, Dropped]] = []
+
+    @cached_property
+    def _spans(self) -> Spans:
+        return spans(self.store, self.rate)
+
+    @property
+    def held(self) -> tuple[Store, int] | None:
+        """The one store that holds all of these clips, and the number of the first one there; None where several do."""
+        for _, store, first in self.store.parts:
+            if first <= self.chosen.start and self.chosen.stop <= first + len(store):
+                return store, self.chosen.start - first
+        return None
 
     def recorded(self, cutting: WindowSettings) -> Recorded:
         """Rows of all clips at once."""
         store, known = self.store, self._spans
-        blocks = range(0, len(store.frames), _BLOCK)
-        seen = np.concatenate([(store.frames[at : at + _BLOCK] != 0).any(axis=(1, 2, 3)) for at in blocks])
-        rows = make_rows(cutting, store.names.tolist(), store.lengths, known.fps, known.start, seen)
+        here = slice(self.chosen.start, self.chosen.stop)
+        bounds = range(int(store.offsets[here.start]), int(store.offsets[here.stop]), _BLOCK)
+        blocks = (store.frames[at : min(at + _BLOCK, bounds.stop)] for at in bounds)
+        seen = np.concatenate([(block != 0).any(axis=(1, 2, 3)) for block in blocks])
+        lengths, names = store.lengths[here], store.names[here].tolist()
+        rows = make_rows(cutting, names, lengths, known.fps[here], known.start[here], seen)
         clips: npt.NDArray[np.int64] = rows["item"]
-        rows["seen"] *= (store.lengths / store.spans)[clips]
+        rows["seen"] *= (lengths / store.spans[here])[clips]
         if cutting.window is None:
-            rows["stop"] = known.end
-        rows["label"], rows["subject"] = store.labels[clips], store.subjects[clips]
-        names, first, places = np.unique(known.recording, return_index=True, return_inverse=True)
+            rows["stop"] = known.end[here]
+        rows["label"], rows["subject"] = store.labels[here][clips], store.subjects[here][clips]
+        recordings, first, places = np.unique(known.recording[here], return_index=True, return_inverse=True)
         order = np.argsort(first)
         recording = np.argsort(order)[places]
         rows["recording"] = recording[clips]
-        empty = np.unique(np.searchsorted(store.offsets, np.flatnonzero(~seen), side="right") - 1)
-        some = np.union1d(empty, np.array(list(store.absent), dtype=np.int64)).tolist()
+        empty = np.searchsorted(store.offsets, bounds.start + np.flatnonzero(~seen), side="right") - 1 - here.start
+        gaps = [clip - here.start for clip in store.absent if clip in self.chosen]
+        some = np.union1d(np.unique(empty), np.array(gaps, dtype=np.int64)).tolist()
         absent = [run for clip in some for run in absences(self.get(clip, 0), int(recording[clip]))]
-        return Recorded(
-            rows, names[order].tolist(), [(store.names[clip], "") for clip in np.unique(clips).tolist()], absent
-        )
+        shown = [(names[clip], "") for clip in np.unique(clips).tolist()]
+        return Recorded(rows, recordings[order].tolist(), shown, absent, first[order])
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
-        for index in range(len(self.store)):
-            yield index, 0, self.get(index, 0)
+        for item in range(self.items):
+            yield item, 0, self.get(item, 0)
 
     def get(self, item: int, place: int) -> Clip:
-        known = self._spans
+        known, item = self._spans, self.chosen[item]
         return Clip(
             self.store.clip(item),
             str(self.store.names[item]),
@@ -191,63 +220,79 @@ class RecordingFiles:
     files: list[Item]
     options: dict[str, Any]
     table: Path | None = None  # of labels, which is not a recording
-    kept: dict[int, list[Clip]] = field(default_factory=dict)
+    verify: bool = False  # read every file in place of trusting its size and times
+    kept: dict[int, tuple[list[Clip], list[Dropped]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        info = self.pipeline.info
+        info, reader = self.pipeline.info, type(self.pipeline.reader).__module__
         self.topology, self.applied, self.class_names = info.topology, tuple(info.applied), tuple(info.class_names)
         self.items, self._bytes = len(self.files), 0
-        self._last: tuple[int, list[Clip]] = (-1, [])
-        self._digest = ""
+        self.portable = info.shared and not reader.startswith("halp_plugin_")  # which other processes have not loaded
+        self.left_out: list[tuple[int, Dropped]] = []
+        self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
+
+    def part(self, places: Sequence[int]) -> RecordingFiles:
+        """Some of the items."""
+        return replace(self, files=[self.files[place] for place in places], kept={})
+
+    def adopt(self, places: Sequence[int], part: Any) -> None:
+        """Keep what a part has read in this process."""
+        for item, found in part.kept.items():
+            self._keep(places[item], found)
+        part.kept = {}
+
+    @cached_property
+    def _found(self) -> tuple[list[list[Path]], list[Path]]:
+        with leaving_out(self.table):
+            return item_files(self.files, list(walk(self.path)))
+
+    @property
+    def unread(self) -> list[Path]:
+        """Files of the folder that belong to no recording."""
+        return self._found[1]
+
+    @cached_property
+    def keys(self) -> tuple[list[str], list[int]]:
+        """A key and the bytes of every item; a key is made of the content of the item's own files."""
+        return item_keys(self.path, self.files, *self._found, FileHashes(self.path, verify=self.verify))
+
+    @property
+    def how(self) -> str:
+        """How items are read, whichever they are; class names are looked up by name later."""
+        info = replace(self.pipeline.info, class_names=())
+        reader = self.pipeline.reader
+        facts = [reader.name, repr(reader_options(reader)), self.options, repr(info), expansion_limit(0)]
+        return json.dumps(facts, default=str).replace(str(self.path), "")
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
-        count = 0
-        dropped: list[Dropped] = []
+        self.left_out = []
         for item in range(len(self.files)):
-            for place, clip in enumerate(self._item(item, dropped)):
-                count += 1
-                yield item, place, clip
-        if not count:
-            raise nothing_usable(self.path, dropped)
-        unexpected = [drop for drop in dropped if not drop.expected]
-        if unexpected:
-            drop = unexpected[0]
-            warnings.warn(
-                f"{len(unexpected)} clips were left out; the first, '{drop.name}': {drop.reason}", stacklevel=2
-            )
+            clips, dropped = self._item(item)
+            yield from ((item, place, clip) for place, clip in enumerate(clips))
+            self.left_out += [(item, drop) for drop in dropped]
 
     def get(self, item: int, place: int) -> Clip:
-        return self._item(item, [])[place]
+        return self._item(item)[0][place]
 
-    def _item(self, item: int, dropped: list[Dropped]) -> list[Clip]:
+    def _item(self, item: int) -> tuple[list[Clip], list[Dropped]]:
         if item in self.kept:
             return self.kept[item]
         if item == self._last[0]:
             return self._last[1]
-        clips: list[Clip] = []
-        for outcome in self.pipeline.work([self.files[item]]):
-            if isinstance(outcome, Dropped):
-                dropped.append(outcome)
-            else:
-                clips.append(outcome)
-        self._bytes += sum(clip.frames.nbytes for clip in clips)
+        outcomes = self.pipeline.work([self.files[item]])
+        clips = [outcome for outcome in outcomes if isinstance(outcome, Clip)]
+        found = clips, [outcome for outcome in outcomes if isinstance(outcome, Dropped)]
+        self._keep(item, found)
+        self._last = (item, found)
+        return found
+
+    def _keep(self, item: int, found: tuple[list[Clip], list[Dropped]]) -> None:
+        self._bytes += sum(clip.frames.nbytes for clip in found[0])
         if self._bytes <= _KEPT:
-            self.kept[item] = clips
-        self._last = (item, clips)
-        return clips
+            self.kept[item] = found
 
     def digest(self) -> str:
-        if self._digest:  # of all the ways to cut the same files
-            return self._digest
-        how = [self.pipeline.reader.name, self.options, self.topology.name, self.topology.dimensions]
-        digest = hashlib.sha256(json.dumps(how, default=str).encode())
-        with leaving_out(self.table):
-            files = list(walk(self.path))
-        for file in files:
-            place = file.relative_to(self.path).as_posix() if file != self.path else file.name
-            digest.update(f"{place}\0{sha256(file)}".encode())
-        self._digest = digest.hexdigest()
-        return self._digest
+        return hashlib.sha256("\n".join([self.how, *self.class_names, *self.keys[0]]).encode()).hexdigest()
 
 
 @dataclass
@@ -258,9 +303,11 @@ class ArrayClips:
     topology: Topology
     applied: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    portable: bool = False
 
     def __post_init__(self) -> None:
         self.items = len(self.clips)
+        self.left_out: list[tuple[int, Dropped]] = []
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
         for index, clip in enumerate(self.clips):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.windows import squeeze_warning
+from halp.encoders.body_rows import in_tiles
 from halp.encoders.pretrained import PretrainedEncoder, compacted
-from halp.features.cache import Entry, FeatureCache, feature_key, rows_key
-from halp.features.content import Recorded, RecordingFiles
+from halp.features.cache import FeatureCache, feature_key, rows_key
+from halp.features.content import ArrayClips, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import Preparation, prepare_source
+from halp.features.shards import embed_shards
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 
@@ -87,45 +89,61 @@ def embed_table(
     """
     encoder, source = open_for(encoder, source, reading, **keywords)
     encoder = compacted(encoder) if compact else encoder
-    kept = FeatureCache(cache_home() if cache else None)
-
-    def blocks() -> Iterator[Vectors]:
-        return embed_blocks(encoder, source, batch_size=batch_size, device=device, progress=progress)
-
     note = prepare_source(encoder, source).note  # refused before the cache is looked at, and before anything is read
     if note:
         warnings.warn(note, stacklevel=2)
-    key = "" if kept.folder is None else feature_key(encoder, source.hash)
-    entry = kept.get(key, encoder.output_size, blocks, lambda: _facts(source))
-    spans = _restore(source, entry).absent
-    return FeatureTable(entry.vectors, source.rows, source.recordings, source.class_names, spans, entry.folder)
+    vectors, folder = _find_vectors(source, Embedding(encoder, batch_size, device), cache, progress)
+    squeezed = None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
+    if squeezed is not None:
+        warnings.warn(squeezed, stacklevel=2)
+    told = tuple(sentence for sentence in (note, *source.warnings, squeezed) if sentence)
+    facts = source.recordings, source.class_names, source.known.absent, folder
+    return FeatureTable(vectors, source.rows, *facts, told, tuple(source.left_out))
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What gives the vectors of a source, in any process."""
+
+    encoder: PretrainedEncoder
+    batch_size: int = BATCH
+    device: torch.device | str = "cpu"
+
+    @property
+    def alone(self) -> bool:
+        """Whether other processes cannot do it: a device is shared badly, and a class of the caller's is not found there."""
+        modules = {type(module).__module__ for module in self.encoder.modules()}
+        unknown = [name for name in modules if not name.startswith(("halp.", "torch."))]
+        return torch.device(self.device).type != "cpu" or bool(unknown)
+
+    def __call__(self, source: Source, progress: bool) -> Iterator[Vectors]:
+        return embed_blocks(self.encoder, source, batch_size=self.batch_size, device=self.device, progress=progress)
+
+
+def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: bool) -> tuple[Vectors, Path | None]:
+    """Vectors of a source from the cache or computed now, shard by shard, and the folder of their table."""
+    home, encoder = cache_home() if cache else None, embedding.encoder
+    width = encoder.output_size
+    if home is not None and source.whole and not isinstance(source.content, ArrayClips):
+        series = feature_key(encoder, source.how)
+        found = embed_shards(source, home, series, width, embedding, progress=progress, alone=embedding.alone)
+        if found is not None:
+            return found
+        home = None
+    key = "" if home is None else feature_key(encoder, source.hash)
+    entry = FeatureCache(home).get(key, width, lambda: embedding(source, progress))
+    return entry.vectors, entry.folder
 
 
 def keep_rows(source: Source) -> None:
     """Take the rows of recordings from the cache in place of reading every file; where they are not there, read and keep them."""
-    if source.recorded is None and isinstance(source.content, RecordingFiles):
-        kept = FeatureCache(cache_home())
-        key = "" if kept.folder is None else rows_key(source.hash)
-        _restore(
-            source, kept.get(key, 0, lambda: [np.zeros((len(source), 0), dtype=np.float32)], lambda: _facts(source))
-        )
+    home = cache_home()
+    if source.recorded is None and home is not None and isinstance(source.content, RecordingFiles):
+        embed_shards(source, home, rows_key(source.how), 0, _no_vectors)
 
 
-def _facts(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What reading a source found, as the cache keeps it."""
-    known = source.recorded
-    if known is None:
-        raise RuntimeError("rows are complete once all recordings were read")
-    return {"rows": known.rows}, {"recordings": known.recordings, "clips": known.clips, "absent": known.absent}
-
-
-def _restore(source: Source, entry: Entry) -> Recorded:
-    """What reading a source found, from the cache unless it has been read."""
-    if source.recorded is None:
-        clips = [(str(name), str(file)) for name, file in entry.facts["clips"]]
-        recordings, absent = [str(name) for name in entry.facts["recordings"]], entry.facts["absent"]
-        source.recorded = Recorded(entry.arrays["rows"], recordings, clips, [tuple(run) for run in absent])
-    return source.recorded
+def _no_vectors(source: Source, progress: bool) -> Iterator[Vectors]:
+    yield np.zeros((len(source), 0), dtype=np.float32)
 
 
 def embed(
@@ -190,18 +208,15 @@ def embed_blocks(
     progress: bool = True,
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
-    ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons):
-        pool = ClipPool.from_store(store, torch.device(device), keep=False)
+    ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
+    if held is not None and ready.leaves(held[0].persons):
+        pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
+        item += held[1]
         inner, length = centre_crops(length)
         yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
     else:
         yield from _embed_recordings(encoder, source, ready, batch_size, device, progress)
-    if source.cutting.window is None:
-        warning = squeeze_warning(source.rows["length"].tolist(), encoder.frames)
-        if warning:
-            warnings.warn(warning, stacklevel=2)
 
 
 def _embed_recordings(
@@ -307,7 +322,7 @@ def encode_crops(
             with torch.inference_mode():
                 cut = pool.cut(clips[rows], start[rows], length[rows], encoder.frames)
                 somebody = torch.linalg.vector_norm(cut.flatten(1), dim=1, keepdim=True) > 0
-                vectors = encoder(cut).float() * somebody
+                vectors = in_tiles(encoder, cut).float() * somebody  # a vector depends on its clip alone
             yield vectors.cpu().numpy()
             bar.advance(len(cut))
 

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.core.progress import Bar
-from halp.data.clip import Clip
-from halp.data.ingest.pipeline import is_store
+from halp.core.files import write_csv
+from halp.core.progress import Bar, log
+from halp.data.clip import Clip, Dropped
+from halp.data.ingest.pipeline import is_store, nothing_usable
 from halp.data.ingest.pipeline import open_source as open_recordings
 from halp.data.readers import ChoosesDimensions
 from halp.data.reading import Reading, ReadingKeywords, combine
@@ -30,6 +31,7 @@ from halp.data.source_files import leaving_out
 from halp.data.store import Store, open_store
 from halp.data.tags import Tagger, make_tagger
 from halp.data.windows import WindowSettings
+from halp.engine import Engine
 from halp.features.content import (
     ROW,
     ArrayClips,
@@ -49,7 +51,7 @@ AnySource = Any  # a Source, a Store, a path, one array or a sequence of arrays
 Tags = tuple[Path | None, str | None]  # a table of labels, a pattern of paths
 
 
-def _edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def edges(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Where the rows of another clip begin."""
     return np.flatnonzero((np.diff(rows["item"]) != 0) | (np.diff(rows["place"]) != 0)) + 1
 
@@ -78,12 +80,37 @@ class Source(RowColumns):
     (['clip-000000', 'clip-000001'], [(30, 1, 25, 3), (30, 1, 25, 3)])
     """
 
-    def __init__(self, content: Recordings, cutting: WindowSettings, name: str, tags: Tags = (None, None)) -> None:
+    def __init__(
+        self,
+        content: Recordings,
+        cutting: WindowSettings,
+        name: str,
+        tags: Tags = (None, None),
+        engine: Engine | None = None,
+        left_out_file: Path | None = None,
+    ) -> None:
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
+        self.engine, self._left_out_file = engine or Engine(), left_out_file
         self.recorded: Recorded | None = None
+        self.notes: list[str] = []  # warnings while a shard was read
+        self._is_shard = False
         self._part = ""  # which rows of the content these are, where they are not all
         self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
+
+    def _like(self, content: Recordings, cutting: WindowSettings, tags: Tags = (None, None)) -> Source:
+        return Source(content, cutting, self.name, tags, self.engine, self._left_out_file)
+
+    def part(self, content: Recordings) -> Source:
+        """A shard of this source, to be read and embedded by itself, in another process perhaps."""
+        part = Source(content, self.cutting, self.name)
+        part._is_shard = True
+        return part
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows are all that the content gives, not some that were chosen or labelled one by one."""
+        return not self._part
 
     def __repr__(self) -> str:
         return f"Source({self.name!r}: {self.topology.name}, {self.content.items} items)"
@@ -110,17 +137,18 @@ class Source(RowColumns):
 
     @property
     def rows(self) -> npt.NDArray[Any]:
-        return self._known.rows if self._tagger is None else self._tagged
+        return self.known.rows if self._tagger is None else self._tagged
 
     @property
     def recordings(self) -> list[str]:
         """Names of the recordings, each once."""
-        return self._known.recordings
+        return self.known.recordings
 
     @property
-    def _known(self) -> Recorded:
+    def known(self) -> Recorded:
+        """What reading the source found; read now, where that was not done."""
         if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
-            self.recorded = self.content.recorded(self.cutting)
+            self.learn(self.content.recorded(self.cutting))
         if self.recorded is None:
             with Bar("reading", self.content.items, shown=False) as bar:
                 for _, rows in self.read():
@@ -128,6 +156,40 @@ class Source(RowColumns):
         if self.recorded is None:
             raise RuntimeError("rows are complete once all recordings were read")
         return self.recorded
+
+    def learn(self, recorded: Recorded) -> None:
+        """Take over what reading this source found, now or earlier; what a user should know of it is told every time."""
+        self.recorded = recorded
+        if self._is_shard:
+            return
+        if not recorded.recordings:
+            raise nothing_usable(Path(self.name), [drop for _, drop in recorded.left_out])
+        if self._left_out_file is not None:
+            rows = [{"name": drop.name, "reason": drop.reason} for drop in self.left_out]
+            log.info(f"written: {write_csv(self._left_out_file, ['name', 'reason'], rows)}")
+        for sentence in self.warnings:
+            warnings.warn(sentence, stacklevel=3)
+
+    @property
+    def left_out(self) -> list[Dropped]:
+        """Recordings that could not be read, with reasons."""
+        return [drop for _, drop in self.known.left_out if not drop.expected]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know about the recordings: those left out, files that were not read, and what was mended."""
+        told, files = list(dict.fromkeys(self.known.notes)), self.content
+        if self.left_out:
+            names, first = [drop.name for drop in self.left_out], self.left_out[0]
+            was = "recording was" if len(names) == 1 else "recordings were"
+            told.insert(0, f"{len(names)} {was} left out: {_named(names)}; '{first.name}': {first.reason}")
+        if isinstance(files, RecordingFiles) and files.unread:
+            names = [file.name for file in files.unread]
+            kind = f"{'is not' if len(names) == 1 else 'are not'} of format '{files.pipeline.reader.name}'"
+            told.append(
+                f"{len(names)} {'file' if len(names) == 1 else 'files'} of '{files.path}' {kind}: {_named(names)}"
+            )
+        return told
 
     @property
     def _at_once(self) -> bool:
@@ -138,10 +200,10 @@ class Source(RowColumns):
     @cached_property
     def _tagged(self) -> npt.NDArray[Any]:
         """Rows with the classes and persons that a table or a pattern gives them."""
-        tagger, rows = self._tagger, self._known.rows.copy()
+        tagger, rows = self._tagger, self.known.rows.copy()
         if tagger is None:
             return rows
-        for (name, file), part in zip(self._known.clips, np.split(rows, _edges(rows))):
+        for (name, file), part in zip(self.known.clips, np.split(rows, edges(rows))):
             for piece in np.split(part, len(part)) if tagger.timed else [part]:
                 bare = Clip(np.zeros((1, 1, 1, 1), dtype=np.float32), name, source=file)
                 bare = replace(bare, label=int(piece["label"][0]), subject=int(piece["subject"][0]))
@@ -157,16 +219,21 @@ class Source(RowColumns):
         name = self.recordings[row["recording"]]
         return replace(clip, frames=frames, recording=name, start=float(row["start"]), fps=float(row["fps"]))
 
+    @property
+    def how(self) -> str:
+        """How recordings are read and cut, whichever they are."""
+        read = self.content.how if isinstance(self.content, RecordingFiles) else ""
+        return json.dumps([read, self.cutting.window, self.cutting.stride, self.cutting.fps])
+
     @cached_property
     def hash(self) -> str:
         """Hash of the content and of how it is cut; of files every byte counts. Labels from a table do not."""
-        window = [self.cutting.window, self.cutting.stride, self.cutting.fps]
-        return hashlib.sha256(json.dumps([self.content.digest(), window, self._part]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.content.digest(), self.how, self._part]).encode()).hexdigest()
 
     def cut(self, window: float | None = None, stride: float | None = None, fps: float | None = None) -> Source:
         """The same recordings in other windows; what was read stays in memory."""
         cutting = WindowSettings(window, stride, fps or self.cutting.fps)
-        return self if cutting == self.cutting else Source(self.content, cutting, self.name, self.tags)
+        return self if cutting == self.cutting else self._like(self.content, cutting, self.tags)
 
     def for_dimensions(self, dimensions: int) -> Source:
         """The same recordings in the picture (2) or in space (3), where their format gives either."""
@@ -180,17 +247,18 @@ class Source(RowColumns):
             plan = open_recordings(
                 files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
             )
-        return Source(RecordingFiles(files.path, *plan, {}, files.table), self.cutting, self.name, self.tags)
+        other = RecordingFiles(files.path, *plan, {}, files.table, files.verify)
+        return self._like(other, self.cutting, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
         """Some of the rows, by place or as a mask, in their order."""
         chosen = np.arange(len(self))[rows]
         if len(chosen) == len(self):
             return self
-        part = Source(self.content, self.cutting, self.name)
-        units = np.unique(np.searchsorted(_edges(self.rows), chosen, side="right"))
-        known, clips = self._known, [self._known.clips[unit] for unit in units]
-        part.recorded = Recorded(self.rows[chosen], known.recordings, clips, known.absent)
+        part = self._like(self.content, self.cutting)
+        units = np.unique(np.searchsorted(edges(self.rows), chosen, side="right"))
+        known, clips = self.known, [self.known.clips[unit] for unit in units]
+        part.recorded = replace(known, rows=self.rows[chosen], clips=clips)
         part._part = f"{self._part} {hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
         part.__dict__["_tagger"] = self._tagger
         part.__dict__["_tagged"] = part.recorded.rows
@@ -208,8 +276,8 @@ class Source(RowColumns):
         rows["label"] = labels
         if subjects is not None:
             rows["subject"] = subjects
-        part = Source(self.content, self.cutting, self.name)
-        part.recorded = replace(self._known, rows=rows)
+        part = self._like(self.content, self.cutting)
+        part.recorded = replace(self.known, rows=rows)
         part._classes = tuple(class_names)
         # what is kept under the hash of the bare source are its own labels
         part._part = f"{self._part} labelled {hashlib.sha256(rows.tobytes()).hexdigest()}"
@@ -218,11 +286,12 @@ class Source(RowColumns):
     def read(self) -> Iterator[tuple[Clip, npt.NDArray[Any]]]:
         """Whole recordings with their rows, in order; a window in which nobody is seen has no row."""
         if self.recorded is not None or self._at_once:
-            rows = self._known.rows
-            for part in np.split(rows, _edges(rows)):
+            rows = self.known.rows
+            for part in np.split(rows, edges(rows)):
                 yield self._whole(part[0]), part
             return
         places: dict[str, int] = {}
+        met: list[int] = []
         parts = [np.zeros(0, dtype=ROW)]
         clips: list[tuple[str, str]] = []
         absent: list[tuple[int, float, float]] = []
@@ -234,11 +303,15 @@ class Source(RowColumns):
                 rows["stop"] = float(clip.extra["end"])
             rows["item"], rows["place"], rows["label"], rows["subject"] = item, place, clip.label, clip.subject
             rows["recording"] = number = places.setdefault(clip.recording or clip.name, len(places))
+            met += [item] if number == len(met) else []
             absent += absences(clip, number)
             parts.append(rows)
             clips += [(clip.name, clip.source)] if len(rows) else []
             yield clip, rows
-        self.recorded = Recorded(np.concatenate(parts), list(places), clips, absent)
+        left_out = list(self.content.left_out)
+        self.learn(
+            Recorded(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
+        )
 
     def _whole(self, row: Any) -> Clip:
         """The recording of a row; frames that a store left out are put back in time where windows are cut."""
@@ -266,6 +339,12 @@ class Source(RowColumns):
         store = self.store
         clips = np.zeros(0) if store is None else np.flatnonzero(store.names == name)
         return np.flatnonzero(np.isin(self.rows["item"], clips))
+
+
+def _named(names: Sequence[str], most: int = 10) -> str:
+    """Names in quotation marks, of many the first ones."""
+    shown = ", ".join(f"'{name}'" for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more (--left-out FILE lists all)"
 
 
 def _piece(clip: Clip, row: Any, window: bool) -> Clip:
@@ -324,11 +403,13 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     if isinstance(source, Store):
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
-        return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags)
+        return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
     path = Path(source)
     with leaving_out(tags[0]):
         pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
-    return Source(RecordingFiles(path, pipeline, items, dict(options), tags[0]), cutting, str(path), tags)
+    files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
+    listed = None if reading.left_out is None else Path(reading.left_out)
+    return Source(files, cutting, str(path), tags, reading.place, listed)
 
 
 def is_arrays(source: AnySource) -> bool:

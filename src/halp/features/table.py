@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, spreadsheet_cell
+from halp.data.clip import Dropped
 from halp.data.spans import Event, Events
 
 
@@ -64,6 +65,10 @@ class FeatureTable(RowColumns):
         Spans in which nobody is seen; `absent` gives those of one recording.
     folder : path or None
         Where the table is kept.
+    warnings : tuple of str
+        What a user should know about the recordings: those left out, files that were not read, gaps that were filled.
+    left_out : tuple of Dropped
+        Recordings that could not be read, with `name` and `reason`.
 
     Examples
     --------
@@ -79,6 +84,8 @@ class FeatureTable(RowColumns):
     class_names: tuple[str, ...] = ()
     absences: Sequence[tuple[int, float, float]] = ()
     folder: Path | None = None
+    warnings: tuple[str, ...] = ()
+    left_out: tuple[Dropped, ...] = ()
 
     @property
     def recording(self) -> npt.NDArray[np.int64]:
@@ -87,7 +94,20 @@ class FeatureTable(RowColumns):
 
     def absent(self, recording: int) -> list[tuple[float, float]]:
         """Spans of a recording, by its place in `recordings`, in which nobody is seen."""
-        return [(start, stop) for place, start, stop in self.absences if place == recording]
+        return self._absent.get(recording, [])
+
+    @cached_property
+    def _absent(self) -> dict[int, list[tuple[float, float]]]:
+        spans: dict[int, list[tuple[float, float]]] = {}
+        for place, start, stop in self.absences:
+            spans.setdefault(place, []).append((start, stop))
+        return spans
+
+    def rows_by_recording(self) -> list[npt.NDArray[np.int64]]:
+        """The rows of every recording, in the order of `recordings`."""
+        order = np.argsort(self.recording, kind="stable")
+        edges = np.searchsorted(self.recording[order], np.arange(1, len(self.recordings)))
+        return np.split(order, edges)
 
     def name(self, row: int) -> str:
         """The recording of a row."""
@@ -104,6 +124,64 @@ class FeatureTable(RowColumns):
     def events(self) -> Events:
         """The spans of all rows."""
         return Events([self.event(row) for row in range(len(self))])
+
+
+class ShardedVectors:
+    """Vectors `(N, F)` of several mapped arrays, in any order, of which only what is asked for is read.
+
+    Examples
+    --------
+    >>> vectors = ShardedVectors([np.eye(2), 5 * np.eye(2)], np.array([2, 0, 1, 3]))
+    >>> vectors.shape, vectors[1:3].tolist(), np.asarray(vectors[[0]]).tolist()
+    ((4, 2), [[1.0, 0.0], [0.0, 1.0]], [[5.0, 0.0]])
+    """
+
+    def __init__(self, parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None = None) -> None:
+        self.parts, self._order = list(parts), order
+        self._begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        rows = int(self._begins[-1]) if order is None else len(order)
+        self.shape, self.dtype, self.ndim = (rows, self.parts[0].shape[1]), np.dtype(np.float32), 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> npt.NDArray[np.float32]:
+        places = np.arange(len(self))[rows] if self._order is None else self._order[rows]
+        flat = np.ravel(places)
+        part = np.searchsorted(self._begins, flat, side="right") - 1
+        found = np.empty((len(flat), self.shape[1]), dtype=np.float32)
+        for number in np.unique(part):
+            here = part == number
+            found[here] = self.parts[number][flat[here] - self._begins[number]]
+        return found.reshape(*np.shape(places), self.shape[1])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return self[:].astype(dtype or np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """Some rows of vectors, read block by block."""
+
+    vectors: Any
+    rows: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, block: slice) -> npt.NDArray[np.float32]:
+        return np.asarray(self.vectors[self.rows[block]])
+
+
+_IN_MEMORY = 256 << 20  # bytes
+
+
+def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None) -> Any:
+    """Vectors of several arrays as one: mapped where there is one, in memory where they are few, else read when asked for."""
+    if len(parts) == 1 and order is None:
+        return parts[0]
+    joined = ShardedVectors(parts, order)
+    return np.asarray(joined) if len(joined) * joined.shape[1] * 4 <= _IN_MEMORY else joined
 
 
 _ROWS = 16_384  # of a group in a .parquet file

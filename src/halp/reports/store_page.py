@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.data.inspect import UNKNOWN, Inspection
-from halp.data.store import Store
+from halp.data.store import Store, open_store
 from halp.data.windows import spans
 from halp.reports.drawing import escape_text
 from halp.reports.figures import histogram
@@ -43,8 +44,9 @@ BUDGET = 12_000_000
 FEWEST_FRAMES = 12
 
 
-def store_page(store: Store, inspection: Inspection) -> Report:
+def store_page(inspection: Inspection, path: Path | None = None) -> Report:
     """The inspection of a store as one self-contained HTML page."""
+    store = open_store(inspection.path)
     report = Report(f"Store {store.path.name}", f"{len(store)} clips of topology {store.topology.name}")
     _overview(report, inspection)
     _findings(report, inspection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,12 +129,59 @@ def tables_for(data: Sequence[str], target: str | None) -> list[str]:
     ]
 
 
-def reproduce_table(
-    table: str, *, out: Path = Path("reproduced"), progress: bool = True, **choices: Any
+def reproduce(
+    table: str,
+    *,
+    data: Sequence[str] = (),
+    target: str | None = None,
+    scale: str | None = None,
+    seeds: int = 1,
+    splits: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    out: str | os.PathLike[str] = "reproduced",
+    all_cells: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    precision: str = "32-true",
+    progress: bool = True,
 ) -> TableSummary:
-    """Reproduce a table into `out`: runs under `runs/`, the table as Markdown, CSV, JSON and HTML under `tables/`."""
-    with locked_folder(out, f"the sweep in '{out}'"):
-        return _reproduce(table, out, progress, choices)
+    """Reproduce a table, ablation or analysis figure of the paper.
+
+    Parameters
+    ----------
+    table : str
+        Its name, see `halp reproduce`.
+    data : sequence of str
+        Stores or recordings; `KEY=STORE` for the paper's data sets (ntu60, ntu120, pku2), `KEY:RECIPE=STORE` for the rows of
+        one recipe. Synthetic people at the scales tiny and small.
+    target : str, optional
+        For transfer, the store to fine-tune on.
+    scale : str, optional
+        tiny, quick, small, ntu10 or paper (default: the table's own).
+    seeds : int
+        How many seeds; HaLP and the baseline of a seed share their warm-up.
+    splits : sequence of str
+        Splits of the store, for data of your own.
+    settings : sequence of str
+        Overrides of recipes (`epochs=100`) or protocols (`linear.head=mlp`).
+    out : path
+        Runs go to `runs/`, the table as Markdown, CSV, JSON and HTML to `tables/`. A sweep that was stopped is resumed.
+    all_cells : bool
+        Run other systems also where the paper has no figure for them.
+    accelerator, devices, precision
+        As `halp.pretrain` takes them.
+    progress : bool
+        Whether progress is shown.
+
+    Returns
+    -------
+    TableSummary
+        Rows with published and measured figures.
+    """
+    choices = {"data": data, "target": target, "scale": scale, "seeds": seeds, "splits": splits, "settings": settings}
+    choices |= {"all_cells": all_cells, "accelerator": accelerator, "devices": devices, "precision": precision}
+    with locked_folder(Path(out), f"the sweep in '{out}'"):
+        return _reproduce(table, Path(out), progress, choices)
 
 
 def _reproduce(table: str, out: Path, progress: bool, choices: Mapping[str, Any]) -> TableSummary:

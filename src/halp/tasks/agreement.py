@@ -6,9 +6,10 @@ Time is cut into short bins that have one label each; bouts are matched one to o
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,83 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.spans import NOBODY, Event, Events
+from halp.tasks.read_events import EventsLike, read_matched
+from halp.tasks.stats import rounded
 
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]
 Matches = tuple[int, int, list[tuple[Event, Event]]]  # bouts of both accounts, and pairs of the same
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How far two accounts of the same recordings agree."""
+
+    measured: dict[str, Any]
+    first: Events
+    second: Events
+
+    def __getitem__(self, name: str) -> Any:
+        return self.measured[name]
+
+    def events(self) -> Events:
+        """The events of the first account."""
+        return self.first
+
+    def to_json(self) -> dict[str, Any]:
+        """Kappa, agreement, recordings, labels and confusion."""
+        return self.measured
+
+
 def agreement(
+    first: EventsLike,
+    second: EventsLike,
+    *,
+    bin_width: float = 0.1,
+    overlap: float = 0.5,
+    gap: float = 0.0,
+    shortest: float = 0.0,
+) -> Agreement:
+    """Compare two accounts of the same recordings: a person and a model, or two people.
+
+    Cohen's kappa and confusion of short bins of time, F1 of bouts, errors of their boundaries, and the intraclass
+    correlation of durations. Recordings are matched by name without endings.
+
+    Parameters
+    ----------
+    first : path or Events
+        Events in any format, the reference of precision and recall.
+    second : path or Events
+        The other account.
+    bin_width : float
+        Seconds of a bin.
+    overlap : float
+        Intersection over union from which on two bouts are the same.
+    gap : float
+        Seconds; bouts of a label that are closer are one.
+    shortest : float
+        Seconds; shorter bouts are then left out.
+
+    Returns
+    -------
+    Agreement
+        `answer["kappa"]`, `answer["labels"]`, …
+
+    Examples
+    --------
+    >>> from halp import Event, Events
+    >>> one = Events([Event("a", 0, 2, "walk"), Event("a", 2, 4, "sit")])
+    >>> agreement(one, one)["kappa"]
+    1.0
+    """
+    one, two = read_matched(first), read_matched(second)
+    measured, notes = compare_accounts(one, two, bin_width=bin_width, overlap=overlap, gap=gap, shortest=shortest)
+    for sentence in notes:
+        warnings.warn(sentence, stacklevel=2)
+    return Agreement(rounded(measured), one, two)
+
+
+def compare_accounts(
     first: Events,
     second: Events,
     *,
@@ -44,7 +115,9 @@ def agreement(
             f"bins of {bin_width:g} s and an overlap of {overlap:g} cannot be used; give more than 0, overlap up to 1"
         )
     second, missed, _ = second.matched(sorted({event.recording for event in first}))
-    tiers, others = (_by_person(events.merged(gap, shortest)) for events in (first.check(), second.check()))
+    ends = first.ends
+    ends |= {name: max(ends.get(name, 0.0), end) for name, end in second.ends.items()}
+    tiers, others = (_by_person(events.check(), gap, shortest) for events in (first, second))
     if not tiers.keys() & others.keys():  # one of the two does not name people
         tiers, others = _nameless(tiers), _nameless(others)
     notes = [f"'{name}' of {second.origin} has no partner in {first.origin}" for name in missed]
@@ -56,7 +129,7 @@ def agreement(
     if not pairs:
         raise InputError(f"{first.origin} and {second.origin} have no recording in common; names have to be the same")
     labels = sorted({e.label for one, two, _ in pairs for e in (*one, *two)} - {""})
-    bins = [_binned(one, two, key[0], labels, bin_width, first, second) for one, two, key in pairs]
+    bins = [_binned(one, two, ends[key[0]], labels, bin_width) for one, two, key in pairs]
     codes = np.concatenate(bins, axis=1)
     names = [*labels, NONE]
     confusion = np.zeros((len(names), len(names)))
@@ -80,19 +153,25 @@ def agreement(
     }, notes
 
 
-def _by_person(events: Events) -> Tiers:
-    """Events by recording and subject; that nobody is there holds for everybody who is named in a recording."""
-    tiers: Tiers = defaultdict(list)
-    for event in events:
-        tiers[event.recording, event.subject].append(event)
-    for recording in {recording for recording, _ in tiers}:
-        named = [key for key in tiers if key[0] == recording and key[1]]
+def _by_person(events: Events, gap: float, shortest: float) -> Tiers:
+    """Bouts by recording and subject; that nobody is there holds for everybody who is named in a recording.
+
+    Somebody whose bouts are all too short stays, without any.
+    """
+    tiers: Tiers = {(event.recording, event.subject): [] for event in events}
+    for bout in events.merged(gap, shortest):
+        tiers[bout.recording, bout.subject].append(bout)
+    named: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key in tiers:
+        if key[1]:
+            named[key[0]].append(key)
+    for recording, keys in named.items():
         unnamed = tiers.get((recording, ""), [])
-        if named and unnamed and all(event.label in ("", NOBODY) for event in unnamed):
-            for key in named:
+        if unnamed and all(event.label in ("", NOBODY) for event in unnamed):
+            for key in keys:
                 tiers[key] += unnamed
             del tiers[recording, ""]
-    return dict(tiers)
+    return tiers
 
 
 def _nameless(tiers: Tiers) -> Tiers:
@@ -108,10 +187,9 @@ def _nameless(tiers: Tiers) -> Tiers:
 
 
 def _binned(
-    one: Sequence[Event], two: Sequence[Event], recording: str, labels: Sequence[str], width: float, *accounts: Events
+    one: Sequence[Event], two: Sequence[Event], end: float, labels: Sequence[str], width: float
 ) -> npt.NDArray[np.int64]:
-    """The label of every bin by its middle, `(2, bins)`; the last number is for no label."""
-    end = max([e.stop for e in (*one, *two)] + [account.lengths.get(recording, 0.0) for account in accounts])
+    """The label of every bin up to `end` by its middle, `(2, bins)`; the last number is for no label."""
     middles = (np.arange(math.ceil(end / width - 1e-9)) + 0.5) * width
     codes = np.full((2, len(middles)), len(labels), dtype=np.int64)
     for row, events in enumerate((one, two)):

@@ -7,14 +7,21 @@ the image, which equals the angle only where the limb moves in the image plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
 from halp.skeleton import Topology
-from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.pose_tracks import Floats, Poses, read_poses, source_name
+from halp.tasks.stats import rounded
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
@@ -97,6 +104,57 @@ def _slope(angle: Floats, fps: float) -> Floats:
     if len(angle) < width:
         return np.gradient(angle) * fps if len(angle) > 1 else np.full(len(angle), np.nan)
     return np.asarray(savgol_filter(angle, width, 2, deriv=1, delta=1 / fps))
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Joint angles of every person of every recording of a source."""
+
+    people: Sequence[Poses]
+    origin: str
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Ranges, velocities and asymmetry: a row per person and angle."""
+        return rounded([row for poses in self.people for row in angle_rows(poses)])
+
+    def series(self) -> list[dict[str, Any]]:
+        """Every angle and its velocity over time: a row per person and frame."""
+        return [row for poses in self.people for row in angle_series(poses)]
+
+    def events(self) -> Events:
+        """The time that each person was observed."""
+        spans = ((poses, float(poses.times[0]), float(poses.times[-1]) + 1 / poses.fps) for poses in self.people)
+        return Events([Event(p.recording, start, stop, "", p.subject, "model") for p, start, stop in spans])
+
+
+def angles(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Angles:
+    """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
+
+    Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Any topology that has the joints.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    Angles
+        `to_json` gives ranges, `series` the angles over time.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(30, 25, 3))
+    >>> [row["angle"] for row in halp.angles(clip, topology="kinect-v2", fps=30).to_json()][:2]
+    ['elbow_left', 'elbow_right']
+    """
+    people = list(read_poses(source, reading, **keywords))
+    if any(poses.topology.dimensions == 2 for poses in people):
+        warnings.warn(FLAT, stacklevel=2)
+    return Angles(people, source_name(source))
 
 
 def angle_rows(poses: Poses) -> list[dict[str, Any]]:

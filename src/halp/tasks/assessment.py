@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from halp.core.progress import Bar
 from halp.tasks.classifier import accuracy_interval, choose_candidate, fit_classifier, folds
-from halp.tasks.heads import Candidate, Labels, Vectors, fit_head
+from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, standardised_in_their_span
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
-_DRAWS = 5
+_DRAWS, _FEW_DRAWS, _MANY = 5, 2, 300  # draws of labels per point of the learning curve; the few from so many labels on
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ def assess(
             chosen, _ = choose_candidate(features, labels, int(labels.max()) + 1, groups, kind, seed)
             score = cross_validate(features, labels, groups, recordings, kind=kind, seed=seed, bar=bar)
             scores.append({**asdict(score), "chosen": str(chosen)})
-            curves.append(learning_curve(chosen, features, labels, groups, splits, seed=seed))
+            # all products are the same in the span of the rows, which has far fewer coordinates
+            rows = standardised_in_their_span(features)
+            curves.append(learning_curve(chosen, rows, labels, groups, splits, seed=seed))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
     return {"encoder": scores[0], "raw": scores[1], "curve": curve}
@@ -97,7 +99,10 @@ def learning_curve(
     *,
     seed: int = 0,
 ) -> dict[int, float]:
-    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and draws."""
+    """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and draws.
+
+    The vectors are standardised already.
+    """
     classes, draw = int(labels.max()) + 1, np.random.default_rng(seed)
     fewest = min(
         len(np.unique(groups[train][labels[train] == label]))
@@ -107,12 +112,14 @@ def learning_curve(
 
     def accuracy(count: int, train: Labels, test: Labels) -> float:
         rows = few_per_class(train, labels, groups, count, draw)
-        head = fit_head(chosen, vectors[rows], labels[rows], classes)
+        head = fit_head(chosen, vectors[rows], labels[rows], classes, standard=True)
         return float((head.logits(vectors[test]).argmax(1) == labels[test]).mean())
 
     counts = [2**power for power in range(20) if 2**power <= fewest]
+    # many held-out labels tell an accuracy with few draws
+    draws = _DRAWS if len(labels) < _MANY else _FEW_DRAWS
     return {
-        count: float(np.mean([accuracy(count, train, test) for train, test in splits for _ in range(_DRAWS)]))
+        count: float(np.mean([accuracy(count, train, test) for train, test in splits for _ in range(draws)]))
         for count in counts
     }
 

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.core.progress import Bar
 from halp.data.spans import NOBODY, Event, Events
 
 Floats = npt.NDArray[np.float64]
+ORDERS, FEWEST_ORDERS = 40_000_000, 199  # bouts in all random orders together, and orders that are drawn at least
+BLOCK = 4_000_000  # bouts that are shuffled together
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,11 @@ class Bouts:
 def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None) -> list[Bouts]:
     """Bouts by recording and subject, cut to the part that counts."""
     tiers: list[Bouts] = []
+    ends = events.ends
     for recording, rows in events.by_recording().items():
-        end = events.lengths.get(recording) or max((event.stop for event in rows), default=0.0)
+        end = ends.get(recording, 0.0)
         end = end if stop is None else min(end, stop)
-        cut = [replace(e, start=max(e.start, start), stop=min(e.stop, end)) for e in rows if overlap(e, start, end) > 0]
+        cut = [_cut(event, start, end) for event in rows if overlap(event, start, end) > 0]
         named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
         for subject in sorted(named):
             bouts = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
@@ -55,9 +59,30 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
     return tiers
 
 
+def _cut(event: Event, start: float, stop: float) -> Event:
+    """The part of an event that lies in a span; mostly the event itself."""
+    if start <= event.start and event.stop <= stop:
+        return event
+    return replace(event, start=max(event.start, start), stop=min(event.stop, stop))
+
+
 def overlap(event: Event, start: float, stop: float) -> float:
     """Seconds of an event that lie in a span."""
     return max(0.0, min(event.stop, stop) - max(event.start, start))
+
+
+def covered(spans: Sequence[tuple[float, float]], times: npt.ArrayLike) -> Floats:
+    """Seconds of spans that lie before each time `(T,)`; spans that overlap count several times.
+
+    >>> covered([(1.0, 3.0), (5.0, 6.0)], [0.0, 2.0, 10.0]).tolist()
+    [0.0, 1.0, 3.0]
+    """
+    at = np.asarray(times, dtype=np.float64)
+    total = np.zeros(len(at))
+    for edges, sign in ((np.sort([s for s, _ in spans]), 1.0), (np.sort([s for _, s in spans]), -1.0)):
+        before = np.searchsorted(edges, at)
+        total += sign * (before * at - np.concatenate([[0.0], np.cumsum(edges)])[before])
+    return total
 
 
 def measures(
@@ -81,21 +106,30 @@ def measures(
 
 
 def transitions(
-    tiers: Sequence[Bouts], labels: Sequence[str], *, resamples: int = 999, seed: int = 0
+    tiers: Sequence[Bouts], labels: Sequence[str], *, resamples: int = 999, seed: int = 0, progress: bool = False
 ) -> list[dict[str, Any]]:
     """How often which label follows which, how likely that is, and how often it would by chance.
 
     Chance: bouts of every recording in another order, the same label twice in a row only where the recording has that. A
-    time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and Hochberg over all pairs.
+    time without anybody ends a sequence. `p` is two-sided, `p_corrected` after Benjamini and Hochberg over all pairs. Of
+    many bouts fewer orders are drawn than `resamples`, never fewer than 199.
     """
     place = {label: number for number, label in enumerate(labels)}
     sequences = [part for tier in tiers for part in _sequences(tier, place) if len(part) > 1]
     if not sequences:
         return []
     size = len(labels)
-    counts = _pairs(np.concatenate([_codes(part[None], size) for part in sequences], axis=1), size)[0]
+    counts = sum(_pairs(part[None], size)[0] for part in sequences)
+    resamples = max(min(resamples, ORDERS // sum(map(len, sequences))), min(resamples, FEWEST_ORDERS))
     rng = np.random.default_rng(seed)
-    chance = _pairs(np.concatenate([_codes(_shuffled(part, resamples, rng), size) for part in sequences], axis=1), size)
+    chance = np.zeros((resamples, size, size))
+    with Bar("random orders", len(sequences), shown=progress) as bar:
+        for part in sequences:
+            block = max(1, BLOCK // len(part))
+            for first in range(0, resamples, block):
+                rows = chance[first : first + block]
+                rows += _pairs(_shuffled(part, len(rows), rng), size)
+            bar.advance()
     expected = chance.mean(0)
     extreme = np.abs(chance - expected) >= np.abs(counts - expected) - 1e-9
     p = (1 + extreme.sum(0)) / (resamples + 1)
@@ -126,12 +160,9 @@ def _sequences(tier: Bouts, place: Mapping[str, int]) -> list[npt.NDArray[np.int
     return [np.array(part, dtype=np.int64) for part in parts]
 
 
-def _codes(sequences: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    return sequences[:, :-1] * size + sequences[:, 1:]
-
-
-def _pairs(codes: npt.NDArray[np.int64], size: int) -> Floats:
-    """Counts `(R, size, size)` of pairs, from codes `(R, n)`."""
+def _pairs(sequences: npt.NDArray[np.int64], size: int) -> Floats:
+    """Counts `(R, size, size)` of what follows what in sequences `(R, n)`."""
+    codes = sequences[:, :-1] * size + sequences[:, 1:]
     rows = np.arange(len(codes))[:, None] * size * size
     return np.bincount((codes + rows).ravel(), minlength=len(codes) * size * size).reshape(-1, size, size).astype(float)
 

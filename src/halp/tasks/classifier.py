@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.tasks.heads import Candidate, Head, Labels, Vectors, candidates, fit_head, standardised_in_their_span
+from halp.tasks.heads import (
+    Candidate,
+    Head,
+    Labels,
+    Vectors,
+    candidates,
+    fit_head,
+    fit_heads,
+    standardised_in_their_span,
+)
 
 Floats = npt.NDArray[np.float64]
 Reject = float | str | None  # a rate, "auto" for that of the model, "none" or None for never
@@ -59,6 +68,10 @@ class Classifier:
         rate = check_rejection(reject)
         rate = self.rejection_rate if rate == "auto" else rate
         return -np.inf if rate is None else rejection_threshold(self.similarities, float(rate))
+
+    def can_reject(self, reject: Reject = "auto") -> bool:
+        """Whether anything is ever rejected; without it an answer that is not rejected says nothing."""
+        return bool(np.isfinite(self.threshold(reject)))
 
     def predict(self, vectors: Vectors, *, reject: Reject = "auto") -> Prediction:
         """Classes of vectors `(N, F)`; `reject` is a rate, "auto" for that of the fit, "none" for never."""
@@ -117,11 +130,11 @@ def choose_candidate(
         return tried[0], 1.0
     rows, held = standardised_in_their_span(vectors), np.concatenate([test for _, test in splits])
 
-    def held_out_logits(candidate: Candidate) -> Floats:
-        heads = [fit_head(candidate, rows[train], labels[train], classes, standard=True) for train, _ in splits]
-        return np.concatenate([head.logits(rows[test]) for head, (_, test) in zip(heads, splits)])
-
-    logits = [held_out_logits(candidate) for candidate in tried]
+    per_fold = [
+        [head.logits(rows[test]) for head in fit_heads(tried, rows[train], labels[train], classes)]
+        for train, test in splits
+    ]
+    logits = [np.concatenate(parts) for parts in zip(*per_fold)]
     counts = np.bincount(labels[held], minlength=classes)
     right = [np.bincount(labels[held][scores.argmax(1) == labels[held]], minlength=classes) for scores in logits]
     best = int(np.argmax([round(float((hits / np.maximum(counts, 1)).sum()), 9) for hits in right]))  # ties are ties

@@ -105,6 +105,7 @@ def fit(
     check_rejection(rejection_rate)
     encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
+    check_classes(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
     labels, groups = data.labels, data.groups
@@ -128,6 +129,17 @@ def labelled_rows(source: Source) -> Source:
             "--labels labels.csv with the columns name and label"
         )
     return source.only(known)
+
+
+def check_classes(source: Source) -> None:
+    """Refuse labels of a single class before anything is computed: a model of it would call everything so."""
+    classes = np.unique(source.labels)
+    if len(classes) < 2:
+        name = f"'{source.class_names[classes[0]]}'" if len(source.class_names) > classes[0] else "one class"
+        raise InputError(
+            f"all labels are {name}, and one class cannot be told from anything else; label some other movements as well, "
+            "with a name such as 'other', or find more of this one with `halp search`"
+        )
 
 
 def labelling(source: Source) -> Labelling:
@@ -206,7 +218,7 @@ def predict(
     table, prediction = predict_table(
         model, source, reading.cut_by(cutting), reject=reject, cache=cache, progress=progress
     )
-    return answers(model, table, prediction, cutting)
+    return answers(model, table, prediction, cutting, reject)
 
 
 def window_settings(model: Model, asked: WindowSettings) -> WindowSettings:
@@ -270,14 +282,18 @@ def predict_table(
     return table, model.classifier.predict(table.vectors, reject=reject)
 
 
-def answers(model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings) -> Predictions:
+def answers(
+    model: Model, table: FeatureTable, prediction: Prediction, cutting: WindowSettings, reject: Reject = "auto"
+) -> Predictions:
     """Predictions with names and times; where nobody is seen in a clip, or in most of a window, there is no class."""
+    can_reject = model.classifier.can_reject(reject)
     classes, best, probability = model.classifier.classes, prediction.best, prediction.probability
     somebody = table.seen > 0 if cutting.window is None else table.seen >= SEEN
     rows: list[tuple[int, Event]] = []
     for row, there in enumerate(somebody.tolist()):
         where = table.name(row), float(table.starts[row]), float(table.stops[row])
-        known = (classes[best[row]], float(probability[row]), bool(prediction.rejected[row])) if there else (None,)
+        rejected = bool(prediction.rejected[row]) if can_reject else None
+        known = (classes[best[row]], float(probability[row]), rejected) if there else (None,)
         rows.append((int(table.recording[row]), predicted(*where, *known)))
     for recording, start, stop in table.absences:
         name = table.recordings[recording]

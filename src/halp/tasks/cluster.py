@@ -23,6 +23,7 @@ from halp.sphere import kmeans
 from halp.tasks.heads import unit
 
 MOST_GROUPS = 12  # tried where the number is not given
+NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
 
 
@@ -41,6 +42,19 @@ class Clusters:
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.group, minlength=len(self.typical))
+
+    @property
+    def suggested(self) -> int | None:
+        """The largest number of groups that are nearly as far apart as the best: at least 80 % of its silhouette.
+
+        Groups that are furthest apart are often few and coarse, such as locomotion and everything else.
+        """
+        best = max(self.silhouettes.values(), default=0.0)
+        return (
+            max((n for n, value in self.silhouettes.items() if value >= NEARLY * best), default=None)
+            if best > 0
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,7 @@ class Clustering:
         group = self.clusters.group
         return {
             "silhouette": round(self.clusters.silhouette, 6),
+            "suggested": self.clusters.suggested,
             "silhouettes": {str(count): round(value, 6) for count, value in self.clusters.silhouettes.items()},
             "groups": [
                 {

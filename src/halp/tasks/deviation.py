@@ -3,6 +3,9 @@
 A window is as far as its nearest windows of the reference are, on average; a person, as the windows are on average. Every
 person of the reference is measured in the same way against the others, which gives the percentile. It says how unusual a
 movement is for this group, this encoder and this recording; it is not a diagnosis.
+
+A percentile cannot exceed 100, so a movement of another kind is marked apart: `unlike` is true where a recording is clearly
+further away than the most unusual person of the reference.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from halp.core.errors import InputError
 Floats = npt.NDArray[np.float64]
 NEAREST = 5
 FEWEST = 5  # people of a reference; fewer cannot give a percentile
+UNLIKE = 1.15  # times the score of the most unusual person of the reference, beyond which a movement is of another kind
+CHANGED = 20.0  # points by which percentiles of two windows may differ before that is worth a warning
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,20 @@ class Reference:
     window_scores: Floats
     usual: Floats
 
+    @property
+    def spread(self) -> dict[str, float]:
+        """Scores of the least, the middle and the most unusual person of the reference."""
+        scores = list(self.scores.values())
+        return {"lowest": min(scores), "median": float(np.median(scores)), "highest": max(scores)}
+
 
 def make_reference(windows: Windows) -> Reference:
     """Measure every person of a reference group against the others."""
     people = sorted(set(windows.persons))
     if len(people) < FEWEST:
-        raise InputError(
-            f"the reference has {len(people)} people; {FEWEST} or more are needed to say what is usual among them"
-        )
-    vectors = _unit(windows.vectors, windows)
+        one = "1 person" if len(people) == 1 else f"{len(people)} people"
+        raise InputError(f"the reference has {one}; {FEWEST} or more are needed to say what is usual among them")
+    vectors = _unit(windows.vectors)
     person = np.array(windows.persons)
     distance = 1 - vectors @ vectors.T
     distance[person[:, None] == person[None]] = np.inf
@@ -65,14 +75,15 @@ def make_reference(windows: Windows) -> Reference:
 
 
 def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
-    """A row per recording in the order it comes: score, percentile, the joints that differ most and the moments.
+    """A row per recording in the order it comes: score, percentile, whether it is unlike the whole reference, the spread of
+    the reference, the joints that differ most and the moments.
 
     For a fair comparison with each person of the reference, that person is left out for the tested one as well.
     """
     if tested.vectors.shape[1] != reference.windows.vectors.shape[1]:
         raise InputError("the reference and the recordings have vectors of different widths; use one encoder for both")
     person = np.array(reference.windows.persons)
-    distance = 1 - _unit(tested.vectors, reference.windows) @ _unit(reference.windows.vectors, reference.windows).T
+    distance = 1 - _unit(tested.vectors) @ _unit(reference.windows.vectors).T
     # somebody of the reference who is tested is compared with the others only
     tested_person = np.array(tested.persons)
     distance[(tested_person[:, None] == person[None]) & (tested_person[:, None] != "")] = np.inf
@@ -93,6 +104,8 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
                 "score": float(scores[mine].mean()),
                 "percentile": 100.0 * below / len(others),
                 "people": len(others),
+                "unlike": bool(scores[mine].mean() > UNLIKE * reference.spread["highest"]),
+                "reference": reference.spread,
                 "joints": [
                     {
                         "joint": tested.joints[at],
@@ -115,9 +128,9 @@ def deviation(reference: Reference, tested: Windows) -> list[dict[str, Any]]:
     return rows
 
 
-def _unit(vectors: npt.NDArray[np.float32], reference: Windows) -> Floats:
-    """Vectors without the mean of the reference, of length one."""
-    rows = np.asarray(vectors, dtype=np.float64) - np.asarray(reference.vectors, dtype=np.float64).mean(axis=0)
+def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
+    """Vectors of length one. The reference's mean stays in: without it all movements are about equally far from each other."""
+    rows = np.asarray(vectors, dtype=np.float64)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
@@ -132,6 +145,36 @@ def _nearest_mean(distance: Floats) -> Floats:
 def _joint_differences(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Floats:
     """Mean distance `(N, V)` of joints over the frames of pairs of windows `(N, S, V, C)`."""
     return np.linalg.norm(one.astype(np.float64) - other, axis=3).mean(axis=1)
+
+
+def warnings_about(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Sentences about rows of `deviation`: movements of another kind, and percentiles that depend on the window."""
+    sentences = []
+    unlike = [row["recording"] for row in rows if row["unlike"]]
+    if unlike:
+        sentences.append(
+            f"{_named(unlike)} unlike everybody in the reference: the percentile does not say how far. Probably another "
+            "movement, camera or sensor; compare only recordings of the same task"
+        )
+    changed = [
+        row["recording"]
+        for row in rows
+        for other in row.get("other_windows", ())
+        if abs(other["percentile"] - row["percentile"]) > CHANGED or other["unlike"] != row["unlike"]
+    ]
+    if changed:
+        sentences.append(
+            f"the answer for {_named(list(dict.fromkeys(changed)), verb=False)} depends on the window; see other_windows, and "
+            "report the window together with the percentile"
+        )
+    return sentences
+
+
+def _named(names: Sequence[str], verb: bool = True) -> str:
+    """Up to three names, and how many more there are."""
+    text = ", ".join(f"'{name}'" for name in names[:3])
+    text += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return text + (" is" if len(names) == 1 else " are") * verb
 
 
 def resampled_poses(frames: Sequence[npt.NDArray[np.float32]], samples: int = 24) -> npt.NDArray[np.float32]:

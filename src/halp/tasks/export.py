@@ -198,7 +198,22 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def push(package: str | os.PathLike[str], repository: str, *, private: bool = False) -> str:
-    """Upload a package folder to OWNER/NAME, which is made where it does not exist; the address of the upload."""
+    """Upload an encoder package to a model hub.
+
+    Parameters
+    ----------
+    package : path
+        A folder that `export` made.
+    repository : str
+        OWNER/NAME on the hub, created if it does not exist.
+    private : bool
+        Make a new repository visible to you alone.
+
+    Returns
+    -------
+    str
+        The address of the upload.
+    """
     load_package(package)  # only what would load is handed on
     with _talking(repository) as hub:
         hub.create_repo(repository, private=private, exist_ok=True)
@@ -207,7 +222,22 @@ def push(package: str | os.PathLike[str], repository: str, *, private: bool = Fa
 
 
 def pull(repository: str, out: str | os.PathLike[str], *, revision: str | None = None) -> Path:
-    """Download the package OWNER/NAME into a new folder, whole and checked, or not at all."""
+    """Download an encoder package from a model hub; it is verified before it is installed.
+
+    Parameters
+    ----------
+    repository : str
+        OWNER/NAME on the hub.
+    out : path
+        The folder to make.
+    revision : str, optional
+        A branch, tag or commit (default: the newest).
+
+    Returns
+    -------
+    path
+        The package folder, complete or absent.
+    """
     out = Path(out)
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")

@@ -29,7 +29,7 @@ from halp.tasks.classifier import (
     folds,
     nearest_similarities,
 )
-from halp.tasks.classify import Labelling, labelled_rows, labelling, without_doubtful_rejection
+from halp.tasks.classify import Labelling, check_classes, labelled_rows, labelling, without_doubtful_rejection
 from halp.tasks.heads import Candidate, Head, unit
 from halp.tasks.model_folder import Model
 
@@ -89,9 +89,8 @@ def finetune(
         raise InputError("halp finetune trains a linear head; leave out the head, or use the protocol finetune")
     encoder, source = open_for(encoder, labelled, reading, **keywords)
     source = labelled_rows(source)
+    check_classes(source)
     data = labelling(source)
-    if len(data.classes) < 2:
-        raise InputError("fine-tuning needs recordings of two classes at least; use `halp classify fit` for one")
     clips = [clip.frames for clip in ready_clips(encoder, source, range(len(source)))]
     pool = frames_pool(encoder, clips)
     how: dict[str, Any] = {"classes": len(data.classes), "seed": seed, "progress": progress}

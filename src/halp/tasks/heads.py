@@ -6,6 +6,7 @@ All three give logits `(N, C)`; what follows (temperature, "none of these") does
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,10 +95,28 @@ def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: int, *, standard: bool = False) -> Head:
+def fit_heads(tried: Sequence[Candidate], vectors: Vectors, labels: Labels, classes: int) -> list[Head]:
+    """One classifier per candidate on the same standardised vectors; linear ones share what they compute."""
+    path = LogisticPath(vectors, labels, classes) if any(c.kind == "linear" for c in tried) else None
+    heads = {
+        candidate: fit_head(candidate, vectors, labels, classes, standard=True, path=path)
+        for candidate in sorted(tried, key=lambda candidate: candidate.setting)
+    }
+    return [heads[candidate] for candidate in tried]
+
+
+def fit_head(
+    candidate: Candidate,
+    vectors: Vectors,
+    labels: Labels,
+    classes: int,
+    *,
+    standard: bool = False,
+    path: LogisticPath | None = None,
+) -> Head:
     """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
 
-    `standard`: the vectors are standardised already.
+    `standard`: the vectors are standardised already. `path`: of these vectors, where several strengths are fitted.
     """
     vectors = np.asarray(vectors, dtype=np.float32)
     mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
@@ -111,7 +130,7 @@ def fit_head(candidate: Candidate, vectors: Vectors, labels: Labels, classes: in
         np.add.at(weight, labels, bank)
         weight = unit(weight)
     elif candidate.kind == "linear":
-        weight, bias = _logistic(vectors, labels, classes, candidate.setting)
+        weight, bias = (path or LogisticPath(vectors, labels, classes)).fit(candidate.setting)
     return Head(candidate, classes, mean, scale, bank, labels.copy(), weight, bias)
 
 
@@ -131,26 +150,38 @@ def standardised_in_their_span(vectors: Vectors) -> Vectors:
     return (directions * np.sqrt(np.maximum(sizes, 0))).astype(np.float32)
 
 
-def _logistic(rows: Vectors, labels: Labels, classes: int, strength: float) -> tuple[Vectors, Vectors]:
-    """Weights `(C, F)` and biases of multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike."""
-    from sklearn.linear_model import LogisticRegression
+class LogisticPath:
+    """Multinomial regression with an L2 penalty 1 / strength on rows over √F, classes alike, for one strength after the other.
 
-    weight, bias = np.zeros((classes, rows.shape[1]), np.float32), np.full(classes, -50.0, np.float32)
-    there = np.unique(labels)
-    if len(there) < 2:
-        bias[there] = 0
+    The optimum lies in the span of the rows, so it is found in as many coordinates as there are rows where these are fewer;
+    each strength starts from the optimum of the one before.
+    """
+
+    def __init__(self, rows: Vectors, labels: Labels, classes: int) -> None:
+        from sklearn.linear_model import LogisticRegression
+
+        self.labels, self.shape = labels, (classes, rows.shape[1])
+        self.there = np.unique(labels)
+        self.inputs, self.back = rows.astype(np.float64), None
+        if len(rows) < rows.shape[1]:
+            squares, directions = np.linalg.eigh(self.inputs @ self.inputs.T)
+            known = squares > 1e-10 * max(float(squares[-1]), 1e-300)
+            sizes, directions = np.sqrt(squares[known]), directions[:, known]
+            self.inputs, self.back = directions * sizes, (directions / sizes).T @ self.inputs
+        self.inputs /= np.sqrt(rows.shape[1])
+        self.model = LogisticRegression(max_iter=500, class_weight="balanced", warm_start=True)
+
+    def fit(self, strength: float) -> tuple[Vectors, Vectors]:
+        """Weights `(C, F)` and biases."""
+        weight, bias = np.zeros(self.shape, np.float32), np.full(self.shape[0], -50.0, np.float32)
+        if len(self.there) < 2:
+            bias[self.there] = 0
+            return weight, bias
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
+            fitted = self.model.set_params(C=strength).fit(self.inputs, self.labels)
+        coefficients = (fitted.coef_ if self.back is None else fitted.coef_ @ self.back) / np.sqrt(self.shape[1])
+        # of two classes there is one vector of coefficients: half of it for the one, half against the other
+        sign = np.array([[-0.5], [0.5]]) if len(self.there) == 2 else 1.0
+        weight[self.there], bias[self.there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
         return weight, bias
-    inputs, back = rows.astype(np.float64), None
-    if 4 * len(rows) < rows.shape[1]:
-        # the optimum lies in the span of the rows, so it is found in as many coordinates as there are rows
-        left, sizes, back = np.linalg.svd(inputs, full_matrices=False)
-        inputs = left * sizes
-    size = np.sqrt(rows.shape[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # few labels of many classes are what this is for
-        fitted = LogisticRegression(C=strength, max_iter=500, class_weight="balanced").fit(inputs / size, labels)
-    coefficients = (fitted.coef_ if back is None else fitted.coef_ @ back) / size
-    # of two classes there is one vector of coefficients: half of it for the one, half against the other
-    sign = np.array([[-0.5], [0.5]]) if len(there) == 2 else 1.0
-    weight[there], bias[there] = sign * coefficients, np.ravel(sign) * fitted.intercept_
-    return weight, bias

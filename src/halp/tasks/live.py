@@ -28,6 +28,7 @@ Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
+HOPELESS = 30  # lines at the start of a stream of which none is a frame
 LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
@@ -113,28 +114,33 @@ class LiveRecognition:
             frame = map_joints(frame[None], self.layout, encoder.topology)[0]
         return frame
 
-    def _recognise(self) -> tuple[str | None, float | None, bool]:
+    def _recognise(self) -> tuple[str | None, float | None, bool | None]:
         """Best class, its probability, and whether it is rejected; nothing where nobody is seen most of the time."""
         window = np.roll(self._ring, -self.frames % self.width, axis=0)
         if present(window).any(1).mean() < SEEN:
-            return None, None, False
+            return None, None, None
         encoder = self.model.encoder
         frames = normalise(window, encoder.topology, encoder.normalisation)
         prediction = self.model.classifier.predict(embed_frames(encoder, [frames]), reject=self.reject)
         return (
             self.model.classifier.classes[prediction.best[0]],
             float(prediction.probability[0]),
-            bool(prediction.rejected[0]),
+            bool(prediction.rejected[0]) if self.model.classifier.can_reject(self.reject) else None,
         )
 
-    def summary(self) -> str:
-        """Frames and answers so far, latency, and how many frames per second it could keep up with."""
+    @property
+    def busy(self) -> float:
+        """Seconds that recognition took so far."""
+        return self._busy
+
+    def summary(self, rate: float | None = None) -> str:
+        """Frames and answers so far, latency, and how many frames per second it could keep up with (`rate`, where known)."""
         if not self.answers:
             return f"{self.frames} frames, no answer: a window of {self.window:g} s has {self.width} frames"
         median, high = np.quantile(self._latencies, [0.5, 0.95])
         return (
             f"{self.frames} frames, {self.answers} answers; latency {median:.1f} ms (median), {high:.1f} ms (95 %); "
-            f"keeps up with {self.frames / max(self._busy, 1e-9):.0f} frames per second"
+            f"keeps up with {self.frames / max(self._busy, 1e-9) if rate is None else rate:.0f} frames per second"
         )
 
 
@@ -156,7 +162,12 @@ class FrameReader:
         while line := self.lines.readline(LONGEST_LINE + 1):
             self.read += 1
             if line.strip():
-                yield self._frame(line)
+                frame = self._frame(line)
+                if self.bad == self.read and self.bad >= HOPELESS:
+                    raise InputError(f"none of the first {HOPELESS} lines is a frame: {self.problem}")
+                yield frame
+        if self.read and self.bad == self.read:
+            raise InputError(f"none of the {self.read} lines is a frame: {self.problem}")
 
     def _frame(self, line: bytes) -> Frame | None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -20,11 +20,13 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.files import atomic_path
+from halp.core.progress import Bar
 from halp.tasks.events.cells import needed
 
 Floats = npt.NDArray[np.float64]
 COMPONENTS = 12
 MOST = 12  # motifs tried where the number is not given
+SAMPLE = 20_000  # windows that principal axes are computed from
 STICKY = 20.0  # prior counts of staying in a motif, of a window each
 _FORMAT = 1
 _ARRAYS = ("mean", "axes", "means", "variances", "start", "transitions")
@@ -131,7 +133,12 @@ def load_motifs(path: str | os.PathLike[str]) -> MotifModel:
 
 
 def fit_motifs(
-    sequences: Sequence[npt.ArrayLike], count: int | None = None, *, sticky: float = STICKY, seed: int = 0
+    sequences: Sequence[npt.ArrayLike],
+    count: int | None = None,
+    *,
+    sticky: float = STICKY,
+    seed: int = 0,
+    progress: bool = False,
 ) -> MotifModel:
     """Find motifs in sequences of window vectors `(T, F)`, one per recording or part of it.
 
@@ -140,19 +147,21 @@ def fit_motifs(
     count : how many; by default the number up to 12 with the lowest BIC.
     sticky : prior counts of staying; larger means longer bouts.
     """
-    parts = [np.asarray(rows, dtype=np.float64) for rows in sequences if len(np.asarray(rows))]
+    parts = _known_parts(sequences)
     total = sum(map(len, parts))
     if total < 4 or (count is not None and not 1 <= count <= total // 2):
         raise InputError(f"{total} windows cannot make {count or 'any'} motifs; use more recordings or shorter strides")
     if sticky < 0:
         raise InputError(f"sticky = {sticky:g} is below zero; 0 leaves durations free, larger values make them longer")
-    rows = np.concatenate(parts)
-    mean = rows.mean(axis=0)
-    _, size, axes = np.linalg.svd(rows - mean, full_matrices=False)
-    kept = max(1, min(COMPONENTS, int((size > 1e-9 * max(size[0], 1e-300)).sum()), total - 1))
-    projected = [(part - mean) @ axes[:kept].T for part in parts]
+    mean, axes = _projection(parts, seed)
+    projected = [(part - mean) @ axes for part in parts]
     tried = [count] if count is not None else [k for k in (2, 3, 4, 5, 6, 8, 10, MOST) if k <= total // 4] or [1]
-    models = {k: model for k in tried if (model := _fitted(projected, k, sticky, seed)) is not None}
+    models: dict[int, Any] = {}
+    with Bar("finding motifs", len(tried), shown=progress) as bar:
+        for k in tried:
+            model = _fitted(projected, k, sticky, seed)
+            models |= {} if model is None else {k: model}
+            bar.advance()
     if not models:
         raise InputError(f"the windows do not make {tried[0]} motifs, one of them stays empty; ask for fewer")
     stacked, lengths = np.concatenate(projected), [len(part) for part in projected]
@@ -162,13 +171,37 @@ def fit_motifs(
     order = np.argsort(-np.bincount(best.predict(stacked, lengths), minlength=best.n_components), kind="stable")
     return MotifModel(
         mean,
-        np.ascontiguousarray(axes[:kept].T),
+        axes,
         best.means_[order],
         np.array([np.diag(c) for c in best.covars_])[order],
         best.startprob_[order],
         best.transmat_[order][:, order],
         {"sticky": sticky, "seed": seed, "bic": {str(k): value for k, value in bic.items()}},
     )
+
+
+def _known_parts(sequences: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
+    return [part for rows in sequences if len(part := np.asarray(rows))]
+
+
+def _projection(parts: Sequence[npt.NDArray[Any]], seed: int) -> tuple[Floats, Floats]:
+    """Mean `(F,)` and principal axes `(F, D)` of vectors; of many vectors a sample is enough for both."""
+    from scipy.sparse.linalg import svds
+
+    rows = np.concatenate(parts)
+    if len(rows) > SAMPLE:
+        rows = rows[np.sort(np.random.default_rng(seed).choice(len(rows), SAMPLE, replace=False))]
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centred = rows - mean
+    if min(centred.shape) > 4 * COMPONENTS:
+        # a few axes of many: steps are short, so that one can interrupt them
+        start = np.random.default_rng(seed).normal(size=min(centred.shape))
+        _, size, axes = svds(centred, k=COMPONENTS, v0=start)
+        size, axes = size[::-1], axes[::-1]
+    else:
+        _, size, axes = np.linalg.svd(centred, full_matrices=False)
+    known = int((size > 1e-9 * max(size[0], 1e-300)).sum())
+    return mean, np.ascontiguousarray(axes[: max(1, min(COMPONENTS, known, len(rows) - 1))].T)
 
 
 def _hmm(count: int, seed: int, sticky: float = 0.0) -> Any:
@@ -205,18 +238,38 @@ def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> An
 
 
 def stability(
-    sequences: Sequence[npt.ArrayLike], count: int, *, sticky: float = STICKY, seeds: int = 3, seed: int = 0
+    sequences: Sequence[npt.ArrayLike],
+    count: int,
+    *,
+    sticky: float = STICKY,
+    seeds: int = 3,
+    seed: int = 0,
+    progress: bool = False,
 ) -> dict[str, float | None]:
     """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two halves.
 
     Halves are every other recording, or the first and second half of time where there is one; both models are applied to all.
     """
+    parts = _known_parts(sequences)
+    bar = Bar("other seeds and halves", seeds + 2, shown=progress)
+
+    def labels(fitted_on: Sequence[npt.NDArray[Any]], number: int) -> npt.NDArray[np.int64]:
+        found = np.concatenate(fit_motifs(fitted_on, count, sticky=sticky, seed=number).motifs(parts))
+        bar.advance()
+        return found
+
+    with bar:
+        return _agreements(parts, labels, count, seeds, seed)
+
+
+def _agreements(
+    parts: Sequence[npt.NDArray[Any]],
+    labels: Callable[[Sequence[npt.NDArray[Any]], int], npt.NDArray[np.int64]],
+    count: int,
+    seeds: int,
+    seed: int,
+) -> dict[str, float | None]:
     from sklearn.metrics import adjusted_rand_score
-
-    parts = [np.asarray(rows, dtype=np.float64) for rows in sequences if len(np.asarray(rows))]
-
-    def labels(fitted_on: Sequence[Floats], number: int) -> npt.NDArray[np.int64]:
-        return np.concatenate(fit_motifs(fitted_on, count, sticky=sticky, seed=number).motifs(parts))
 
     answers = [labels(parts, seed + number) for number in range(seeds)]
     pairs = [float(adjusted_rand_score(one, other)) for one, other in combinations(answers, 2)]

@@ -7,17 +7,21 @@ longest way is taken, so that three waves of a raised hand count, and not the ra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.data.spans import Event
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
 from halp.tasks.compare import align
-from halp.tasks.pose_tracks import Floats, Poses, filled
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
 
 COMPONENTS = 5
 _SMOOTHING = 0.1  # seconds
@@ -82,6 +86,68 @@ class Repetitions:
             "reference": self.reference,
             "repetitions": [repetition.to_json() for repetition in self.repetitions],
         }
+
+
+@dataclass(frozen=True)
+class RepetitionCounts(Sequence[Repetitions]):
+    """Repetitions of every person of every recording of a source."""
+
+    people: Sequence[Repetitions]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> Repetitions: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Repetitions]: ...
+    def __getitem__(self, place: int | slice) -> Repetitions | Sequence[Repetitions]:
+        return self.people[place]
+
+    def events(self) -> Events:
+        """All repetitions, with what was measured of each in further columns."""
+        return Events([event for one in self.people for event in one.events()])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Counts and repetitions: an entry per person and recording."""
+        return [one.to_json() for one in self.people]
+
+
+def repetitions(
+    source: AnySource,
+    *,
+    reference: int | None = None,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> RepetitionCounts:
+    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a reference.
+
+    Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not counted.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    reference : int, optional
+        Which repetition (from 1) the others are compared with (default: the one nearest to all others).
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    RepetitionCounts
+        One `Repetitions` per person and recording.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> body = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
+    >>> len(halp.repetitions(body, topology="kinect-v2", fps=30))
+    1
+    """
+    found = [find_repetitions(poses, reference=reference) for poses in read_poses(source, reading, **keywords)]
+    return RepetitionCounts(found, source_name(source))
 
 
 def find_repetitions(poses: Poses, *, reference: int | None = None) -> Repetitions:

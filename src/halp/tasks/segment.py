@@ -95,25 +95,25 @@ def segment(
     if loaded is not None:
         warn_about(loaded, cutting, reject)
         table, prediction = predict_table(loaded, opened, reading, reject=reject, cache=cache, progress=progress)
-        labels, label_scores, rejected = list(loaded.classifier.classes), prediction.probabilities, prediction.rejected
+        labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
+        rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     else:
         table = embed_table(used, opened, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
-        label_scores, rejected = np.eye(len(labels))[grouped.group], np.zeros(len(table), dtype=bool)
+        label_scores, rejected = np.eye(len(labels))[grouped.group], None
     shortest = (cutting.window or 0) / 2 if shortest is None else shortest
     segments: list[Event] = []
-    for number, name in enumerate(table.recordings):
+    for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
         absent = [(start, stop) for start, stop in table.absent(number) if stop - start >= max(shortest, 1e-6)]
-        members = table.recording == number
-        rows = np.flatnonzero(members & (table.seen >= SEEN) if absent else members)
+        rows = rows[table.seen[rows] >= SEEN] if absent else rows
         segments += merge_windows(
             name,
             table.starts[rows],
             table.stops[rows],
             label_scores[rows],
             labels,
-            rejected=rejected[rows],
+            rejected=None if rejected is None else rejected[rows],
             absent=absent,
             shortest=shortest,
         )
@@ -127,4 +127,14 @@ def timeline_cutting(model: Model | None, asked: WindowSettings) -> WindowSettin
     stride = asked.stride
     if stride is None:
         stride = (fitted.stride if asked.window is None else None) or min(STRIDE, width / 4)
+    check_stride(width, stride)
     return WindowSettings(width, stride, fitted.fps if asked.fps is None else asked.fps)
+
+
+def check_stride(window: float, stride: float) -> None:
+    """Refuse windows that leave time between them: a timeline would claim to have seen it."""
+    if stride > window:
+        raise InputError(
+            f"a stride of {stride:g} s is longer than the window of {window:g} s, so {stride - window:g} of every {stride:g} s "
+            f"would not be seen; give a stride of up to {window:g} s"
+        )

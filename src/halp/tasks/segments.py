@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Any, Protocol, overload
 
@@ -34,7 +35,7 @@ def predicted(
     stop: float,
     best: str | None,
     probability: float | None = None,
-    rejected: bool | None = False,
+    rejected: bool | None = None,
     **more: Any,
 ) -> Event:
     """The event of a prediction: `best` is the most probable class, None where nobody is seen.
@@ -128,7 +129,7 @@ def merge_windows(
     # a piece is of a class, rejected (the number of classes) or empty (one more)
     kind = np.where(share[:, 0] > 0.5, len(labels), classes.argmax(1) if len(labels) else 0)
     for start, end in absent:
-        kind[(middles > start) & (middles < end)] = len(labels) + 1
+        kind[np.searchsorted(middles, start, "right") : np.searchsorted(middles, end)] = len(labels) + 1
     runs = _merge_short(kind, lengths, evidence, shortest, empty=len(labels) + 1)
     segments = []
     for first, last in runs:
@@ -139,7 +140,8 @@ def merge_windows(
         means = np.average(classes[first:last], axis=0, weights=lengths[first:last])
         unlike = bool(kind[first] == len(labels))
         best = int(means.argmax()) if unlike else int(kind[first])
-        segments.append(predicted(name, *span, labels[best], float(means[best]), unlike))
+        off = None if rejected is None else unlike
+        segments.append(predicted(name, *span, labels[best], float(means[best]), off))
     return segments
 
 
@@ -147,21 +149,33 @@ def _merge_short(
     kind: npt.NDArray[np.int64], lengths: Floats, evidence: Floats, shortest: float, *, empty: int
 ) -> list[tuple[int, int]]:
     """Give runs shorter than `shortest` the kind of a neighbour, in place, shortest first; the runs that are left."""
-    while True:
-        runs = list(pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]))
-        spans = np.array([lengths[first:last].sum() for first, last in runs])
-        for place in np.argsort(spans, kind="stable").tolist():
-            first, last = runs[place]
-            if spans[place] >= shortest:
-                return runs
-            sides = [kind[runs[side][0]] for side in (place - 1, place + 1) if 0 <= side < len(runs)]
-            sides = [side for side in sides if side != empty]
-            if sides and kind[first] != empty:
-                scores = lengths[first:last] @ evidence[first:last]
-                kind[first:last] = max(sides, key=lambda side: float(scores[side]))
-                break
-        else:
-            return runs
+    edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
+    end, before = (
+        dict(pairwise(edges)),
+        dict(zip(edges[1:], edges)),
+    )  # of a run by its first piece; the run before a piece
+    waiting = [(lengths[first:last].sum(), first, last) for first, last in end.items()]
+    heapify(waiting)
+    while waiting:
+        span, first, last = heappop(waiting)
+        if end.get(first) != last:  # joined to another run since
+            continue
+        if span >= shortest:
+            break
+        sides = [kind[side] for side in (first - 1, last) if 0 <= side < len(kind)]
+        sides = [side for side in sides if side != empty]
+        if not sides or kind[first] == empty:
+            continue
+        scores = lengths[first:last] @ evidence[first:last]
+        kind[first:last] = max(sides, key=lambda side: float(scores[side]))
+        if last < len(kind) and kind[last] == kind[first]:
+            last = end.pop(last)
+        if first > 0 and kind[first - 1] == kind[first]:
+            del end[first]
+            first = before[first]
+        end[first], before[last] = last, first
+        heappush(waiting, (lengths[first:last].sum(), first, last))
+    return sorted(end.items())
 
 
 def _mean_over_windows(middles: Floats, starts: Floats, ends: Floats, values: Floats) -> Floats:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import NOBODY, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed_table, ready_clips
+from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.tasks.bouts import measures
-from halp.tasks.deviation import Windows, resampled_poses
-from halp.tasks.motifs import MotifModel, motif_names
-from halp.tasks.segments import merge_windows
 
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
@@ -50,10 +43,13 @@ def label_windows(source: Source, events: Events) -> tuple[Source, list[str]]:
     people = sorted({event.subject for event in matched if event.label in classes})
     subjects = rows["subject"].copy()
     place = {name: number for number, name in enumerate(source.recordings)}
+    order = np.argsort(rows["recording"], kind="stable")
+    edges = np.searchsorted(rows["recording"][order], np.arange(len(source.recordings) + 1))
     for event in matched:
         if event.label not in classes:
             continue
-        windows = np.flatnonzero(rows["recording"] == place[event.recording])
+        first, last = edges[place[event.recording]], edges[place[event.recording] + 1]
+        windows = order[first:last]
         inside = np.minimum(rows["stop"][windows], event.stop) - np.maximum(rows["start"][windows], event.start)
         share = inside / np.maximum(rows["stop"][windows] - rows["start"][windows], 1e-9)
         chosen = windows[(share > 0.5) & (share > best[windows])]
@@ -77,80 +73,3 @@ def embedded(
     if (opened.fps <= 0).any():
         raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")
     return loaded, opened, table
-
-
-def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
-    """Rows of every recording in order of time, apart where nobody was there in between."""
-    parts = []
-    for number in range(len(table.recordings)):
-        rows = np.flatnonzero(table.recording == number)
-        rows = rows[np.argsort(table.starts[rows], kind="stable")]
-        seen = rows[table.seen[rows] > 0.5]
-        if len(seen):
-            step = np.diff(table.starts[seen])
-            usual = float(np.median(step)) if len(step) else 0.0
-            parts += np.split(seen, np.flatnonzero(step > 1.5 * usual + 1e-6) + 1)
-    return parts
-
-
-def motif_answers(
-    model: MotifModel, table: FeatureTable, *, groups: npt.NDArray[np.int64] | None = None, shortest: float = 0.0
-) -> tuple[list[Event], npt.NDArray[np.float64]]:
-    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to fewer."""
-    parts = sequences(table)
-    names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
-    probability = np.zeros((len(table), len(model)))
-    for rows, values in zip(parts, model.probabilities([table.vectors[rows] for rows in parts])):
-        probability[rows] = values
-    if groups is not None:
-        probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
-    answers: list[Event] = []
-    for number, name in enumerate(table.recordings):
-        rows = np.flatnonzero((table.recording == number) & (probability.sum(1) > 0))
-        spans = table.starts[rows], table.stops[rows]
-        answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
-    return answers, probability
-
-
-def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
-    """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
-    observed = sum(event.duration for event in events if event.label != NOBODY)
-    windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
-    rows = []
-    for name, count in zip(motif_names(len(windows)), windows):
-        bouts = events.where(label=name)
-        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
-        kept = {key: facts[key] for key in ("count", "total", "mean", "median", "share")}
-        rows.append({"motif": name, "windows": count, **kept})
-    return rows
-
-
-def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:
-    """The windows that are surest of a motif, of different recordings as far as there are."""
-    windows = np.flatnonzero(probability.argmax(1) == motif)
-    windows = windows[np.argsort(-probability[windows, motif], kind="stable")]
-    _, first = np.unique(table.recording[windows], return_index=True)
-    chosen = [*windows[np.sort(first)], *np.delete(windows, first)]
-    return [int(row) for row in chosen[:count]]
-
-
-def deviation_windows(
-    encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
-) -> Windows:
-    """Windows with the person of each: from a table by recording, else the subject of the source, else the recording."""
-    rows = np.flatnonzero(table.seen > 0.5)
-    names = [table.name(int(row)) for row in rows]
-    persons = []
-    for row, name in zip(rows, names):
-        subject = int(table.subjects[row])
-        persons.append((people or {}).get(name) or (f"subject {subject}" if subject >= 0 else name))
-    clips = ready_clips(encoder, source, rows)
-    return Windows(
-        names,
-        persons,
-        table.starts[rows],
-        table.stops[rows],
-        np.asarray(table.vectors[rows]),
-        resampled_poses([clip.frames for clip in clips]),
-        encoder.topology.joints,
-    )

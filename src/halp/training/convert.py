@@ -41,7 +41,24 @@ _HEAD = {"fc.0": "projector.0", "fc.2": "projector.2"}
 def convert(
     source: str | os.PathLike[str], out: str | os.PathLike[str], *, topology: str = "kinect-v2", frames: int = 64
 ) -> Path:
-    """Turn the authors' checkpoint into a run folder, or a run folder into such a checkpoint; returns what was written."""
+    """Convert the authors' checkpoint (HaLP, or CMD with three modalities) into a run, or a run into such a checkpoint.
+
+    Parameters
+    ----------
+    source : path
+        The authors' file, or a run folder.
+    out : path
+        The run folder to make, or the file.
+    topology : str
+        The joint layout that the authors' encoder reads.
+    frames : int
+        How many frames it reads.
+
+    Returns
+    -------
+    path
+        What was written.
+    """
     source, out = Path(source), Path(out)
     if not source.exists():
         raise InputError(f"there is no checkpoint or run at '{source}'")

@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "Pictures": (lambda folder: (folder / "a.jpg").write_bytes(b"x"), "run a pose estimator first"),
     "Empty folder": (lambda folder: None, "is empty"),
     "Files of several formats": (two_formats, "could be of several formats"),
-    "Anything else": (lambda folder: (folder / "a.xyz").write_bytes(b"x"), r"1 files \(1 .xyz\)"),
+    "Anything else": (lambda folder: (folder / "a.xyz").write_bytes(b"x"), r"1 file \(1 .xyz\)"),
 }
 
 

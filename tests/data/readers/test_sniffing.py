@@ -33,10 +33,10 @@ def test_rubbish_is_recognised_by_nobody_of_ours_and_never_raises(content: bytes
     [
         ([], "is empty; put recordings into it"),
         (["a.wmv", "b.MPG"], "2 files .* are video, not poses; run a pose estimator first"),
-        (["a/1.jpg"], "are pictures, not poses"),
+        (["a/1.jpg"], "is a picture, not poses"),
         (["a.fbx"], "export the animation as BVH"),
         (["a.slp", "notes.md"], "analysis file"),
-        (["readme.md"], "1 files \\(1 .md\\).*`halp formats` lists"),
+        (["readme.md"], "1 file \\(1 .md\\).*`halp formats` lists"),
     ],
 )
 def test_a_source_that_nobody_reads_says_what_was_found_and_what_to_do(files, message: str, tmp_path: Path) -> None:
@@ -58,3 +58,9 @@ def test_films_are_recognised_unless_poses_lie_beside_them(tmp_path: Path) -> No
 def test_a_missing_path_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is nothing at"):
         sniff_reader(tmp_path / "nowhere")
+
+
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "take.bvh").touch()
+    with pytest.raises(InputError, match=r"take\.bvh' is empty; fetch or export the recordings again"):
+        sniff_reader(tmp_path)

@@ -1,19 +1,13 @@
-"""From pose files to a store: all cores read and normalise, one process writes, a manifest says what became of every clip."""
+"""From pose files to a store: workers read and normalise parts, one process joins them; a manifest tells of every clip."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +15,9 @@ import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError, Interrupted
-from halp.core.progress import Bar, console
+from halp.core.progress import Bar
 from halp.data.clip import NOBODY, Clip, Dropped
-from halp.data.ingest.journal import Journal
+from halp.data.ingest.parts import Parts
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
@@ -33,8 +27,8 @@ from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
+from halp.engine import Engine, PartDone
 
-_CHUNK = 32
 # Below this many items starting other processes costs more than it saves.
 _FEW = 200
 
@@ -46,7 +40,6 @@ def prepare(
     *,
     normalisation: Sequence[str] | None = None,
     strict: bool = False,
-    workers: int | None = None,
     limit: int | None = None,
     splits: Sequence[SplitRule] = (),
     overwrite: bool = False,
@@ -119,9 +112,9 @@ def prepare(
         },
         overwrite=overwrite,
     )
-    with _journal(Path(store), plan, items) as journal, writer, Bar("prepare", len(items), shown=progress) as bar:
+    with _parts(Path(store), plan, items) as parts, writer, Bar("prepare", len(items), shown=progress) as bar:
         names: set[str] = set()
-        with closing(_resumed(plan, items, workers, journal)) as results:
+        with closing(_outcomes(plan, items, parts, reading.place)) as results:
             for number, outcomes in results:
                 for outcome in outcomes:
                     tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
@@ -167,109 +160,45 @@ def _take(
 
 
 @contextmanager
-def _journal(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Journal | None]:
-    """Where many items are read: what keeps them if this process is killed or interrupted, and nothing otherwise.
+def _parts(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Parts | None]:
+    """Where there are many items: parts, which survive a kill, an interrupt and a job array, and nothing else.
 
     Not for a reader of somebody else: its code may change between two attempts.
     """
-    if len(items) < _FEW or not type(plan.reader).__module__.startswith("halp."):
+    theirs = not type(plan.reader).__module__.startswith("halp.")
+    if len(items) < (2 if plan.info.slow else _FEW) or theirs or not plan.info.shared:
         yield None
         return
-    journal = Journal(store, plan, items)
+    parts = Parts(store, plan, items)
     try:
-        yield journal
+        yield parts
     except KeyboardInterrupt:
-        if not journal.files:
+        if not parts.done:
             raise
-        raise Interrupted(f"stopped; the same command goes on with what '{journal.folder}' keeps") from None
-    except Exception:
-        journal.remove()
+        raise Interrupted(f"stopped; the same command goes on with what '{parts.folder}' keeps") from None
+    except PartDone:
         raise
-    journal.remove()
-
-
-def _resumed(
-    plan: Pipeline, items: Sequence[Item], workers: int | None, journal: Journal | None
-) -> Generator[tuple[int, list[Outcome]], None, None]:
-    """What an earlier attempt kept, then what is read now."""
-    if journal is None:
-        yield from _outcomes(plan, items, workers)
-        return
-    yield from journal.replay()
-    if journal.done:
-        console.print(f"{journal.done} of {len(items)} items were read by an earlier attempt")
-    with closing(_outcomes(plan, items[journal.done :], workers)) as results:
-        for count, outcomes in results:
-            journal.add(count, outcomes)
-            yield count, outcomes
+    except Exception:
+        parts.remove()
+        raise
+    parts.remove()
 
 
 def _outcomes(
-    plan: Pipeline, items: Sequence[Item], workers: int | None
+    plan: Pipeline, items: Sequence[Item], parts: Parts | None, engine: Engine
 ) -> Generator[tuple[int, list[Outcome]], None, None]:
     """Pairs of how many items were done and what came of them, in the order of the items."""
-    if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers < 1:
-        raise InputError(f"{workers} workers cannot do anything; choose at least 1")
-    foreign = type(plan.reader).__module__.startswith("halp_plugin_")  # a file that other processes have not loaded
-    few, size = (2, 1) if plan.info.slow else (_FEW, _CHUNK)
-    if workers == 1 or len(items) < few or not plan.info.shared or foreign:
-        keep_memory()
-        for item in items:
-            yield 1, plan.work([item])
-        return
-    chunks = [items[start : start + size] for start in range(0, len(items), size)]
-    # Fresh processes: a fork of a process with threads (as torch starts them) can hang.
-    pool = ProcessPoolExecutor(
-        min(workers, len(chunks)), multiprocessing.get_context("spawn"), initializer=_start, initargs=(plan,)
-    )
-    waiting: deque[tuple[int, Future[list[Outcome]]]] = deque()
-    try:
-        for chunk in chunks:
-            waiting.append((len(chunk), pool.submit(_work, chunk)))
-            # Few chunks are on their way at a time, so that memory does not grow with the data set.
-            if len(waiting) >= 3 * workers:
-                number, future = waiting.popleft()
-                yield number, future.result()
-        for number, future in waiting:
-            yield number, future.result()
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a process that reads clips died; nothing was written; try with `workers=1`, and in a script of your own call "
-            "prepare under `if __name__ == '__main__':`"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+    keep_memory()
+    if parts is None:
+        yield from ((1, plan.work([item])) for item in items)
+    else:
+        yield from parts.outcomes(engine, few=2)
 
 
 def keep_memory() -> None:
     """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the system anew."""
     block = np.empty(2**24, dtype=np.uint8)
     del block
-
-
-_plan: Pipeline
-
-
-def _start(plan: Pipeline) -> None:
-    """Set up a reading process: it leaves the keyboard to its parent and ends with it."""
-    global _plan
-    _plan = plan
-    keep_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
-
-
-def _work(items: Sequence[Item]) -> list[Outcome]:
-    return _plan.work(items)
 
 
 @dataclass

@@ -137,6 +137,17 @@ def list_readers() -> dict[str, str]:
     return {name: _READERS[name].description for name in sorted(_READERS)}
 
 
+def list_formats() -> dict[str, str]:
+    """Formats that `halp prepare` reads, with their descriptions.
+
+    Examples
+    --------
+    >>> sorted(list_formats())[:2]
+    ['amass', 'arrays']
+    """
+    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
+
+
 def get_reader(name: str) -> Reader:
     """The reader of that format."""
     _load_all()
@@ -244,11 +255,16 @@ def describe_unknown(path: Path) -> str:
         return str(error)
     if not files:
         return f"the folder '{path}' is empty; put recordings into it, or check the path"
+    empty = [file for file in files if file.is_file() and not file.stat().st_size]
+    if len(empty) == len(files):
+        what = f"'{empty[0]}' is empty" if len(empty) == 1 else f"all {len(empty)} files of '{path}' are empty"
+        return f"{what}; fetch or export the recordings again"
     endings = Counter(file.suffix.lower() for file in files)
     kinds = ", ".join(f"{count} {ending or 'without ending'}" for ending, count in endings.most_common(4))
-    subject = f"'{path}' is" if path.is_file() else f"'{path}' holds {len(files)} files ({kinds}), which are"
+    held = f"1 file ({kinds}), which is" if len(files) == 1 else f"{len(files)} files ({kinds}), which are"
+    subject = f"'{path}' is" if path.is_file() else f"'{path}' holds {held}"
     if endings.keys() <= _VIDEOS | _PICTURES:
-        kind = "video" if endings.keys() & _VIDEOS else "pictures"
+        kind = "video" if endings.keys() & _VIDEOS else "a picture" if len(files) == 1 else "pictures"
         return (
             f"{subject} {kind}, not poses; run a pose estimator first (MediaPipe, MMPose, OpenPose, YOLO, …) and give halp its "
             "output"

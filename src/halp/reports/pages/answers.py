@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from halp.data.clip import Clip
+from halp.data.inspect import Inspection
 from halp.data.spans import NOBODY, Event
 from halp.evaluation.analysis.embedding import embedding_map
 from halp.features.embed import ready_clips
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.player import PlayerClip, clip_map, player, timeline
+from halp.reports.store_page import store_page
 from halp.skeleton import Topology
 from halp.tasks.cluster import Clustering
 from halp.tasks.compare import Comparison, bone_length, mean_over_time
@@ -245,4 +247,5 @@ PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
     Timeline: timeline_page,
     Clustering: cluster_page,
     Comparison: comparison_page,
+    Inspection: store_page,
 }

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halp.data.clip import Clip
-from halp.data.spans import Event, Events
-from halp.encoders.pretrained import PretrainedEncoder
+from halp.data.spans import Event
+from halp.features.embed import ready_clips
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import PlayerClip, player, timeline
-from halp.tasks.angles import FLAT, angle_rows, joint_angles
+from halp.tasks.agreement import Agreement
+from halp.tasks.angles import FLAT, Angles, angle_rows, joint_angles
 from halp.tasks.bouts import Bouts
-from halp.tasks.motifs import MotifModel
+from halp.tasks.deviation import warnings_about
+from halp.tasks.find_motifs import Motifs, typical_rows
+from halp.tasks.measure_deviation import Deviations
 from halp.tasks.pose_tracks import Poses
-from halp.tasks.repetitions import Repetitions
+from halp.tasks.repetitions import RepetitionCounts
 from halp.tasks.stats import Statistics
 
 ETHOGRAM = 40  # rows of an ethogram
 PLAYERS = 12  # recordings with a player or a chart of their own
 
 
-def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str], title: str) -> Report:
+def stats_page(result: Statistics, path: Path | None = None) -> Report:
     """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the end."""
-    report = Report("Events counted", title)
+    report, tiers, labels = Report("Events counted", result.origin), result.tiers, result.labels
     report.section(
         "Ethogram",
         "Time in which nobody was there is grey and no part of the observed time that shares refer to.",
@@ -131,9 +134,9 @@ def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def agreement_page(result: dict[str, Any], title: str) -> Report:
+def agreement_page(result: Agreement, path: Path | None = None) -> Report:
     """Kappa and F1 by label, confusion in seconds, and all recordings."""
-    report = Report("Agreement", title)
+    report = Report("Agreement", f"{result.first.origin} and {result.second.origin}")
     report.section(
         "By label",
         "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision and recall with the "
@@ -176,9 +179,9 @@ def pose_player(poses: Poses) -> str:
     return player([[clip]], poses.topology, rate=poses.fps / step)
 
 
-def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
+def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Report:
     """The player with repetitions on its timeline, the curve they were found in, and all of them as a table."""
-    report = Report("Repetitions", title)
+    report = Report("Repetitions", results.origin)
     report.section("Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted.")
     report.figure(
         bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
@@ -209,9 +212,9 @@ def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
     return report
 
 
-def angles_page(people: Sequence[Poses], title: str) -> Report:
+def angles_page(answer: Angles, path: Path | None = None) -> Report:
     """Angles over time and their ranges, for every person of every recording."""
-    report = Report("Joint angles", title)
+    report, people = Report("Joint angles", answer.origin), answer.people
     flat = any(poses.topology.dimensions == 2 for poses in people)
     report.section(
         "Convention",
@@ -248,16 +251,14 @@ def angles_page(people: Sequence[Poses], title: str) -> Report:
     return report
 
 
-def motifs_page(
-    encoder: PretrainedEncoder,
-    model: MotifModel,
-    events: Events,
-    rows: Sequence[dict[str, Any]],
-    examples: Mapping[str, Sequence[Clip]],
-    steady: Mapping[str, float | None] | None,
-    title: str,
-) -> Report:
+def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
     """Examples of every motif side by side, their times and durations, how they merge, and how stable they are."""
+    encoder, model, events, rows, steady = answer.encoder, answer.model, answer.bouts, answer.rows, answer.stability
+    title = answer.source.name
+    examples = {
+        row["motif"]: ready_clips(encoder, answer.source, typical_rows(answer.table, answer.probability, number))
+        for number, row in enumerate(rows)
+    }
     report = Report("Motifs", title)
     report.section("Examples", "For every motif the windows that are surest of it. Choose a motif above the players.")
     grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
@@ -299,9 +300,9 @@ def motifs_page(
     return report
 
 
-def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
+def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
     """Percentiles over visits, with the joints and the moments that make them."""
-    report = Report("Deviation from the reference", title)
+    report, rows = Report("Deviation from the reference", answer.origin), answer.rows
     people = rows[0]["people"] if rows else 0
     report.section(
         "Visits",
@@ -309,6 +310,8 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
         f"100 of them, each held out in turn. With {people} people it moves in steps of {100 / max(people, 1):.1f}. "
         "This is a distance, not a diagnosis.",
     )
+    for sentence in warnings_about(rows):
+        report.text(f"Warning: {sentence}.")
     by_person: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_person.setdefault(row["person"], []).append(row)
@@ -320,7 +323,17 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
         line_chart(curves, x_label="visit", y_label="percentile", y_range=(0, 100)),
         "Percentile of every visit in its order.",
     )
-    report.rows([{k: v for k, v in row.items() if k not in ("joints", "moments")} for row in rows], "All recordings.")
+    spread = [{"reference": name, "score": value} for name, value in (rows[0]["reference"] if rows else {}).items()]
+    report.rows(spread, "Scores of the reference itself, each person against the others.")
+    visits = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {
+            f"percentile with {other['window']:g} s windows": other["percentile"]
+            for other in row.get("other_windows", ())
+        }
+        for row in rows
+    ]
+    report.rows(visits, "All recordings; unlike: further from the reference than anybody in it.")
     report.section(
         "Joints", "How far joints are from the nearest movement of the reference, and how many times what is usual."
     )
@@ -330,3 +343,13 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
     moments = [{"recording": row["recording"], **moment} for row in rows for moment in row["moments"]]
     report.rows(moments, "Times in seconds.")
     return report
+
+
+PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
+    Statistics: stats_page,
+    Agreement: agreement_page,
+    RepetitionCounts: repetitions_page,
+    Angles: angles_page,
+    Motifs: motifs_page,
+    Deviations: deviation_page,
+}

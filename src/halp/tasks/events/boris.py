@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from halp.core.files import write_json
@@ -16,7 +16,7 @@ from halp.tasks.events.cells import LARGEST, Rows, left_out_points, seconds, wri
 _NO_SUBJECT = "no focal subject"
 
 
-def aggregated_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def aggregated_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     events: list[Event] = []
     lengths: dict[str, float] = {}
     points = 0
@@ -31,7 +31,7 @@ def aggregated_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) 
     return events, lengths, left_out_points(points)
 
 
-def tabular_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def tabular_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     """Rows of BORIS with one moment each; without a status the moments of a behaviour are starts and stops in turn."""
     events: list[Event] = []
     lengths: dict[str, float] = {}

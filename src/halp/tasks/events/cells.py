@@ -48,4 +48,9 @@ def needed(module: str, extra: str = "findings") -> Any:
 
 def left_out_points(count: int) -> list[str]:
     """What to say about events without a duration."""
-    return [f"{count} point events, which have no duration, were left out"] if count else []
+    events = (
+        "1 point event, which has no duration, was"
+        if count == 1
+        else f"{count} point events, which have no duration, were"
+    )
+    return [f"{events} left out"] if count else []

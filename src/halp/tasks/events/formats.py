@@ -10,8 +10,9 @@ import csv
 import io
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
 from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
-from halp.data.text_files import number, problem, safe_name
+from halp.data.text_files import number, point_number, problem, safe_name
 from halp.tasks.events.annotations import (
     read_audacity,
     read_elan,
@@ -34,6 +35,10 @@ from halp.tasks.events.boris import aggregated_rows, read_boris, tabular_rows, w
 from halp.tasks.events.cells import LARGEST, Rows, needed, seconds, write_workbook
 
 _OTHER_WORDS = {"name": "recording", "end": "stop", "probability": "score"}
+_KNOWN = {*COLUMNS, *_OTHER_WORDS}
+_NUMBERS = {
+    *"start stop end score probability time fps".split(), "start (s)", "stop (s)", "media duration (s)", "total length"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,18 +121,31 @@ def read_csv(path: Path) -> Rows:
     """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
     text = read_text(path, LARGEST)
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
-    reader = csv.reader(text.split("\n"), delimiter=max(",;\t", key=first.count))
-    try:
-        rows = [
-            (reader.line_num, [plain_cell(cell.strip()) for cell in row]) for row in reader if any(map(str.strip, row))
-        ]
-    except csv.Error as error:
-        raise problem(path, f"line {reader.line_num}", f"no CSV ({error})", "check that the file is whole") from None
-    return _from_rows(path, rows)
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=max(",;\t", key=first.count))
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        same: dict[str, str] = {}  # names and labels come again and again; each is kept once
+        try:
+            for row in reader:
+                if any(map(str.strip, row)):
+                    yield (
+                        reader.line_num,
+                        [same.setdefault(cell, cell) for cell in map(plain_cell, map(str.strip, row))],
+                    )
+                    if len(same) > 100_000:  # times do not come again
+                        same.clear()
+        except csv.Error as error:
+            raise problem(
+                path, f"line {reader.line_num}", f"not CSV ({error})", "check that the file is whole"
+            ) from None
+
+    return _from_rows(path, rows(), decimal_comma=reader.dialect.delimiter != ",")
 
 
-def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
-    for at, (_, cells) in enumerate(rows):
+def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_comma: bool = False) -> Rows:
+    """Events of rows that are read one by one; the first that names known columns is the header."""
+    rows = iter(rows)
+    for _, cells in rows:
         header = [cell.lower() for cell in cells]
         names = {_OTHER_WORDS.get(name, name) for name in header}
         reads = (
@@ -137,8 +155,8 @@ def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
             else None
         )  # fmt: skip
         if reads is not None:
-            table = [(line, dict(zip(header, row + [""] * (len(header) - len(row))))) for line, row in rows[at + 1 :]]
-            return reads(path, table)
+            table = ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
+            return reads(path, map(_with_points, table) if decimal_comma else table)
     raise problem(
         path,
         "line 1",
@@ -147,13 +165,23 @@ def _from_rows(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Rows:
     )
 
 
-def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> Rows:
+def _with_points(row: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
+    """A row of a table whose separator is not a comma: 1,5 is a number in columns of numbers."""
+    line, cells = row
+    return line, cells | {name: point_number(cell) for name, cell in cells.items() if name in _NUMBERS and "," in cell}
+
+
+def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> Rows:
     events = []
+    same: dict[
+        tuple[str, ...], dict[str, str]
+    ] = {}  # further columns, such as a group, are mostly those of the row before
     for line, cells in table:
         row = {**{_OTHER_WORDS[name]: cell for name, cell in cells.items() if name in _OTHER_WORDS and cell}, **cells}
         for name, other in _OTHER_WORDS.items():
             row[other] = cells.get(other) or cells.get(name, "")
         where = f"line {line}, column "
+        more = {k: v for k, v in cells.items() if k and k not in _KNOWN}
         events.append(
             Event(
                 row["recording"],
@@ -163,7 +191,7 @@ def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> R
                 row.get("subject", ""),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,
-                {k: v for k, v in cells.items() if k and k not in (*COLUMNS, *_OTHER_WORDS)},
+                same.setdefault(tuple(more.values()), more) if len(same) < 10_000 else more,
             )
         )
     return events, {}, []
@@ -172,6 +200,11 @@ def _plain_rows(path: Path, table: Sequence[tuple[int, Mapping[str, str]]]) -> R
 def write_csv_events(path: Path, events: Events) -> None:
     """A CSV table of events."""
     write_csv(path, *_table(events))
+
+
+def write_tsv_events(path: Path, events: Events) -> None:
+    """The CSV table with tabs."""
+    write_csv(path, *_table(events), delimiter="\t")
 
 
 def _table(events: Events) -> tuple[list[str], list[dict[str, Any]]]:
@@ -225,11 +258,17 @@ def write_excel(path: Path, events: Events) -> None:
     write_workbook(path, columns, [[row[name] for name in columns] for row in rows])
 
 
+def _read_any_boris(path: Path) -> Rows:
+    """A project of BORIS, or a table that BORIS exported."""
+    return {".xlsx": read_excel, ".csv": read_csv, ".tsv": read_csv}.get(path.suffix.lower(), read_boris)(path)
+
+
 FORMATS: dict[str, Format] = {
     "csv": Format(".csv", read_csv, write_csv_events),
+    "tsv": Format(".tsv", read_csv, write_tsv_events),
     "parquet": Format(".parquet", read_parquet, write_parquet),
     "excel": Format(".xlsx", read_excel, write_excel),
-    "boris": Format(".boris", read_boris, write_boris, takes=("media",)),
+    "boris": Format(".boris", _read_any_boris, write_boris, takes=("media",)),
     "boris-xlsx": Format(".xlsx", read_excel, write_boris_excel, single=True),
     "elan": Format(".eaf", read_elan, write_elan, single=True),
     "textgrid": Format(".TextGrid", read_textgrid, write_textgrid, single=True),

@@ -14,26 +14,28 @@ import pytest
 from data.test_prepare import write_tree
 
 from halp.core.errors import InputError, Interrupted
-from halp.data.ingest import journal as journals
-from halp.data.ingest.journal import Journal
+from halp.data.ingest import parts
+from halp.data.ingest.pipeline import Outcome
 from halp.data.ingest.prepare import prepare
 from halp.data.readers.archives import memory_limit
 from halp.data.readers.ntu import NtuReader
 from halp.data.store import open_store
+from halp.engine import PartDone
 
-CLIPS = 210  # enough for a journal
+CLIPS = 210  # enough for parts
 
 KILLED = """
 import os, signal, sys
-from halp.data.ingest.journal import Journal
+from halp.data.ingest import parts
 from halp.data.ingest.prepare import prepare
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits one that is ignored
-add = Journal.add
-def deadly(journal, *given):
-    add(journal, *given)
-    if journal.files == 3:
+load, loaded = parts._load, []
+def deadly(part):
+    loaded.append(part)
+    if len(loaded) == 3:
         os.kill(os.getpid(), getattr(signal, sys.argv[3]))
-Journal.add = deadly
+    return load(part)
+parts._load = deadly
 if __name__ == "__main__":
     prepare("ntu", sys.argv[1], sys.argv[2], workers=int(sys.argv[4]), progress=False)
 """
@@ -79,7 +81,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path, tree: Path, worke
     with pytest.MonkeyPatch.context() as patch:
         seen = reads(patch)
         manifest = prepare("ntu", tree, tmp_path / "store", workers=1, progress=False)
-    assert len(seen) == CLIPS + 1 - 96  # three files of 32 items were kept
+    assert len(seen) <= CLIPS + 1 - 96  # at least three parts of 32 items were kept
     assert (manifest.clips, len(manifest.dropped)) == (CLIPS, 1)
     whole, resumed = open_store(tmp_path / "whole"), open_store(tmp_path / "store")
     assert (whole.path / "frames.npy").read_bytes() == (resumed.path / "frames.npy").read_bytes()
@@ -99,16 +101,17 @@ def keyboard() -> Iterator[None]:
 
 
 def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files: int = 3) -> Path:
-    """The journal of a `prepare` that was stopped from the keyboard after so many files."""
+    """The parts of a `prepare` that was stopped from the keyboard after so many files."""
     with monkeypatch.context() as patch, keyboard():
-        add = Journal.add
+        load, loaded = parts._load, []
 
-        def stopped(journal: Journal, *given: object) -> None:
-            add(journal, *given)  # type: ignore[arg-type]
-            if journal.files == files:
+        def stopped(part: parts.Part) -> list[Outcome]:
+            loaded.append(part)
+            if len(loaded) == files:
                 os.kill(os.getpid(), signal.SIGINT)
+            return load(part)
 
-        patch.setattr(Journal, "add", stopped)
+        patch.setattr(parts, "_load", stopped)
         with pytest.raises(Interrupted, match="the same command goes on"):
             prepare("ntu", tree, store, workers=1, progress=False)
     (folder,) = store.parent.glob(".store.read-*")
@@ -121,7 +124,7 @@ def test_what_was_half_written_is_read_again(tmp_path: Path, tree: Path, monkeyp
     second.write_bytes(second.read_bytes()[:-1])
     seen = reads(monkeypatch)
     assert prepare("ntu", tree, tmp_path / "store", workers=1, progress=False).clips == CLIPS
-    assert len(seen) == CLIPS + 1 - 32
+    assert len(seen) == CLIPS + 1 - 64, "the first and the third part are whole"
     assert not folder.exists()
 
 
@@ -144,7 +147,7 @@ def test_nothing_is_taken_over_from_other_files_or_settings(
     assert not folder.exists()
 
 
-def test_a_journal_leaves_its_neighbours_alone(tmp_path: Path, tree: Path) -> None:
+def test_parts_leave_its_neighbours_alone(tmp_path: Path, tree: Path) -> None:
     neighbours = [tmp_path / ".store.read-mine", tmp_path / ".store.read-0123456789abcdef.read-0123456789abcdef"]
     for folder in neighbours:
         folder.mkdir()
@@ -163,7 +166,59 @@ def test_an_error_or_a_full_disk_leaves_nothing(tmp_path: Path, tree: Path, monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(journals, "save_arrays", full)
+    monkeypatch.setattr(parts, "save_arrays", full)
     with pytest.raises(InputError, match="No space left on device"):
         prepare("ntu", tree, tmp_path / "store", workers=1, progress=False)
     assert not [path for path in kept(tmp_path) if path.is_dir()]
+
+
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+from halp.data.readers.ntu import NtuReader
+read = NtuReader.read
+def deadly(reader, item):
+    once = Path(sys.argv[3]) / item.path.name
+    if item.path.name == sys.argv[4] or (item.path.name == sys.argv[5] and not once.exists()):
+        once.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(reader, item)
+NtuReader.read = deadly
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="kills a process the POSIX way")
+def test_a_killed_worker_costs_nothing_and_a_deadly_file_only_itself(tmp_path: Path, tree: Path) -> None:
+    files = sorted(path.name for path in tree.rglob("*A0*.skeleton"))
+    once, always = files[40], files[150]
+    (tmp_path / "sitecustomize.py").write_text(DEADLY)  # every process runs it, workers too
+    (tmp_path / "died").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom halp.data.ingest.prepare import prepare\n"
+        "print(prepare('ntu', sys.argv[1], sys.argv[2], workers=2, progress=False).summary())\n"
+    )
+    places = [str(tree), str(tmp_path / "store"), str(tmp_path / "died"), always, once]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(script), *places]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    store = open_store(tmp_path / "store")
+    assert len(store) == CLIPS - 1
+    dropped = {drop["name"]: drop["reason"] for drop in store.manifest()["dropped"]}
+    assert "died every time" in dropped[always]
+    assert len(dropped) == 2, "the file of garbage is the other one"
+
+
+def test_parts_of_a_job_array_make_the_same_store(tmp_path: Path, tree: Path) -> None:
+    for number in (2, 3, 1):
+        with pytest.raises(PartDone, match=f"part {number}/3 is done"):
+            prepare("ntu", tree, tmp_path / "store", workers=1, shard=f"{number}/3", progress=False)
+        assert not (tmp_path / "store").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        seen = reads(patch)
+        prepare("ntu", tree, tmp_path / "store", workers=1, progress=False)
+    assert seen == []
+    prepare("ntu", tree, tmp_path / "whole", workers=1, progress=False)
+    assert open_store(tmp_path / "store").hash == open_store(tmp_path / "whole").hash

@@ -1,0 +1,286 @@
+"""Where shards of work run: this process, a pool of processes, a Dask cluster, or any `concurrent.futures.Executor`.
+
+A shard is an idempotent task that leaves its result on disk. `run_shards` submits shards, submits them again when a worker
+dies, reports what still fails and finishes the rest. What is computed never depends on where.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any, TypeVar
+
+from halp.core.errors import InputError
+
+SHARD = TypeVar("SHARD")
+TRIES = 3
+PATIENCE = 20.0  # seconds to wait for a scheduler
+DIED = "the worker process died every time, out of memory perhaps"
+_SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "dask")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a shard has no result; `error` is what its function raised, None where its worker died."""
+
+    reason: str
+    error: Exception | None = field(default=None, compare=False)
+
+
+class PartDone(Exception):
+    """One part of the shards was computed, as `--shard` asks for; an answer needs all of them."""
+
+    def __init__(self, engine: Engine, there: int, wanted: int) -> None:
+        part, parts = engine.part or (1, 1)
+        super().__init__(f"part {part}/{parts} is done: {there} of {wanted} shards are there")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where shards run, as options say it.
+
+    Attributes
+    ----------
+    workers : int, optional
+        Processes of this machine (default: as many as cores).
+    address : str, optional
+        A Dask scheduler, such as `tcp://host:8786`; needs `pip install 'halp[cluster]'`.
+    executor : Executor, optional
+        Any object of `concurrent.futures`, which is then used as it is.
+    part : (int, int), optional
+        Run only part i of n, counted from 1: for job arrays. `halp join` puts the parts together.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+    executor: Executor | None = field(default=None, compare=False)
+    part: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"{self.workers} workers cannot do anything; choose at least 1")
+        if self.address is not None and self.address.partition("://")[0] not in _SCHEMES:
+            raise InputError(f"'{self.address}' is not the address of a scheduler; write it as tcp://HOST:PORT")
+
+    @property
+    def processes(self) -> int:
+        """Worker processes of this machine."""
+        return self.workers or cores()
+
+    def alone(self, shards: int, few: int) -> bool:
+        """Whether shards run in this process: one worker, or too few shards to be worth starting others."""
+        return self.executor is None and self.address is None and (self.processes == 1 or shards < few)
+
+    def mine(self, shards: Sequence[SHARD]) -> list[SHARD]:
+        """The shards of this part, dealt out in turn; all of them where no part is asked for."""
+        return list(shards) if self.part is None else list(shards[self.part[0] - 1 :: self.part[1]])
+
+    @contextmanager
+    def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
+        """A function that makes an executor (anew, where the last one broke), and how many tasks it is given at a time."""
+        if self.executor is not None:
+            given = self.executor
+            yield (lambda: given), 4 * cores()
+        elif self.address is not None:
+            client = _dask(self.address)
+            try:
+                slots = sum(client.ncores().values())
+                yield (lambda: client.get_executor(retries=TRIES, pure=False)), max(4, 2 * slots)
+            finally:
+                client.close()
+        else:
+            open_pools: list[ProcessPoolExecutor] = []
+
+            def make() -> Executor:
+                open_pools.append(local_pool(self.processes))
+                return open_pools[-1]
+
+            try:
+                yield make, 2 * self.processes
+            finally:
+                for pool in open_pools:
+                    pool.shutdown(cancel_futures=True)
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """The part that `--shard i/n` names.
+
+    >>> parse_part("2/8")
+    (2, 8)
+    """
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    part = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= part[0] <= part[1]:
+        raise InputError(f"--shard takes i/n with i from 1 to n, such as 1/8, not '{text}'")
+    return part
+
+
+def run_shards(
+    function: Callable[[SHARD], Any], shards: Sequence[SHARD], engine: Engine | Executor | None = None, *, few: int = 2
+) -> Iterator[tuple[int, Any]]:
+    """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
+
+    A shard whose worker died is submitted again, the last time alone, so that it cannot take others with it. What the
+    function raises is a failure of its shard, and the rest goes on.
+
+    Parameters
+    ----------
+    function : callable
+        Of a module that workers can import; it may be called more than once with the same shard.
+    shards : sequence
+        What can be pickled.
+    engine : Engine or Executor, optional
+        Default: all cores of this machine.
+    few : int
+        Fewer shards than this run in this process, unless an engine is named.
+    """
+    engine = engine if isinstance(engine, Engine) else Engine(executor=engine)
+    places = list(range(len(shards)))
+    if engine.alone(len(shards), few):
+        yield from ((place, _called(function, shards[place])) for place in places)
+        return
+    with engine.pool() as (make, most):
+        for window in (most, most, 1):
+            died: list[int] = []
+            for place, result in _rounds(function, shards, places, make, window):
+                if isinstance(result, _Death):
+                    died.append(place)
+                else:
+                    yield place, result
+            places = sorted(died)
+            if not places:
+                return
+    yield from ((place, Failure(DIED)) for place in places)
+
+
+class _Death:
+    """A worker died while it had this shard, or one beside it."""
+
+
+def _called(function: Callable[[SHARD], Any], shard: SHARD) -> Any:
+    try:
+        return function(shard)
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> Failure:
+    return Failure(str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}", error)
+
+
+def _rounds(
+    function: Callable[[SHARD], Any],
+    shards: Sequence[SHARD],
+    places: list[int],
+    make: Callable[[], Executor],
+    most: int,
+) -> Iterator[tuple[int, Any]]:
+    """Results as they are done, at most so many shards on their way; a broken pool is replaced."""
+    left = list(reversed(places))
+    waiting: dict[Future[Any], int] = {}
+    executor = make()
+    try:
+        while left or waiting:
+            broken = False
+            while left and len(waiting) < most and not broken:
+                try:
+                    waiting[executor.submit(function, shards[left[-1]])] = left[-1]
+                    left.pop()
+                except BrokenExecutor:
+                    broken = True
+            done = wait(waiting, return_when=FIRST_COMPLETED).done if waiting else set()
+            for future in done:
+                result = _result(future)
+                broken = broken or isinstance(result, _Death)
+                yield waiting.pop(future), result
+            if broken:
+                yield from ((place, _result(future)) for future, place in waiting.items())  # the others fail as well
+                waiting, executor = {}, make()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError):
+        return _Death()
+    except Exception as error:
+        return _Death() if type(error).__name__ == "KilledWorker" else _failure(error)
+
+
+def cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def local_pool(workers: int) -> ProcessPoolExecutor:
+    """Fresh processes (a fork of a process with threads can hang) that share the cores and end with this one."""
+    threads = max(1, cores() // workers)
+    return ProcessPoolExecutor(workers, _Context(), initializer=start_worker, initargs=(threads,))
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the caller's script again, so that no script needs a guard."""
+
+    def start(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+def start_worker(threads: int = 1) -> None:
+    """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with it."""
+    os.environ.update(OMP_NUM_THREADS=str(threads))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    with suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _dask(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(
+            "--engine needs Dask, which is missing; install it with `pip install 'halp[cluster]'`"
+        ) from None
+    try:
+        return Client(re.sub("^dask://", "tcp://", address), timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"no scheduler answers at '{address}' ({error}); start one with `dask scheduler`") from None
