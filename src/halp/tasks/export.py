@@ -32,7 +32,7 @@ from halp.reports.drawing import render
 ONNX = "model.onnx"
 BATCHES = (1, 2, 5)  # batch sizes that an ONNX file is checked with
 TOLERANCE = 1e-4
-_MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp[onnx]'`"
+_MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp-motion[onnx]'`"
 
 
 def export(
@@ -294,7 +294,9 @@ def _talking(repository: str) -> Iterator[Any]:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise InputError("a model hub needs huggingface_hub; install it with `pip install 'halp[hub]'`") from None
+        raise InputError(
+            "a model hub needs huggingface_hub; install it with `pip install 'halp-motion[hub]'`"
+        ) from None
     hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         yield hub

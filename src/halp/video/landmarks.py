@@ -61,7 +61,7 @@ def pose_estimator(model: Path, persons: int) -> Iterator[Any]:
     try:
         import mediapipe as mp
     except ImportError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp[video]'`") from None
+        raise InputError("films need mediapipe; install it with `pip install 'halp-motion[video]'`") from None
     tasks = mp.tasks
     options = tasks.vision.PoseLandmarkerOptions(
         base_options=tasks.BaseOptions(model_asset_path=str(model)),

@@ -223,5 +223,5 @@ def describe_pose_model(path: Path) -> dict[str, str]:
     try:
         installed = version("mediapipe")
     except PackageNotFoundError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp[video]'`") from None
+        raise InputError("films need mediapipe; install it with `pip install 'halp-motion[video]'`") from None
     return {"estimator": f"mediapipe {installed}", "weights": sha256(path)}
