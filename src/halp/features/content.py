@@ -20,7 +20,7 @@ from halp.data.ingest.pipeline import Pipeline
 from halp.data.ingest.shards import FileHashes, item_files, item_keys
 from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
-from halp.data.source_files import leaving_out, walk
+from halp.data.source_files import excluding_files, walk
 from halp.data.store import Store
 from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
@@ -243,7 +243,7 @@ class RecordingFiles:
 
     @cached_property
     def _found(self) -> tuple[list[list[Path]], list[Path]]:
-        with leaving_out(self.table):
+        with excluding_files(self.table):
             return item_files(self.files, list(walk(self.path)))
 
     @property

@@ -27,7 +27,7 @@ from halp.data.ingest.pipeline import is_store, nothing_usable
 from halp.data.ingest.pipeline import open_source as open_recordings
 from halp.data.readers import ChoosesDimensions
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.source_files import leaving_out
+from halp.data.source_files import excluding_files
 from halp.data.store import Store, open_store
 from halp.data.tags import Tagger, make_tagger
 from halp.data.windows import WindowSettings
@@ -243,7 +243,7 @@ class Source(RowColumns):
         reader = files.pipeline.reader
         if files.options or not isinstance(reader, ChoosesDimensions):
             return self
-        with leaving_out(files.table):
+        with excluding_files(files.table):
             plan = open_recordings(
                 files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
             )
@@ -405,7 +405,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
     path = Path(source)
-    with leaving_out(tags[0]):
+    with excluding_files(tags[0]):
         pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
     listed = None if reading.left_out is None else Path(reading.left_out)

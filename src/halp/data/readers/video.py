@@ -17,7 +17,7 @@ from halp.data.readers import Info, register_reader
 from halp.data.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
 from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses
 from halp.data.source_files import first_file
-from halp.data.text_files import forget_unsure, problem
+from halp.data.text_files import mask_low_scores, problem
 from halp.data.tracking import Detection, follow
 from halp.skeleton import Topology
 from halp.video.film import SUFFIXES
@@ -88,7 +88,7 @@ class VideoReader(PeopleFileReader):
                 place = np.flatnonzero((tracked[time] == image[:, :2]).all(axis=(1, 2)))
                 if len(place):
                     joints = body[:, :3] * turned if world else image[:, :2]
-                    frames[time, place[0]] = forget_unsure(joints, image[:, 3], self.min_score)[0]
+                    frames[time, place[0]] = mask_low_scores(joints, image[:, 3], self.min_score)[0]
         return frames, repairs
 
 
