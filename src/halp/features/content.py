@@ -48,7 +48,7 @@ _KEPT = 256 << 20  # bytes of recordings that stay in memory; what is beyond is 
 
 
 @dataclass(frozen=True)
-class Recorded:
+class SourceIndex:
     """What reading a source found.
 
     Rows; names of recordings, and the item that each was first met in; name and file of every clip that has rows; when nobody is
@@ -163,7 +163,7 @@ class StoredClips:
                 return store, self.chosen.start - first
         return None
 
-    def recorded(self, cutting: WindowSettings) -> Recorded:
+    def recorded(self, cutting: WindowSettings) -> SourceIndex:
         """Rows of all clips at once."""
         store, known = self.store, self._spans
         here = slice(self.chosen.start, self.chosen.stop)
@@ -186,7 +186,7 @@ class StoredClips:
         some = np.union1d(np.unique(empty), np.array(gaps, dtype=np.int64)).tolist()
         absent = [run for clip in some for run in absences(self.get(clip, 0), int(recording[clip]))]
         shown = [(names[clip], "") for clip in np.unique(clips).tolist()]
-        return Recorded(rows, recordings[order].tolist(), shown, absent, first[order])
+        return SourceIndex(rows, recordings[order].tolist(), shown, absent, first[order])
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
         for item in range(self.items):

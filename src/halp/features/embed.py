@@ -209,7 +209,7 @@ def embed_blocks(
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
     ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
-    if held is not None and ready.leaves(held[0].persons):
+    if held is not None and ready.is_identity(held[0].persons):
         pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
         item += held[1]
@@ -288,7 +288,7 @@ def frames_pool(encoder: PretrainedEncoder, clips: Sequence[Frames], device: tor
 def source_pool(encoder: PretrainedEncoder, source: Source, device: torch.device | str = "cpu") -> ClipPool:
     """All clips of a source, ready for the encoder, as one tensor on the device."""
     ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons) and source.cutting.window is None:
+    if store is not None and ready.is_identity(store.persons) and source.cutting.window is None:
         return ClipPool.from_store(store, device)
     return frames_pool(
         encoder, [frames for clip, rows in source.read() for frames in ready.windows(clip, rows)], device

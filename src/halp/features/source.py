@@ -35,9 +35,9 @@ from halp.engine import Engine
 from halp.features.content import (
     ROW,
     ArrayClips,
-    Recorded,
     RecordingFiles,
     Recordings,
+    SourceIndex,
     StoredClips,
     absences,
     array_clips,
@@ -92,7 +92,7 @@ class Source(RowColumns):
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
         self.engine, self._left_out_file = engine or Engine(), left_out_file
-        self.recorded: Recorded | None = None
+        self.recorded: SourceIndex | None = None
         self.notes: list[str] = []  # warnings while a shard was read
         self._is_shard = False
         self._part = ""  # which rows of the content these are, where they are not all
@@ -145,7 +145,7 @@ class Source(RowColumns):
         return self.known.recordings
 
     @property
-    def known(self) -> Recorded:
+    def known(self) -> SourceIndex:
         """What reading the source found; read now, where that was not done."""
         if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
             self.learn(self.content.recorded(self.cutting))
@@ -157,7 +157,7 @@ class Source(RowColumns):
             raise RuntimeError("rows are complete once all recordings were read")
         return self.recorded
 
-    def learn(self, recorded: Recorded) -> None:
+    def learn(self, recorded: SourceIndex) -> None:
         """Take over what reading this source found, now or earlier; what a user should know of it is told every time."""
         self.recorded = recorded
         if self._is_shard:
@@ -310,7 +310,7 @@ class Source(RowColumns):
             yield clip, rows
         left_out = list(self.content.left_out)
         self.learn(
-            Recorded(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
+            SourceIndex(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
         )
 
     def _whole(self, row: Any) -> Clip:
