@@ -92,8 +92,8 @@ def package(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Explorer]]:
-    pytest.importorskip("starlette", reason="the explorer needs `pip install 'halp[explore]'`")
-    pytest.importorskip("uvicorn", reason="the explorer needs `pip install 'halp[explore]'`")
+    pytest.importorskip("starlette", reason="the explorer needs `pip install 'halp-motion[explore]'`")
+    pytest.importorskip("uvicorn", reason="the explorer needs `pip install 'halp-motion[explore]'`")
     cache = tmp_path_factory.mktemp("cache")
     running: list[Explorer] = []
 

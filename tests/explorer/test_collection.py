@@ -20,7 +20,7 @@ from halp.data.readers import Item
 from halp.data.reading import Reading
 from halp.data.store import Store, StoreWriter
 from halp.explorer.api import Api
-from halp.explorer.collection import Collection, kept_array
+from halp.explorer.collection import Collection, load_or_compute
 from halp.explorer.fewlabel import candidates
 from halp.explorer.session import Session, Settings
 from halp.tasks.model_folder import load_model
@@ -34,7 +34,7 @@ def test_a_kept_map_that_was_changed_is_made_again(tmp_path: Path, damage: str) 
         calls.append(1)
         return np.arange(6.0).reshape(3, 2)
 
-    assert [kept_array(path, places).tolist() for _ in range(2)] == [[[0, 1], [2, 3], [4, 5]]] * 2
+    assert [load_or_compute(path, places).tolist() for _ in range(2)] == [[[0, 1], [2, 3], [4, 5]]] * 2
     assert len(calls) == 1, "the second time it is read"
     if damage == "no array":
         path.write_bytes(b"nothing")
@@ -42,9 +42,9 @@ def test_a_kept_map_that_was_changed_is_made_again(tmp_path: Path, damage: str) 
         (tmp_path / "map.npy.sha256").unlink()
     else:
         np.save(path, np.full((3 if damage == "noise" else 2, 2), 9.0))
-    assert kept_array(path, places).tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert load_or_compute(path, places).tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     assert len(calls) == 2
-    assert kept_array(path, places).shape == (3, 2)
+    assert load_or_compute(path, places).shape == (3, 2)
     assert len(calls) == 2
 
 

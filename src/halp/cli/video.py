@@ -50,7 +50,9 @@ def explore(
     try:
         from halp.explorer.server import serve
     except ImportError as error:
-        raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
+        raise InputError(
+            f"the explorer needs {error.name}; install it with `pip install 'halp-motion[explore]'`"
+        ) from error
     from halp.explorer.session import Settings
 
     settings = Settings(source, encoder, labels, reading.reading, runs)

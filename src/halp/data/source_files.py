@@ -39,7 +39,7 @@ _left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordin
 
 
 @contextmanager
-def leaving_out(*paths: Path | None) -> Iterator[None]:
+def excluding_files(*paths: Path | None) -> Iterator[None]:
     """Inside, `walk` passes over these files."""
     token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
     try:

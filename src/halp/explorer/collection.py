@@ -24,7 +24,7 @@ from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
-from halp.reports.player import Box, Up, bounding_box, frequent_first, pack_joints, upward, within_one
+from halp.reports.player import Box, Up, bounding_box, order_by_frequency, pack_joints, scale_to_unit_box, upward
 from halp.tasks.cluster import Clusters, group_vectors
 from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
@@ -258,7 +258,7 @@ class Collection:
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """An array that is kept beside the vectors, computed where it is not there."""
-        return compute() if self.table.folder is None else kept_array(self.table.folder / f"{name}.npy", compute)
+        return compute() if self.table.folder is None else load_or_compute(self.table.folder / f"{name}.npy", compute)
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
@@ -278,7 +278,7 @@ class Collection:
         if len(self) > LAID_OUT:
             chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:LAID_OUT])
         places = embedding_map(self.reduced[chosen], method=method)
-        return places if len(chosen) == len(self) else beside_neighbours(self.reduced, self.reduced[chosen], places)
+        return places if len(chosen) == len(self) else interpolate_positions(self.reduced, self.reduced[chosen], places)
 
     def group(self, count: int | None = None) -> Clusters:
         """Groups as `halp cluster` makes them; of more than 1,000 rows by their principal components."""
@@ -295,7 +295,7 @@ def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:
     return np.concatenate([clusters.group, clusters.typical, [clusters.silhouette]]).astype(np.float64)
 
 
-def beside_neighbours(
+def interpolate_positions(
     vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32], places: npt.NDArray[Any], k: int = 3
 ) -> npt.NDArray[np.float64]:
     """Places of vectors at the weighted mean of those of their k nearest known ones."""
@@ -310,7 +310,7 @@ def beside_neighbours(
 def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Two coordinates within −1 … 1."""
     places = np.asarray(places, dtype=np.float64)
-    return within_one(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
+    return scale_to_unit_box(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
 
 
 def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
@@ -329,11 +329,11 @@ def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
 
 def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
     """A column of categories, of which the most frequent can be told apart on the map."""
-    categories, values = frequent_first(categories, values)
+    categories, values = order_by_frequency(categories, values)
     return Column(name, values.astype(np.int16), categories)
 
 
-def kept_array(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """The array of a file whose hash stands beside it; computed and written where either is missing or does not fit."""
     if is_sealed(path):
         return np.load(path, allow_pickle=False)

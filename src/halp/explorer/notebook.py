@@ -58,7 +58,9 @@ def explore(
         import anywidget
         import traitlets
     except ImportError as error:
-        raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
+        raise InputError(
+            f"notebooks need {error.name}; install it with `pip install 'halp-motion[notebook]'`"
+        ) from error
     how = combine(reading, keywords)
     table = Path(how.labels) if how.labels else None
     settings = Settings(Path(source), encoder, table, replace(how, labels=None), tuple(map(Path, runs)))

@@ -235,7 +235,7 @@ def _as_stored(ready: Preparation, source: Source, store: Store, before: int = 0
 
     `before` is how many clips of the store come before the first item of the source.
     """
-    if not ready.leaves(store.persons):
+    if not ready.is_identity(store.persons):
         return False
     if store.persons == 1:
         return True

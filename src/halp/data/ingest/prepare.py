@@ -21,7 +21,7 @@ from halp.data.ingest.parts import Parts
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.source_files import leaving_out
+from halp.data.source_files import excluding_files
 from halp.data.splits import SplitRule
 from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
@@ -91,7 +91,7 @@ def prepare(
         source, store = source.absolute(), Path(store).absolute()
     target = None if reading.topology is None else find_topology(reading.topology)
     table = None if reading.labels is None else Path(reading.labels)
-    with leaving_out(table):
+    with excluding_files(table):
         plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, reading.pattern)
     items, info = items[:limit], plan.info
@@ -121,7 +121,7 @@ def prepare(
             for number, outcomes in results:
                 for outcome in outcomes:
                     tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
-                    _take(tagged, names, class_names, writer, manifest, strict)
+                    _write_or_drop(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
             raise nothing_usable(source, [Dropped(**drop) for drop in manifest.dropped[:1]])
@@ -145,7 +145,7 @@ def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[s
     return f"{len(classes)} {'class' if len(classes) == 1 else 'classes'} named by {who}"
 
 
-def _take(
+def _write_or_drop(
     outcome: Outcome, names: set[str], class_names: Sequence[str], writer: StoreWriter, manifest: Manifest, strict: bool
 ) -> None:
     """Write a clip or note why it is left out."""

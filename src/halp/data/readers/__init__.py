@@ -284,7 +284,7 @@ def _closer_look(files: Sequence[Path]) -> str:
     first = files[0]
     if is_hdf5(first):
         if importlib.util.find_spec("h5py") is None:
-            return "HDF5 files need h5py: install it with `pip install 'halp[formats]'`, or export CSV"
+            return "HDF5 files need h5py: install it with `pip install 'halp-motion[formats]'`, or export CSV"
         names = ", ".join(sorted(object_names(first) - {""})[:5]) or "nothing that can be read"
         return (
             f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "
