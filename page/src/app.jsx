@@ -14,6 +14,18 @@ import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
 import * as s from "./state.js";
 
+// What the page says about the collection, always in sight.
+function Warnings() {
+  const { warnings = [] } = s.facts.value;
+  if (!warnings.length) return null;
+  return (
+    <details class="warnings" open={warnings.length === 1}>
+      <summary>{warnings.length === 1 ? "Note" : `${warnings.length} notes about these recordings`}{warnings.length > 1 && `: ${warnings[0]} …`}</summary>
+      <ul>{warnings.map((text) => <li key={text}>{text}</li>)}</ul>
+    </details>
+  );
+}
+
 const PANELS = { watch: ["Watch", Watch], similar: ["Similar", Similar], label: ["Label", Label], groups: ["Groups", Groups], compare: ["Compare", Compare], method: ["Method", Method], camera: ["Camera", Camera] };
 const MAPS = { pca: ["distances", "principal components: far apart means unlike"], tsne: ["neighbours", "t-SNE: neighbours stay neighbours"], umap: ["UMAP", "neighbours, and more of the whole; the first time takes a while"] };
 let map = null;
@@ -101,12 +113,12 @@ function useMap(points, over) {
       effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
     ];
-    const recolour = () => map.setColours(...s.pointColours().slice(0, 2));
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", recolour);
+    // what the legend covers is no place for points
+    const legend = new ResizeObserver(([entry]) => map.setCovered(entry.target.open ? entry.target.offsetLeft + entry.target.offsetWidth : 0));
+    const look = effect(() => { s.column.value; requestAnimationFrame(() => { const own = points.current?.parentElement.querySelector(".legend"); if (own) legend.observe(own); }); });
     return () => {
-      ends.forEach((end) => end());
-      scheme.removeEventListener("change", recolour);
+      [...ends, look].forEach((end) => end());
+      legend.disconnect();
       map.end();
     };
   }, []);
@@ -160,7 +172,7 @@ function positiveMarks() {
 
 function names() {
   const { categories, values } = s.column.value ?? {};
-  if (!categories || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
+  if (!categories || !values || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
   return categoryNames(categories, values, s.places.value, s.hidden.value);
 }
 
@@ -324,6 +336,8 @@ function Help() {
       <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
       <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
       <p class="soft">Every point of the map is a movement; points near each other move alike. Nothing leaves this machine.</p>
+      {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show how the encoder was trained (Method)</label></p>}
+      {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" value={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
     </dialog>
   );
 }
@@ -331,7 +345,7 @@ function Help() {
 // -- all of it --------------------------------------------------------------------------------------------------------
 function Side() {
   const Panel = PANELS[s.panel.value][1];
-  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "camera"].includes(name) && (name !== "method" || s.facts.value.runs.length));
+  const names = Object.keys(PANELS).filter((name) => (name !== "method" || s.researcher.value) && (!isStatic || !["label", "compare", "camera"].includes(name)));
   const move = (event) => {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!way) return;
@@ -392,6 +406,7 @@ function App() {
   return (
     <>
       <Top />
+      <Warnings />
       <main class="work"><MapPane /><Side /></main>
       <TimePane />
       <Help />

@@ -61,9 +61,11 @@ def search(
     spans: Sequence[tuple[int, float, float]] = (),
     against: Sequence[int] = (),
     k: int = 24,
+    passing: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
     """Rows most like any of the examples, nearest first, and what lies at quantiles of the similarity.
 
+    `passing` says of every row whether it may be found.
     With examples `against`, a classifier of the two kinds decides which rows are left to choose from.
     """
     vectors = [np.asarray(collection.table.vectors[row])[None] for row in rows]
@@ -73,7 +75,13 @@ def search(
     queries = unit(np.concatenate(vectors))
     examples = {*rows, *against}
     wanted = min(len(collection), (k + len(examples)) * (4 if against else 1) * collection.overlapping)
-    found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
+    if passing is None:
+        found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
+    else:
+        rows_left = np.flatnonzero(passing)
+        wanted = min(wanted, len(rows_left))
+        near, similarity = search_exactly(np.asarray(collection.table.vectors[rows_left]), queries, wanted)
+        found, similarity = rows_left[near].ravel(), similarity.ravel()
     order = np.argsort(-similarity, kind="stable")
     kept = [place for place in order if found[place] not in examples]
     first = {int(found[place]): float(similarity[place]) for place in reversed(kept)}

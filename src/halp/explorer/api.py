@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from halp._version import __version__
 from halp.errors import InputError
@@ -111,7 +112,15 @@ class Api:
         spans = [(self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
         count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
-        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count))
+        passing = self._passing(given)
+        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count), passing=passing)
+
+    def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
+        """Rows that the filter of the page lets through: those without a category that is hidden; None: all."""
+        if "hidden" not in given:
+            return None
+        column = self.session.column(_text(given, "column"))
+        return ~np.isin(column.values, [one for one in _list(given, "hidden", 10_000) if isinstance(one, int)])
 
     def timeline(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import timeline
@@ -203,6 +212,13 @@ class Api:
     def redo(self, given: dict[str, Any]) -> Any:
         return self._changed(self.session.labels.redo(_meant(given), ground=_ground(given)))
 
+    def settings(self, given: dict[str, Any]) -> Any:
+        """Keep settings of the page."""
+        kept: dict[str, Any] = {"researcher": given["researcher"] is True} if "researcher" in given else {}
+        kept |= {"pattern": _text(given, "pattern")[:200].strip()} if "pattern" in given else {}
+        self.session.set(**kept)
+        return kept
+
     def skip(self, given: dict[str, Any]) -> Any:
         """Never propose rows again."""
         self.session.skip(self._rows(given, "rows", 200))
@@ -222,6 +238,15 @@ class Api:
         session.groups.act(action, groups, name=name, count=count, ground=_ground(given))
         session.touch()
         return {"group": describe_groups(session)}
+
+    def counts(self, given: dict[str, Any]) -> Any:
+        """How far groups are apart for 2 to 12 of them, and the largest number that is nearly as good as the best."""
+        found = self.session.collection.silhouettes()
+        good = [count for count, value in found.items() if value >= 0.9 * max(found.values())]
+        return {
+            "counts": [[count, round(value, 3)] for count, value in found.items()],
+            "suggested": max(good, default=1),
+        }
 
     def model(self, given: dict[str, Any]) -> Any:
         return describe_model(self.session)
@@ -257,6 +282,7 @@ LOOKING = (
     "find",
     "timeline",
     "model",
+    "counts",
     "runs",
     "table",
 )
@@ -272,6 +298,7 @@ ACTING = (
     "undo",
     "redo",
     "skip",
+    "settings",
     "groups",
 )
 
@@ -311,6 +338,9 @@ def describe_state(session: Session) -> dict[str, Any]:
         "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
         "label_file": session.labels.path.name,
         "skipped": session.skipped,
+        "shared": collection.shared_prefix,
+        "pattern": collection.pattern,
+        "researcher": session.settings_kept.get("researcher", False),
         "warnings": session.warnings,
         "runs": list(session.runs),
         "static": False,
