@@ -26,6 +26,7 @@ export const dark = () => darkness.value;
 export const palette = () => (dark() ? DARK : LIGHT);
 const marked = (place) => place >= 0 && place < MARKS;
 export const colourOf = (place) => (marked(place) ? palette()[place % LIGHT.length] : dark() ? "#8793a3" : "#9aa5b1");
+export const lightColourOf = (place) => (marked(place) ? LIGHT[place % LIGHT.length] : "#9aa5b1"); // for paper
 export const shapeOf = (place) => (marked(place) ? Math.floor(place / LIGHT.length) : 0);
 
 export function parse(hex) {

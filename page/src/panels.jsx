@@ -223,7 +223,7 @@ function ClassRow({ one }) {
   return (
     <li>
       <Dot place={one.place} />
-      {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
+      {editing ? <form onSubmit={save}><input ref={field} defaultValue={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
       <span class="soft number">{rowsText(one.rows)}</span>
       {one.place < 9 && <kbd>{one.place + 1}</kbd>}
       {one.id && <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>}
@@ -309,7 +309,7 @@ export function Groups() {
       <p class="soft">Movements that are alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); changeGroups({ action: "count", count: Number(event.currentTarget.elements.count.value) }, "group again"); }}>
-          <label class="check">how many <input name="count" type="number" min="1" max="60" value={group.groups.length} /></label>
+          <label class="check">how many <input name="count" type="number" min="1" max="60" key={group.groups.length} defaultValue={group.groups.length} /></label>
           <button type="submit" disabled={busy}>Group again</button>
           {there.length > 0 && <button type="button" disabled={there.length < 2 || busy} onClick={() => changeGroups({ action: "merge", groups: there }, "merge groups")}>Merge marked</button>}
         </form>

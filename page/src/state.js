@@ -414,7 +414,24 @@ export function pointColours() {
 }
 
 // -- life --------------------------------------------------------------------------------------------------------------
-export const asked = { colour: false }; // whether somebody has chosen the colours
+export const asked = { colour: false, view: null }; // whether somebody has chosen the colours; the view that the address asks for
+
+// The view as the end of an address.
+export function viewText(more) {
+  return new URLSearchParams({ map: method.value, colour: colourBy.value, panel: panel.value, row: focus.value, hide: [...hidden.value].join(), ...more }).toString();
+}
+
+async function openView() {
+  const view = (asked.view = Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+  if (facts.value.maps.includes(view.map) && view.map !== method.value) await layOut(view.map);
+  if (facts.value.columns.includes(view.colour)) {
+    asked.colour = true;
+    await paintBy(view.colour);
+    hidden.value = new Set(view.hide ? view.hide.split(",").map(Number) : []);
+  }
+  if (Number(view.row) >= 0) await look(Number(view.row), true);
+  if (["watch", "similar", "label", "groups", "compare"].includes(view.panel)) panel.value = view.panel;
+}
 
 export async function start() {
   try {
@@ -431,6 +448,7 @@ export async function start() {
     const first = state.columns.find((name) => name === "class") ?? (state.group ? "group" : state.columns.find((name) => name !== "group")); // groups come later
     await Promise.all([layOut(state.maps.includes("tsne") ? "tsne" : "pca"), paintBy(state.classes.length && first !== "class" ? "label" : first)]);
     await readLabels();
+    if (location.hash.length > 1) await openView();
     if (isStatic) return;
     follows();
     watch();

@@ -97,6 +97,11 @@ class Api:
             raise InputError(f"recording {recording} is not of a film")
         return path
 
+    def events(self, given: dict[str, Any]) -> Any:
+        """All labels of people, for a figure."""
+        found = [event for _, event in self.session.labels.now.human]
+        return [asdict(event) for event in sorted(found, key=lambda one: (one.recording, one.start))[:20_000]]
+
     def about(self, given: dict[str, Any]) -> Any:
         return describe_row(self.session, _whole(given, "row", len(self.session.collection)))
 
@@ -278,6 +283,7 @@ LOOKING = (
     "clips",
     "chunk",
     "film",
+    "events",
     "about",
     "find",
     "timeline",
