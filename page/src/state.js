@@ -177,7 +177,7 @@ export function choose(rows, title = "", others = [], group = -1) {
 }
 
 // A name without what all names begin with.
-export const shortName = (name = "") => (facts.value?.shared >= 6 ? `…${name.slice(facts.value.shared)}` : name);
+export const shortName = (name = "") => (facts.value?.shared >= 6 ? `…\u2060${name.slice(facts.value.shared)}` : name);
 
 const nameOf = (row) => clips.get(row)?.clip?.name ?? "the movement that is coming";
 
