@@ -229,9 +229,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Labels of the explorer under kills and failing system calls.")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--no-calls", action="store_true", help="kills only")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = {"system calls": fail_calls(Path(folder))}
+        result = {} if given.no_calls else {"system calls": fail_calls(Path(folder))}
         if given.kills:
             result["kills"] = kill_servers(Path(folder), given.kills, given.clients)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")

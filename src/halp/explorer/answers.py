@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from halp.analysis.prototypes import KeySpace, similarity_curves
 from halp.errors import InputError
 from halp.explorer.collection import Collection, Floats
 from halp.explorer.groups import Grouping
@@ -16,7 +15,6 @@ from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
 from halp.reports.player import describe_body, pack_joints, upward
-from halp.reports.run_report import prototype_chart
 from halp.sampling import generator
 from halp.sphere import kmeans
 from halp.use.classifier import Prediction, fit_classifier
@@ -25,6 +23,9 @@ from halp.use.compare import compare_clips
 from halp.use.heads import unit
 from halp.use.index import search_exactly
 from halp.use.segments import merge_windows
+
+if TYPE_CHECKING:
+    from halp.analysis.prototypes import KeySpace
 
 QUANTILES = (0.99, 0.95, 0.9, 0.75, 0.5)
 SAMPLED = 4_000  # rows that quantiles and suggestions are computed with
@@ -202,6 +203,9 @@ def understand(
     Positives and prototypes have no place on a map of their own: each is given with the real rows nearest to it.
     """
     import torch
+
+    from halp.analysis.prototypes import similarity_curves
+    from halp.reports.run_report import prototype_chart
 
     rows = sample(collection, most=SAMPLED_KEYS)
     rows = rows if row in rows else np.append(rows, row)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.analysis.embedding import embedding_map, principal_places
-from halp.analysis.prototypes import KeySpace
 from halp.clips.clip import Clip, Frames
 from halp.clips.normalise import normalise
 from halp.clips.windows import squeeze_warning
@@ -30,6 +29,9 @@ from halp.use.cluster import Clusters, group_vectors
 from halp.use.heads import unit
 from halp.use.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
+
+if TYPE_CHECKING:
+    from halp.analysis.prototypes import KeySpace  # brings the training along, which is slow to import
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
