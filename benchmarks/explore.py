@@ -93,7 +93,8 @@ def measure(rows: int) -> dict[str, Any]:
         labels = [rng.choice(np.arange(cloud, count, CLOUDS), LABELLED // 3, replace=False) for cloud in range(3)]
         for cloud, chosen in enumerate(labels):
             session.labels.label(session.row_spans(chosen.tolist()), f"class {cloud}")
-        values, names = session.label_column()
+        column = session.label_column()
+        values, names = column.values, column.names
         began = time.process_time()
         model = fit_labels(collection, values, names, 0)
         fitted = time.process_time() - began

@@ -43,7 +43,7 @@ def explore(
     encoder
         A run folder, a package, or the name of an encoder that comes with halp.
     labels
-        The table that labels are written to; beside the source, `SOURCE.labels.csv`, unless given.
+        The table that labels are written to, with the database beside it; `SOURCE.labels.csv` beside the source, unless given.
     file_format, window, stride, fps
         How recordings are read and cut, as in `halp explore`.
     runs

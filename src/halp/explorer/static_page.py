@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from halp.errors import InputError
-from halp.explorer.api import Api, asset, describe_row, describe_state
+from halp.explorer.api import Api, asset
+from halp.explorer.described import describe_row, describe_state
 from halp.explorer.packing import pack
 from halp.explorer.session import Session, Settings
 from halp.files import building
