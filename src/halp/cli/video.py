@@ -32,8 +32,8 @@ def explore(
 ) -> None:
     """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
 
-    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are written to a
-    CSV table of events as they are given.
+    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are kept in a
+    database as they are given, and written to a CSV table of events beside it.
 
     Examples:
         halp explore stores/mine
@@ -41,7 +41,7 @@ def explore(
         halp explore demo/store --encoder demo/halp --static shown
 
     Args:
-        labels: the table that labels are written to (default: beside the source, SOURCE.labels.csv).
+        labels: the CSV table of labels; the database beside it has the same stem (default: SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
         runs: run folders whose metrics, results and settings are shown side by side under Method (default: that of the encoder).
         browser: open the page in the browser.
