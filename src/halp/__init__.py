@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.reports.run_report import report
     from halp.reproduce.reproduce_table import reproduce
+    from halp.reproduce.verify import verify
     from halp.skeleton import get_topology
     from halp.tasks.agreement import agreement
     from halp.tasks.angles import angles
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from halp.tasks.search import search
     from halp.tasks.segment import segment
     from halp.tasks.stats import stats
+    from halp.tasks.watch import live
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
@@ -77,6 +79,7 @@ _HOMES = {
     "halp.features.loading": ("load_encoder",),
     "halp.features.source": ("Source", "open_source"),
     "halp.features.table": ("FeatureTable",),
+    "halp.reproduce.verify": ("verify",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
@@ -97,6 +100,7 @@ _HOMES = {
     "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
     "halp.tasks.stats": ("stats",),
+    "halp.tasks.watch": ("live",),
     "halp.tasks.segment": ("segment",),
     "halp.tasks.live": ("LiveRecognition",),
 }
@@ -148,6 +152,7 @@ __all__ = [
     "list_formats",
     "list_protocols",
     "list_recipes",
+    "live",
     "load_encoder",
     "load_model",
     "load_recipe",
@@ -171,6 +176,7 @@ __all__ = [
     "segment",
     "split",
     "stats",
+    "verify",
 ]
 
 

@@ -14,8 +14,8 @@ import halp
 from halp.cli import main
 from halp.core.errors import InputError
 
-pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
-pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp[video])")
+pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
+pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp-motion[video])")
 
 from halp.data.readers.video import VideoReader
 from halp.video.film import FilmWriter

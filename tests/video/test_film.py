@@ -29,9 +29,9 @@ from halp.video.landmarks import FilmLandmarks, film_landmarks, kept_landmarks, 
 from halp.video.people import find_people
 from halp.video.pose_model import find_pose_model, kept_pose_model
 
-pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
 if find_spec("mediapipe") is None:
-    pytest.skip("mediapipe is not installed (pip install halp[video])", allow_module_level=True)
+    pytest.skip("mediapipe is not installed (pip install halp-motion[video])", allow_module_level=True)
 
 from halp.video.film import FilmWriter, film_addresses, film_facts, film_pictures
 from halp.video.overlay import write_overlay

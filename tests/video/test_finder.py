@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
 
 from halp.video import landmarks as landmarks_module
 from halp.video.film import FilmWriter, Picture
@@ -145,7 +145,7 @@ def video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
 def test_parts_that_were_finished_before_an_interruption_are_not_looked_at_again(
     video: tuple[Path, Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp[video])")
+    pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp-motion[video])")
     path, model, looked = video
     with pytest.raises(KeyboardInterrupt):
         film_landmarks(path, model, 6, progress=False)

@@ -11,7 +11,7 @@ import pytest
 
 from halp.core.errors import InputError
 
-av = pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+av = pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
 
 from halp.data.readers.video import MOST_FRAMES, even_times  # noqa: E402
 from halp.video import film as film_module  # noqa: E402

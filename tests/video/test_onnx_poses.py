@@ -11,9 +11,9 @@ import pytest
 
 from halp.core.errors import InputError
 
-onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install halp[onnx])")
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install halp[onnx])")
-pytest.importorskip("cv2", reason="OpenCV is not installed (pip install halp[video])")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install halp-motion[onnx])")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install halp-motion[onnx])")
+pytest.importorskip("cv2", reason="OpenCV is not installed (pip install halp-motion[video])")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -100,7 +100,7 @@ def test_other_networks_are_refused_with_what_is_expected(tmp_path: Path) -> Non
 def test_a_video_is_read_with_an_onnx_file_as_two_people_in_the_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+    pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
     from halp.features.source import open_source
     from halp.video.film import FilmWriter
 

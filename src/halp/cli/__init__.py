@@ -45,8 +45,8 @@ HEADINGS = {
         *("classify", "finetune", "embed", "export", "push", "pull"),
     ),
     "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
-    "Make a store": ("prepare", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
+    "Make a store": ("prepare", "join", "merge", "split"),
+    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"

@@ -28,9 +28,30 @@ _SLACK = 1e-6  # seconds that rounding may let two events overlap by
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A span of a recording with a label; `more` holds further columns, such as a group or the best class of a model.
+    """A span of a recording with a label, half-open, in seconds of the recording's own clock.
 
-    Where the recording is one of several people of a video, `more` has the number of the person.
+    Attributes
+    ----------
+    recording : str
+        The name of the recording.
+    start, stop : float
+        Seconds (frames where the frame rate is not known).
+    label : str
+        `nobody` where nobody was there; empty where somebody was there who did none of the labelled things.
+    subject : str
+        Who it is, where that is known.
+    source : str
+        `human` or `model`.
+    score : float, optional
+        How sure a model is, or how similar a hit.
+    more : mapping
+        Further columns, such as a group, the best class of a model, or the number of the person where the recording is one of
+        several people of a video.
+
+    Examples
+    --------
+    >>> Event("walk_01", 0.5, 2.0, "walk").duration
+    1.5
     """
 
     recording: str
@@ -59,7 +80,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Events(Sequence[Event]):
-    """Events in order of recording, subject and time, with the lengths of recordings where they are known.
+    """Events in order of recording, subject and time.
+
+    Attributes
+    ----------
+    events : sequence of Event
+        In any order; they are sorted and checked.
+    lengths : mapping
+        Seconds of recordings, where they are known.
+    origin : str
+        Where they come from, for messages.
 
     Examples
     --------

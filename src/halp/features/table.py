@@ -250,7 +250,7 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "a .parquet file is written by pyarrow, which is missing; install it with `pip install 'halp[parquet]'`, or "
+            "a .parquet file is written by pyarrow, which is missing; install it with `pip install 'halp-motion[parquet]'`, or "
             "write .npz or .csv"
         ) from None
     return pyarrow, pyarrow.parquet

@@ -45,7 +45,7 @@ def require_av() -> Any:
     try:
         import av
     except ImportError:
-        raise InputError("films need PyAV; install it with `pip install 'halp[video]'`") from None
+        raise InputError("films need PyAV; install it with `pip install 'halp-motion[video]'`") from None
     return av
 
 

@@ -63,7 +63,7 @@ def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
     try:
         import cv2
     except ImportError:
-        raise InputError("cameras need OpenCV; install it with `pip install 'halp[video]'`") from None
+        raise InputError("cameras need OpenCV; install it with `pip install 'halp-motion[video]'`") from None
     camera: Any = cv2.VideoCapture(number)
     if not camera.isOpened():
         raise InputError(f"camera {number} cannot be opened; is another program using it, or is it number 1?")

@@ -90,7 +90,7 @@ def _landmarker(model: Path, mode: str, persons: int) -> Iterator[Any]:
     try:
         import mediapipe as mp
     except ImportError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp[video]'`") from None
+        raise InputError("films need mediapipe; install it with `pip install 'halp-motion[video]'`") from None
     tasks = mp.tasks
     options = tasks.vision.PoseLandmarkerOptions(
         base_options=tasks.BaseOptions(model_asset_path=str(model)),

@@ -34,7 +34,9 @@ def _session(model: Path) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise InputError("ONNX pose models need onnxruntime; install it with `pip install 'halp[onnx]'`") from None
+        raise InputError(
+            "ONNX pose models need onnxruntime; install it with `pip install 'halp-motion[onnx]'`"
+        ) from None
     try:
         return onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common type of error

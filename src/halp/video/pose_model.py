@@ -225,7 +225,7 @@ def describe_pose_model(path: Path) -> dict[str, str]:
     try:
         installed = version(package)
     except PackageNotFoundError:
-        raise InputError(f"films need {package}; install it with `pip install 'halp[video]'`") from None
+        raise InputError(f"films need {package}; install it with `pip install 'halp-motion[video]'`") from None
     return {"estimator": f"{package} {installed}", "weights": sha256(path)}
 
 

@@ -19,7 +19,7 @@ from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, entry_of
 from halp.data.reading import Reading
 from halp.data.source_files import first_file
 from halp.data.spans import person_recording
-from halp.data.text_files import problem, unless_empty
+from halp.data.text_files import drop_if_empty, problem
 from halp.skeleton import Topology
 from halp.video.film import SUFFIXES
 from halp.video.landmarks import FilmLandmarks, film_landmarks
@@ -90,10 +90,10 @@ class VideoReader(PeopleFileReader):
         poses, people, reported = self._load(item.path)
         clip = Clip(np.asarray(poses.frames, dtype=np.float32), name, repairs=poses.repairs, fps=poses.fps)
         if len(people) == 1 or self.together:
-            return [unless_empty(clip)]
+            return [drop_if_empty(clip)]
         names = [person_recording(name, one.number) for one in reported]
         return [
-            unless_empty(replace(clip, frames=clip.frames[:, [place]], name=own, recording=own))
+            drop_if_empty(replace(clip, frames=clip.frames[:, [place]], name=own, recording=own))
             for place, own in enumerate(names)
         ]
 
