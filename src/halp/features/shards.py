@@ -147,7 +147,8 @@ def embed_shards(
     if missing:
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
-    return _join(source, parts, dead), folder / _table_name(parts)
+    source.shards = parts
+    return join_parts(source, parts, dead), folder / _table_name(parts)
 
 
 def _writable(folder: Path) -> bool:
@@ -201,6 +202,14 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
     return parts
 
 
+def item_places(content: Any) -> dict[str, int]:
+    """Places of items in a source by their keys."""
+    if isinstance(content, StoredClips):
+        parts = _store_parts(content)
+        return {item: number for part in parts for item, number in zip(part.items, part.numbers.tolist())}
+    return {key: place for place, key in enumerate(content.keys[0])}
+
+
 def _store_parts(content: StoredClips) -> list[Part]:
     parts = []
     for name, store, first in content.store.parts:
@@ -246,7 +255,7 @@ def _serves(entry: Entry, numbers: npt.NDArray[np.int64]) -> bool:
     return bool((numbers >= 0).any()) and not np.intersect1d(rows["recording"][there], rows["recording"][~there]).size
 
 
-def _join(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
+def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
     """The vectors of all shards as one; the source learns the rows of all, in the order of its items."""
     files = source.content
     left_out: list[tuple[int, Dropped]] = []
