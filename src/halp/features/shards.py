@@ -23,10 +23,11 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.files import write_text
+from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
-from halp.engine import Engine, Failure, PartDone, check_all_there, run_shards
+from halp.engine import Engine, Failure, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
 from halp.features.content import ROW, Recorded, RecordingFiles, StoredClips
 from halp.features.source import Source, edges
@@ -143,7 +144,7 @@ def embed_shards(
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
     if engine.part is not None:
-        raise PartDone(engine, len(parts) - len(missing), len(parts))
+        raise PartDone(engine.part, len(parts) - len(missing), len(parts))
     if missing:
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
