@@ -176,8 +176,8 @@ def angles(
     """
     from halp.reports.pages.findings import angles_page
     from halp.tasks.angles import FLAT, angle_rows, angle_series
+    from halp.tasks.intervals import rounded
     from halp.tasks.pose_tracks import read_poses
-    from halp.tasks.stats import rounded
 
     people = list(read_poses(source, reading.reading))
     if any(poses.topology.dimensions == 2 for poses in people):
@@ -218,6 +218,8 @@ def poses(
 def repetitions(
     source: Positional[Path],
     *,
+    angle: str | None = None,
+    joint: str | None = None,
     reference: int | None = None,
     out: Path | None = None,
     html: Path | None = None,
@@ -230,9 +232,11 @@ def repetitions(
 
     Examples:
         halp repetitions squats.bvh --html repetitions.html
-        halp repetitions recordings --out repetitions.csv --json
+        halp repetitions recordings --angle knee_right --out repetitions.csv --json
 
     Args:
+        angle: find repetitions in this joint angle, such as knee_right (default: in the movement of the whole body).
+        joint: find repetitions in the path of this joint, such as wrist_left.
         reference: which repetition (from 1) the others are compared with (default: the one nearest to all others).
         out: also write the repetitions, as events (CSV, or any format that `halp events` writes).
         html: also write a page with players.
@@ -242,15 +246,61 @@ def repetitions(
     from halp.reports.pages.findings import repetitions_page
     from halp.tasks.events.formats import write_events
     from halp.tasks.pose_tracks import read_poses
-    from halp.tasks.repetitions import find_repetitions
+    from halp.tasks.repetitions import find_repetitions, repetition_row
 
-    results = [find_repetitions(poses, reference=reference) for poses in read_poses(source, reading.reading)]
+    results = [
+        find_repetitions(poses, reference=reference, angle=angle, joint=joint)
+        for poses in read_poses(source, reading.reading)
+    ]
     if out is not None:
         for path in write_events(Events([event for result in results for event in result.events()]), out):
             note(f"written: {path}")
     rows = [result.to_json() for result in results]
-    table = table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in rows])
+    table = table_of([repetition_row(row) for row in rows])
     show(rows, table, json=json, html=html, page=lambda: repetitions_page(results, str(source)))
+
+
+@app.command
+def gait(
+    source: Positional[Path],
+    *,
+    out: Path | None = None,
+    html: Path | None = None,
+    reading: WholeArgs = WHOLE,
+    json: bool = False,
+) -> None:
+    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
+
+    Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
+    feet have to be seen. Lengths have the unit of the recording.
+
+    Examples:
+        halp gait walk.bvh --html gait.html
+        halp gait recordings --out strides.csv --json
+
+    Args:
+        out: also write the strides, as events (CSV, or any format that `halp events` writes).
+        html: also write a page.
+        json: print measures, contacts and strides as JSON.
+    """
+    from halp.data.spans import Events
+    from halp.reports.pages.findings import gait_page
+    from halp.tasks.events.formats import write_events
+    from halp.tasks.gait import find_gait, gait_row
+    from halp.tasks.pose_tracks import read_poses
+
+    results = [find_gait(poses) for poses in read_poses(source, reading.reading)]
+    for path in () if out is None else write_events(Events([e for result in results for e in result.events()]), out):
+        note(f"written: {path}")
+    rows = [result.to_json() for result in results]
+    warn(*dict.fromkeys(f"'{row['recording']}': {sentence}" for row in rows for sentence in row["notes"]))
+    show(
+        rows,
+        table_of([gait_row(row) for row in rows]),
+        json=json,
+        html=html,
+        page=lambda: gait_page(results, str(source)),
+    )
 
 
 @app.command
@@ -284,7 +334,7 @@ def agreement(
     """
     from halp.reports.pages.findings import agreement_page
     from halp.tasks.agreement import agreement as compare
-    from halp.tasks.stats import rounded
+    from halp.tasks.intervals import rounded
 
     result, notes = compare(
         _read(first, "auto"), _read(second, "auto"), bin_width=bin, overlap=overlap, gap=gap, shortest=shortest

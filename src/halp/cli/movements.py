@@ -190,10 +190,10 @@ def motifs(
     from halp.features.embed import ready_clips
     from halp.reports.pages.findings import motifs_page
     from halp.tasks.events.formats import write_events
+    from halp.tasks.intervals import rounded
     from halp.tasks.motifs import fit_motifs, load_motifs
     from halp.tasks.motifs import stability as measure_stability
     from halp.tasks.segment import check_stride
-    from halp.tasks.stats import rounded
     from halp.tasks.windows import embedded, motif_answers, motif_rows, sequences, typical_rows
 
     fitted = None if model is None else load_motifs(model)
@@ -266,7 +266,7 @@ def deviation(
     """
     from halp.reports.pages.findings import deviation_page
     from halp.tasks.deviation import warnings_about
-    from halp.tasks.stats import rounded
+    from halp.tasks.intervals import rounded
     from halp.tasks.windows import measure_deviation
 
     names = None if people is None else read_people(people, "subject", ("recording", "name", "path"))

@@ -18,6 +18,7 @@ from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
 from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
+from halp.tasks.intervals import rounded
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,3 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
         for number in range(count)
         for label in labels
     ]
-
-
-def rounded(value: Any) -> Any:
-    """Numbers of nested tables with six decimals."""
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(part) for part in value]
-    return round(value, 6) if isinstance(value, float) else value

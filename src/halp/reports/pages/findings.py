@@ -18,9 +18,11 @@ from halp.reports.player import PlayerClip, player, timeline
 from halp.tasks.angles import FLAT, angle_rows, joint_angles
 from halp.tasks.bouts import Bouts
 from halp.tasks.deviation import warnings_about
+from halp.tasks.gait import Gait, gait_row
+from halp.tasks.intervals import with_interval
 from halp.tasks.motifs import MotifModel
 from halp.tasks.pose_tracks import Poses
-from halp.tasks.repetitions import Repetitions
+from halp.tasks.repetitions import Repetitions, repetition_row
 from halp.tasks.stats import Statistics
 
 ETHOGRAM = 40  # rows of an ethogram
@@ -184,8 +186,10 @@ def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
     report.figure(
         bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
     )
-    counts = [{k: v for k, v in r.to_json().items() if k != "repetitions"} for r in results]
-    report.rows(counts, "Durations in seconds; cv is the standard deviation of durations by their mean.")
+    counts = [repetition_row(r.to_json()) for r in results]
+    report.rows(
+        counts, "Means with 95 % intervals over repetitions. A cycle goes from one start to the next, pauses included."
+    )
     for result in results[:PLAYERS]:
         poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
         report.section(poses.name)
@@ -207,6 +211,35 @@ def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
             f"distance to repetition {result.reference}, in mean bone lengths per joint coordinate."
         )
         report.rows(rows, caption)
+    return report
+
+
+def gait_page(results: Sequence[Gait], title: str) -> Report:
+    """Measures of gait with intervals, by side, with the strides they come from and a player per person."""
+    report = Report("Gait", title)
+    report.section(
+        "Measures",
+        "Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Intervals "
+        "are 95 % intervals of means over strides of one recording. Asymmetry is 200 · (left − right) / (left + right).",
+    )
+    rows = [result.to_json() for result in results]
+    report.rows([gait_row(row) for row in rows], "Means with intervals; lengths in the unit of the recording.")
+    for result, row in list(zip(results, rows))[:PLAYERS]:
+        report.section(result.poses.name, " ".join(f"Note: {note}." for note in row["notes"]))
+        sides = [
+            {"measure": f"{name.replace('_', ' ')} ({measure['unit']})"}
+            | {side: with_interval(measure[side]["mean"], measure[side]["interval"]) for side in ("left", "right")}
+            | {"asymmetry (%)": measure["asymmetry"]}
+            for name, measure in row["measures"].items()
+        ]
+        report.rows(sides, "By side, over strides.")
+        end = float(result.poses.times[-1]) + 1 / result.poses.fps
+        parts = [event for event in result.events() if event.label == "stride left"]
+        bar = timeline(parts, start=result.poses.start, end=end) if parts else ""
+        report.figure(
+            pose_player(result.poses) + bar, f"{len(result.strides)} strides; the bar shows those of the left foot."
+        )
+        report.rows(row["details"], "All strides: seconds, and lengths in the unit of the recording.")
     return report
 
 

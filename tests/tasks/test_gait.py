@@ -1,0 +1,162 @@
+"""Gait against walking that was made with known contacts, lengths and asymmetry, and against steps counted by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interchange_samples import write_interchange
+
+from halp.cli import main
+from halp.core.errors import InputError
+from halp.data.clip import Clip
+from halp.skeleton import get_topology, topology_for
+from halp.tasks.gait import find_gait
+from halp.tasks.pose_tracks import Poses
+
+NAMES = ("hip_left", "hip_right", "knee_left", "knee_right", "ankle_left", "ankle_right", "shoulder_left",
+         "shoulder_right", "heel_left", "heel_right", "foot_left", "foot_right")  # fmt: skip
+
+
+def walk(*, cycle: float = 1.1, stance: float = 0.62, late: float = 0.5, speed: float = 1.2, seconds: float = 12.0,
+         fps: float = 100.0, treadmill: bool = False, turn: float = 0.0, noise: float = 0.0,
+         seed: int = 0) -> tuple[Poses, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+    """A walker whose feet stand still in stance and move forward in swing; contacts and toe-offs in seconds.
+
+    The left foot touches the ground at 0, `cycle`, …, the right one `late` cycles after it. y is up, the way leads along
+    z, turned about y by `turn` radians.
+    """
+    time = np.arange(round(seconds * fps)) / fps
+    joints = np.zeros((len(time), len(NAMES), 3))
+    length = speed * cycle
+    events = {}
+    for side, shift in (("left", 0.0), ("right", late * cycle)):
+        phase = (time - shift) / cycle
+        number, part = np.floor(phase), phase - np.floor(phase)
+        swing = np.clip((part - stance) / (1 - stance), 0, 1)
+        # stands where it touched down, half of a stance ahead of the hips
+        place = (
+            length * number
+            + speed * (shift + stance * cycle / 2)
+            + _swing(swing, length, 0.8 * speed * (1 - stance) * cycle)
+        )
+        x, lift = (0.1 if side == "right" else -0.1), 0.1 * np.sin(np.pi * swing)
+        for name, ahead, height in (("ankle", 0.0, 0.08), ("heel", -0.05, 0.03), ("foot", 0.15, 0.02)):
+            joints[:, NAMES.index(f"{name}_{side}")] = np.stack(
+                [np.full_like(time, x), height + lift, place + ahead], 1
+            )
+        joints[:, NAMES.index(f"hip_{side}")] = np.stack(
+            [np.full_like(time, x), np.full_like(time, 0.9), speed * time], 1
+        )
+        joints[:, NAMES.index(f"shoulder_{side}")] = joints[:, NAMES.index(f"hip_{side}")] + [0, 0.5, 0]
+        ankle, hip = (joints[:, NAMES.index(f"{n}_{side}")] for n in ("ankle", "hip"))
+        joints[:, NAMES.index(f"knee_{side}")] = (ankle + hip) / 2 + [0, 0, 0.05]
+        touches = shift + cycle * np.arange(-1, seconds / cycle + 1)
+        events[side] = touches, touches + stance * cycle
+    if treadmill:
+        joints[..., 2] -= (speed * time)[:, None]
+    cos, sin = np.cos(turn), np.sin(turn)
+    joints = joints @ np.array([[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]])
+    joints += noise * np.random.default_rng(seed).normal(size=joints.shape)
+    poses = Poses("walk", 0, joints, topology_for(NAMES, 3), fps)
+    inside = lambda times: times[(times > 0.1) & (times < seconds - 0.1)]  # noqa: E731
+    return poses, {s: inside(e[0]) for s, e in events.items()}, {s: inside(e[1]) for s, e in events.items()}
+
+
+def _swing(part: np.ndarray, length: float, slope: float) -> np.ndarray:
+    """The way of a foot in swing, which leaves and meets the ground with some speed (a cubic Hermite curve)."""
+    return length * part**2 * (3 - 2 * part) + slope * (part * (1 - part) ** 2 - part**2 * (1 - part))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"treadmill": True},
+        {"turn": 2.0},
+        {"fps": 30.0},
+        {"late": 0.42},
+        {"noise": 0.004},
+        {"cycle": 0.8, "stance": 0.55},
+    ],
+    ids=str,
+)
+def test_contacts_and_toe_offs_are_those_that_made_the_walk(how: dict[str, float]) -> None:
+    poses, contacts, lifts = walk(**how)
+    found = find_gait(poses)
+    slack = 0.04 if poses.fps > 60 else 0.07
+    for side in ("left", "right"):
+        # the first and the last may be cut off by the ends of the recording
+        assert found.contacts[side][1:-1] == pytest.approx(contacts[side][: len(found.contacts[side])][1:-1], abs=slack)
+        near = [np.abs(found.toe_offs[side] - time).min() for time in lifts[side][1:-1]]
+        assert max(near) < slack
+
+
+def test_measures_of_a_lame_walk_are_those_that_made_it() -> None:
+    """Left steps are longer in time: the right foot comes 0.42 cycles after the left one, the left 0.58 after the right."""
+    poses, _, _ = walk(late=0.42, cycle=1.2, speed=1.1)
+    found = find_gait(poses).to_json()
+    measures = found["measures"]
+    assert measures["stride_time"]["mean"] == pytest.approx(1.2, abs=0.01)
+    assert measures["step_time"]["right"]["mean"] == pytest.approx(0.42 * 1.2, abs=0.03)
+    assert measures["step_time"]["left"]["mean"] == pytest.approx(0.58 * 1.2, abs=0.03)
+    assert measures["step_time"]["asymmetry"] == pytest.approx(32, abs=6)
+    assert measures["stride_length"]["mean"] == pytest.approx(1.1 * 1.2, rel=0.02)
+    assert found["speed"] == pytest.approx(1.1, rel=0.03)
+    assert found["cadence"] == pytest.approx(60 / 0.6, rel=0.02)
+    low, high = found["cadence_interval"]
+    assert low < found["cadence"] < high
+    assert measures["stance_time"]["mean"] == pytest.approx(0.62 * 1.2, abs=0.04)
+    # both feet stand for 2 · stance − 1 of a cycle, whatever the delay between them
+    assert found["double_support_share"]["mean"] == pytest.approx(0.24, abs=0.05)
+    # at a contact the other foot stands where it touched down: step lengths add up to the stride
+    left, right = (measures["step_length"][side]["mean"] for side in ("left", "right"))
+    assert left + right == pytest.approx(1.1 * 1.2, rel=0.05)
+
+
+def test_on_a_treadmill_lengths_on_the_ground_are_not_invented() -> None:
+    found = find_gait(walk(treadmill=True)[0])
+    assert found.speed is None
+    assert {stride.stride_length for stride in found.strides} == {None}
+    assert any("treadmill" in note for note in found.notes)
+    assert found.to_json()["measures"]["step_length"]["mean"] > 0.3
+
+
+def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
+    poses, _, _ = walk()
+    still = replace(poses, joints=np.repeat(poses.joints[:1], 300, axis=0))
+    assert find_gait(still).strides == []
+    assert find_gait(still).to_json()["cadence"] is None
+    arms = Poses("a", 0, np.ones((60, 3, 3)), topology_for(["hip_left", "hip_right", "shoulder_left"], 3), 30.0)
+    with pytest.raises(InputError, match="lacks hips or ankles of both sides"):
+        find_gait(arms)
+
+
+def test_two_dimensions_seen_from_the_side() -> None:
+    poses, contacts, _ = walk()
+    flat = np.stack([poses.joints[..., 2], -poses.joints[..., 1]], axis=-1)  # y of pictures points down
+    found = find_gait(Poses("walk", 0, flat, topology_for(NAMES, 2), poses.fps))
+    assert found.contacts["left"][1:-1] == pytest.approx(
+        contacts["left"][: len(found.contacts["left"])][1:-1], abs=0.04
+    )
+    assert any("two dimensions" in note for note in found.notes)
+
+
+def test_the_command_answers_per_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    poses, _, _ = walk(fps=50.0)
+    topology = get_topology("kinect-v2")
+    frames = np.zeros((len(poses.joints), 1, 25, 3), np.float32)
+    for name in set(NAMES) & set(topology.joints):
+        frames[:, 0, topology.index(name)] = poses.joints[:, NAMES.index(name)]
+    write_interchange([Clip(frames, "walk", fps=50.0)], tmp_path / "walk.npz", topology=topology)
+    out = tmp_path / "strides.csv"
+    main(["gait", str(tmp_path / "walk.npz"), "--fps", "50", "--out", str(out), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["strides"] >= 18
+    assert row["measures"]["stride_time"]["mean"] == pytest.approx(1.1, abs=0.02)
+    assert "stride left" in out.read_text()
+    main(["gait", str(tmp_path / "walk.npz"), "--fps", "50", "--html", str(tmp_path / "gait.html")])
+    assert "stride time (s)" in capsys.readouterr().out
