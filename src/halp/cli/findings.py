@@ -156,6 +156,7 @@ def stats(
 def angles(
     source: Positional[Path],
     *,
+    convention: str = "interior",
     out: Path | None = None,
     html: Path | None = None,
     reading: WholeArgs = WHOLE,
@@ -163,29 +164,44 @@ def angles(
 ) -> None:
     """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
 
-    Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Any topology that has the joints.
+    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 where the body
+    stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are positive. Any topology that has
+    the joints. Angles are not smoothed; velocities are slopes over 0.2 s.
 
     Examples:
         halp angles squats.bvh --html angles.html
-        halp angles recordings --out angles.csv --json
+        halp angles recordings --convention clinical --out angles.csv --json
 
     Args:
-        out: also write a CSV table with a row per frame: every angle, and its velocity in degrees per second.
+        convention: interior or clinical (knee_flexion, ankle_dorsiflexion, trunk_flexion, pelvis_obliquity, ...).
+        out: also write a CSV table with a row per frame: every angle of both conventions in degrees, and its velocity.
         html: also write a page with curves.
         json: print ranges as JSON.
     """
     from halp.reports.pages.findings import angles_page
-    from halp.tasks.angles import FLAT, angle_rows, angle_series
+    from halp.tasks.angles import FASTEST, FLAT, angle_rows, angle_series, headed
+    from halp.tasks.clinical import clinical_angles, clinical_rows
     from halp.tasks.intervals import rounded
     from halp.tasks.pose_tracks import read_poses
 
+    measure = {"interior": angle_rows, "clinical": clinical_rows}[
+        check_choice("convention", convention, ("interior", "clinical"))
+    ]
     people = list(read_poses(source, reading.reading))
     if any(poses.topology.dimensions == 2 for poses in people):
         warn(FLAT)
-    rows = rounded([row for poses in people for row in angle_rows(poses)])
+    rows = rounded([row for poses in people for row in measure(poses)])
+    fast = [row for row in rows if row["outliers"]]
+    if fast:
+        warn(
+            f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in {fast[0]['outliers']} "
+            f"frames{f', and {len(fast) - 1} more angles do' if len(fast) > 1 else ''}: probably tracking errors"
+        )
     if out is not None:
-        write_rows(out, [row for poses in people for row in angle_series(poses)])
-    show(rows, table_of(rows), json=json, html=html, page=lambda: angles_page(people, str(source)))
+        write_rows(out, [row for poses in people for row in angle_series(poses, clinical_angles(poses))])
+    hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
+    shown = [headed({name: value for name, value in row.items() if name not in hidden}) for row in rows]
+    show(rows, table_of(shown), json=json, html=html, page=lambda: angles_page(people, str(source)))
 
 
 @app.command

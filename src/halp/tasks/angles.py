@@ -7,13 +7,14 @@ the image, which equals the angle only where the limb moves in the image plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from halp.core.errors import InputError
 from halp.skeleton import Topology
+from halp.tasks.intervals import asymmetry
 from halp.tasks.pose_tracks import Floats, Poses
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
@@ -25,7 +26,7 @@ _SIDED = {
     "shoulder": (("hip",), "shoulder", ("elbow",)),
     "hip": (("shoulder",), "hip", ("knee",)),
     "knee": (("hip",), "knee", ("ankle",)),
-    "ankle": (("knee",), "ankle", ("foot", "foot_index", "toe_big")),
+    "ankle": (("knee",), "ankle", ("foot", "foot_index", "toe_big", "toe")),
     "wrist": (("elbow",), "wrist", ("hand", "index", "hand_tip")),
 }
 _MIDDLE = {"neck": (("hip_center", "spine"), "shoulder_center", ("head", "nose"))}
@@ -99,13 +100,22 @@ def _slope(angle: Floats, fps: float) -> Floats:
     return np.asarray(savgol_filter(angle, width, 2, deriv=1, delta=1 / fps))
 
 
+FASTEST = 1000.0  # degrees per second that hardly any joint reaches: faster ones are probably tracking errors
+
+
 def angle_rows(poses: Poses) -> list[dict[str, Any]]:
     """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more than the right.
 
     `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is more on the left.
+    `outliers` counts frames that change faster than 1,000 degrees per second.
     """
+    return angle_table(poses, joint_angles(poses.joints, poses.topology))
+
+
+def angle_table(poses: Poses, angles: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    """Rows of `angle_rows` for angles `(T,)` by name."""
     rows: dict[str, dict[str, Any]] = {}
-    for name, angle in joint_angles(poses.joints, poses.topology).items():
+    for name, angle in angles.items():
         known = angle[np.isfinite(angle)]
         if not len(known):
             continue
@@ -119,24 +129,37 @@ def angle_rows(poses: Poses) -> list[dict[str, Any]]:
             "mean": float(known.mean()),
             "peak_velocity": float(np.nanmax(speed)) if np.isfinite(speed).any() else None,
             "missing": float(1 - len(known) / len(angle)),
+            "outliers": int((speed[np.isfinite(speed)] > FASTEST).sum()),
             "asymmetry": None,
         }
     for name, row in rows.items():
         right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
         if right is not None:
-            both = row["range"] + right["range"]
-            asymmetry = 200 * (row["range"] - right["range"]) / both if both > 0 else None
-            row["asymmetry"] = right["asymmetry"] = asymmetry
+            row["asymmetry"] = right["asymmetry"] = asymmetry(row["range"], right["range"])
     return list(rows.values())
 
 
-def angle_series(poses: Poses) -> list[dict[str, Any]]:
-    """A row per frame: time, every angle, and every angular velocity as `…_velocity`; None where missing."""
+HEADINGS = {
+    "min": "min (°)", "max": "max (°)", "range": "range (°)", "mean": "mean (°)", "peak_velocity": "peak velocity (°/s)",
+    "missing": "missing (share)", "outliers": "outliers (frames)", "asymmetry": "asymmetry (%)",
+}  # fmt: skip
+
+
+def headed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of angles for people: units in the names of columns."""
+    return {HEADINGS.get(name, name): value for name, value in row.items()}
+
+
+def angle_series(poses: Poses, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
+    """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None where missing.
+
+    `more` has further angles by name, such as clinical ones.
+    """
     columns: dict[str, Floats] = {}
-    for name, angle in joint_angles(poses.joints, poses.topology).items():
-        columns[name], columns[f"{name}_velocity"] = angle, angular_velocity(angle, poses.fps)
+    for name, angle in {**joint_angles(poses.joints, poses.topology), **(more or {})}.items():
+        columns[f"{name}_deg"], columns[f"{name}_deg_per_s"] = angle, angular_velocity(angle, poses.fps)
     return [
-        {**poses.to_json(), "time": round(float(time), 6)}
+        {**poses.to_json(), "time_s": round(float(time), 6)}
         | {name: round(float(v[at]), 4) if np.isfinite(v[at]) else None for name, v in columns.items()}
         for at, time in enumerate(poses.times)
     ]

@@ -15,8 +15,9 @@ from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import PlayerClip, player, timeline
-from halp.tasks.angles import FLAT, angle_rows, joint_angles
+from halp.tasks.angles import FLAT, angle_rows, headed, joint_angles
 from halp.tasks.bouts import Bouts
+from halp.tasks.clinical import SMOOTHING, clinical_rows
 from halp.tasks.deviation import warnings_about
 from halp.tasks.gait import Gait, gait_row
 from halp.tasks.intervals import with_interval
@@ -274,11 +275,16 @@ def angles_page(people: Sequence[Poses], title: str) -> Report:
             joint, _, side = row["angle"].rpartition("_")
             pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
         report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
-        ranges = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
-        report.rows(ranges, "Degrees and degrees per second.")
+        hidden = {*poses.to_json(), "unit", "smoothing", "interval", "interval_reason"}
+        ranges = [headed({name: v for name, v in row.items() if name not in hidden}) for row in rows]
+        report.rows(ranges, "Interior angles.")
+        clinical = [headed({name: v for name, v in row.items() if name not in hidden}) for row in clinical_rows(poses)]
+        report.rows(
+            clinical, f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}."
+        )
     if len(people) > PLAYERS:
         report.section("All recordings")
-        report.rows(everything, "Degrees and degrees per second.")
+        report.rows([headed(row) for row in everything], "Interior angles.")
     return report
 
 
