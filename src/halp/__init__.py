@@ -34,17 +34,26 @@ if TYPE_CHECKING:
     from halp.reports.run_report import report
     from halp.reproduce.reproduce_table import reproduce
     from halp.skeleton import get_topology
+    from halp.tasks.agreement import agreement
+    from halp.tasks.angles import angles
     from halp.tasks.classify import fit as classify_fit
     from halp.tasks.classify import predict as classify_predict
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
     from halp.tasks.export import export, pull, push
+    from halp.tasks.find_motifs import motifs
     from halp.tasks.finetune import finetune
+    from halp.tasks.gait import gait
     from halp.tasks.live import LiveRecognition
+    from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.pose_files import poses
+    from halp.tasks.read_events import events
+    from halp.tasks.repetitions import repetitions
     from halp.tasks.search import search
     from halp.tasks.segment import segment
+    from halp.tasks.stats import stats
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
@@ -72,13 +81,22 @@ _HOMES = {
     "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
     "halp.reports.run_report": ("report",),
     "halp.reproduce.reproduce_table": ("reproduce",),
+    "halp.tasks.agreement": ("agreement",),
+    "halp.tasks.angles": ("angles",),
     "halp.tasks.cluster": ("cluster",),
     "halp.tasks.compare": ("compare",),
     "halp.tasks.estimators": ("FewLabelClassifier", "SkeletonEncoder"),
     "halp.tasks.export": ("export", "pull", "push"),
+    "halp.tasks.find_motifs": ("motifs",),
     "halp.tasks.finetune": ("finetune",),
+    "halp.tasks.measure_deviation": ("deviation",),
     "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
+    "halp.tasks.pose_files": ("poses",),
+    "halp.tasks.read_events": ("events",),
+    "halp.tasks.gait": ("gait",),
+    "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
+    "halp.tasks.stats": ("stats",),
     "halp.tasks.segment": ("segment",),
     "halp.tasks.live": ("LiveRecognition",),
 }
@@ -106,18 +124,23 @@ __all__ = [
     "Store",
     "StoreWriter",
     "__version__",
+    "agreement",
+    "angles",
     "build_encoder",
     "classify_fit",
     "classify_predict",
     "cluster",
     "compare",
     "convert",
+    "deviation",
     "embed",
     "embed_table",
     "evaluate",
+    "events",
     "explore",
     "export",
     "finetune",
+    "gait",
     "get_topology",
     "halp_loss",
     "inspect",
@@ -130,20 +153,24 @@ __all__ = [
     "load_model",
     "load_recipe",
     "merge",
+    "motifs",
     "open_run",
     "open_source",
     "open_store",
+    "poses",
     "prepare",
     "prepare_for",
     "pretrain",
     "pull",
     "push",
+    "repetitions",
     "report",
     "reproduce",
     "save_model",
     "search",
     "segment",
     "split",
+    "stats",
 ]
 
 

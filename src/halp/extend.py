@@ -43,12 +43,15 @@ if TYPE_CHECKING:
     from halp.data.clip import Clip
     from halp.data.readers import Info, Item, register_reader
     from halp.evaluation import register_protocol
+    from halp.evaluation.protocol import Predictions, ProtocolContext
 
 # what only readers and protocols need is loaded when asked for
 _LATER = {
     "Clip": "halp.data.clip",
     "Info": "halp.data.readers",
     "Item": "halp.data.readers",
+    "Predictions": "halp.evaluation.protocol",
+    "ProtocolContext": "halp.evaluation.protocol",
     "register_protocol": "halp.evaluation",
     "register_reader": "halp.data.readers",
 }
@@ -79,7 +82,9 @@ __all__ = [
     "Mixes",
     "Policy",
     "Predicted",
+    "Predictions",
     "PredictiveMethod",
+    "ProtocolContext",
     "SharedPositives",
     "Step",
     "StepContext",

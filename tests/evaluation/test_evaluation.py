@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,18 +16,20 @@ from torch import nn
 import halp
 from halp.core.errors import InputError
 from halp.core.sampling import generator
+from halp.data.clip import Clip
 from halp.data.normalise import normalise
-from halp.data.store import Store
+from halp.data.store import Store, StoreWriter
 from halp.data.synthetic import synthetic_clips
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates, Result
-from halp.evaluation.evaluate_run import evaluate_run
+from halp.evaluation.evaluate_run import EncoderResults, evaluate_run, fitting_shipped, verdict
 from halp.evaluation.protocols.knn import knn_predict, neighbours
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
 from halp.evaluation.results import score
 from halp.features.cache import fingerprint
 from halp.features.embed import embed
+from halp.skeleton import Topology
 from halp.training import load_recipe, pretrain
 
 
@@ -215,11 +218,46 @@ def test_unknown_protocol_setting_or_split_is_refused(store: Store) -> None:
         halp.evaluate(encoder, store, split="xset", progress=False)
 
 
+def rows_of(clips: int = 400, **accuracies: tuple[float, float]) -> list[EncoderResults]:
+    """Rows of a table with these accuracies by kNN and linear."""
+    shared = {"split": "xsub", "clips": {"test": clips}}
+    return [
+        EncoderResults(
+            name,
+            [SimpleNamespace(protocol=protocol, accuracy=value, **shared) for protocol, value in zip("kl", values)],  # type: ignore[misc]
+        )
+        for name, values in accuracies.items()
+    ]
+
+
+def test_the_closing_sentence_decides_which_encoder_to_keep() -> None:
+    others = {"raw": (53.1, 57.1), "shipped": (87.5, 91.9)}
+    assert verdict(rows_of(**others, run=(65.7, 76.9))) == "keep shipped: 18.4 points above run"
+    assert verdict(rows_of(**others, run=(97.0, 96.0))) == "keep run: 6.8 points above shipped, the best of the others"
+    assert "run and shipped are level (89.0 and 89.7 on 400 test clips)" in verdict(rows_of(**others, run=(87, 91)))
+    assert "level" in verdict(rows_of(clips=9, shipped=(100, 100), run=(77.8, 88.9))), "nine clips decide nothing"
+    assert verdict(rows_of(run=(1, 2))) == ""
+
+
+def test_a_store_that_no_shipped_encoder_reads_has_no_such_row(tmp_path: Path) -> None:
+    topology = Topology("chain", ("a", "b", "c"), (0, 0, 1), centre="a")
+    with StoreWriter(tmp_path / "store", topology, persons=1) as writer:
+        writer.add(Clip(np.ones((8, 1, 3, 3), dtype=np.float32), "one"))
+    assert fitting_shipped(halp.open_store(tmp_path / "store")) is None
+
+
+SHORT = {"finetune": {"epochs": 1}}
+
+
 def test_a_run_is_evaluated_beside_its_baselines(store: Store, tmp_path: Path, tiny: tuple[str, ...]) -> None:
     run = pretrain(load_recipe("small", (*tiny, "epochs=1")), store, tmp_path / "run", progress=False)
     rows = evaluate_run(run, store, protocols=("knn",), splits=("xsub", "xview"), allow_overlap=True)
-    assert [row.name for row in rows] == ["raw coordinates", "untrained", "run"]
-    assert len(list(run.results.glob("*.json"))) == 6
+    assert [row.name for row in rows] == ["raw coordinates", "untrained", "halp-base", "run"]
+    assert len(list(run.results.glob("*.json"))) == 8
+    alone = halp.evaluate("halp-base", store, "knn", progress=False)
+    assert rows[2].results[0].accuracy == alone.accuracy
+    trained = evaluate_run(run, store, protocols=("finetune",), settings=SHORT)
+    assert [row.name for row in trained if row.results] == ["untrained", "run"]
     raw = RawCoordinates(store.topology, persons=store.persons)
     assert rows[0].results[0].accuracy == halp.evaluate(raw, store, "knn", progress=False).accuracy
 

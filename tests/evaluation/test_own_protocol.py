@@ -58,7 +58,7 @@ def test_it_stands_in_the_table_of_a_run_with_its_title(
     columns, cells = accuracy_table(rows)
     assert columns == ["encoder", "knn xsub", "centroid xsub"]
     assert all(isinstance(cell, float) for row in cells for cell in row[1:])
-    assert len(list(run.results.glob("centroid-*.json"))) == 3
+    assert len(list(run.results.glob("centroid-*.json"))) == 4
 
 
 def test_results_of_a_protocol_that_is_not_loaded_keep_its_name(store: Store, centroid: str) -> None:

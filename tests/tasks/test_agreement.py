@@ -12,7 +12,8 @@ from sklearn.metrics import cohen_kappa_score
 from halp.cli import main
 from halp.core.errors import InputError
 from halp.data.spans import Event, Events
-from halp.tasks.agreement import agreement, icc
+from halp.tasks.agreement import compare_accounts as agreement
+from halp.tasks.agreement import icc
 from halp.tasks.events.formats import write_events
 
 HUMAN = Events([Event("a", 0, 4, "walk"), Event("a", 4, 6, "sit"), Event("a", 6, 10, "walk"), Event("b", 0, 5, "sit")])

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from halp.core.errors import InputError
 from halp.features.content import ROW
 from halp.features.table import FeatureTable
-from halp.tasks import windows
+from halp.tasks import find_motifs
 from halp.tasks.motifs import fit_motifs, load_motifs, stability
 
 CENTRES = np.random.default_rng(0).normal(size=(3, 20)) * 3
@@ -113,12 +113,12 @@ def looks_at_columns(recordings: int) -> int:
     vectors = np.random.default_rng(0).normal(size=(len(rows), 3)).astype(np.float32)
     names = [f"r{number}" for number in range(recordings)]
     table = CountedTable(vectors, rows, names, (), [(number, 0.0, 0.5) for number in range(recordings)])
-    parts = windows.sequences(table)
+    parts = find_motifs.sequences(table)
     assert np.array_equal(np.concatenate(parts), np.arange(len(rows)))
     model = fit_motifs([vectors], 2)
     CountedTable.looks = 0
-    windows.sequences(table)
-    answers, _ = windows.motif_answers(model, table)
+    find_motifs.sequences(table)
+    answers, _ = find_motifs.motif_answers(model, table)
     assert {answer.recording for answer in answers} == set(names)
     return CountedTable.looks
 

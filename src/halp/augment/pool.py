@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halp.core.errors import InputError
 from halp.data.store import Store
 
 
@@ -24,10 +25,15 @@ class ClipPool:
     def from_store(cls, store: Store, device: torch.device | str = "cpu", *, keep: bool = True) -> ClipPool:
         """All clips of a store, kept on the device; with `keep=False` they stay memory-mapped and only batches move."""
         device = torch.device(device)
-        # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes
-        mapped = np.load(store.path / "frames.npy", mmap_mode="c", allow_pickle=False)
-        # frames that go to another device are sent straight from the map: no process holds a second copy
-        frames = torch.from_numpy(np.array(store.frames) if keep and device.type == "cpu" else mapped)
+        if store.listed and not keep:
+            raise InputError(
+                f"store '{store.path}' lists others and does not fit into memory; merge them without --link"
+            )
+        # copy-on-write satisfies torch, which has no read-only tensors; nothing ever writes. Frames that go to another device
+        # are sent straight from the map: no process holds a second copy
+        copied = store.listed or (keep and device.type == "cpu")
+        mapped = None if copied else np.load(store.path / "frames.npy", mmap_mode="c", allow_pickle=False)
+        frames = torch.from_numpy(np.array(store.frames) if mapped is None else mapped)
         home = device if keep else torch.device("cpu")
         offsets, lengths = torch.from_numpy(store.offsets[:-1]), torch.from_numpy(store.lengths)
         return cls(frames.to(home), offsets.to(home), lengths.to(home), device)

@@ -121,7 +121,12 @@ app.verb(
 
 @app.command
 def merge(
-    stores: Positional[tuple[Path, ...]], *, out: Path, topology: str | None = None, overwrite: bool = False
+    stores: Positional[tuple[Path, ...]],
+    *,
+    out: Path,
+    topology: str | None = None,
+    link: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Pool several stores into one, joints mapped by name.
 
@@ -131,10 +136,11 @@ def merge(
         stores: the stores to pool.
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
+        link: list the stores where they are in place of copying their clips.
     """
     from halp.data.merge import merge as pool
 
-    note(_written(out, len(pool(stores, out, topology=topology, overwrite=overwrite))))
+    note(_written(out, len(pool(stores, out, topology=topology, link=link, overwrite=overwrite))))
 
 
 @app.command

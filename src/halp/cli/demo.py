@@ -20,7 +20,7 @@ from halp.data.synthetic import make_synthetic_store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.similarities import kept_share
-from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols
+from halp.evaluation.evaluate_run import EncoderResults, evaluate_protocols, fitting_shipped
 from halp.reports.page import Report
 from halp.reports.run_report import (
     add_accuracies,
@@ -75,6 +75,8 @@ def run_demo(
         with_positives = pretrain(halp, store, folder / "halp", fork=checkpoint)
     runs = {"MoCo": open_run(folder / "moco"), "HaLP": with_positives}
     rows += [_row(name, run.encoder(), store, split, seed, run) for name, run in runs.items()]
+    if (shipped := fitting_shipped(store)) is not None:
+        rows.insert(2, _row(shipped.origin["shipped"], shipped, store, split, seed, runs["HaLP"]))
 
     report = Report(
         "HaLP on synthetic people", f"{len(store)} clips of synthetic people, {actions} actions, split {split}"

@@ -38,10 +38,17 @@ def _present(answer: Any) -> Shown:
 def _register() -> None:
     """Presentations of the answers there are; loaded when a verb has run, and so its types are there."""
     from halp.data.inspect import Inspection
+    from halp.tasks.agreement import Agreement
+    from halp.tasks.angles import Angles
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
+    from halp.tasks.find_motifs import Motifs
+    from halp.tasks.gait import Gaits
+    from halp.tasks.measure_deviation import Deviations
+    from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
+    from halp.tasks.stats import Statistics
 
     for kind, function in (
         (Inspection, _inspection),
@@ -49,6 +56,13 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (Statistics, _statistics),
+        (Angles, _angles),
+        (RepetitionCounts, _repetitions),
+        (Gaits, _gaits),
+        (Agreement, _agreement),
+        (Motifs, _motifs),
+        (Deviations, _deviations),
     ):
         _present.register(kind, function)
 
@@ -144,3 +158,73 @@ def _few(counts: Mapping[Any, Any]) -> str:
     """The first entries of a count table on one line."""
     shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:_LONGEST])
     return shown + (f", … ({len(counts)} in all)" if len(counts) > _LONGEST else "")
+
+
+def _statistics(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+    from halp.reports.pages.findings import group_rows
+
+    tables = {name: rows for name, rows in answer.to_json().items() if name != "groups"}
+    if answer.groups:
+        tables["groups"] = group_rows(answer.groups)
+
+    def write(folder: Path) -> list[Path]:
+        return [write_csv(folder / f"{name}.csv", list(rows[0]), rows) for name, rows in tables.items() if rows]
+
+    return Shown([table_of(tables[name]) for name in ("recordings", "groups") if name in tables], write=write)
+
+
+def _angles(answer: Any) -> Shown:
+    from halp.core.files import write_csv
+    from halp.tasks.angles import headed
+
+    def write(path: Path) -> list[Path]:
+        rows = answer.series()
+        return [write_csv(path, list(rows[0]) if rows else [], rows)]
+
+    hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
+    rows = [headed({name: v for name, v in row.items() if name not in hidden}) for row in answer.to_json()]
+    return Shown([table_of(rows)], write=write)
+
+
+def _repetitions(answer: Any) -> Shown:
+    from halp.tasks.repetitions import repetition_row
+
+    return Shown([table_of([repetition_row(row) for row in answer.to_json()])])
+
+
+def _gaits(answer: Any) -> Shown:
+    from halp.tasks.gait import gait_row
+
+    return Shown([table_of([gait_row(row) for row in answer.to_json()])])
+
+
+def _agreement(answer: Any) -> Shown:
+    chance = "undefined, there is one label only" if answer["kappa"] is None else f"{answer['kappa']:.3f}"
+    head = f"Cohen's kappa {chance}; the same label in {answer['agreement']:.1%} of the bins"
+    return Shown([head, table_of(answer["labels"])])
+
+
+def _motifs(answer: Any) -> Shown:
+    after = []
+    if answer.stability is not None:
+        shown = {name: "unknown" if value is None else f"{value:.2f}" for name, value in answer.stability.items()}
+        after = [
+            f"adjusted Rand index (1: the same motifs, 0: chance): seeds {shown['seeds']}, halves {shown['halves']}"
+        ]
+    return Shown([table_of(answer.rows)], after=after)
+
+
+def _deviations(answer: Any) -> Shown:
+    flat = [
+        {k: v for k, v in row.items() if k not in ("joints", "moments", "reference", "other_windows")}
+        | {f"percentile, {o['window']:g} s windows": o["percentile"] for o in row.get("other_windows", ())}
+        | {"unlike": "unlike the reference" if row["unlike"] else ""}
+        | {"joints": ", ".join(joint["joint"] for joint in row["joints"][:3])}
+        for row in answer.rows
+    ]
+    spread = answer.rows[0]["reference"] if answer.rows else {}
+    said = "scores of the reference, each person against the others: " + ", ".join(
+        f"{name} {value:.3f}" for name, value in spread.items()
+    )
+    return Shown([table_of(flat)], [said])

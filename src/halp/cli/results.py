@@ -29,7 +29,7 @@ def evaluate(
     allow_overlap: bool = False,
     json: bool = False,
 ) -> None:
-    """Evaluate an encoder, beside the same one untrained and the raw coordinates.
+    """Evaluate an encoder, beside the same one untrained, the raw coordinates and the shipped encoder that fits.
 
     Examples:
         halp evaluate runs/small-seed0 --protocol knn linear retrieval
@@ -48,14 +48,15 @@ def evaluate(
         seeds: how many seeds; several give mean and standard deviation.
         set: override settings of protocols as protocol.key=value, such as knn.k=5 or linear.head=mlp.
         ensemble_with: further runs whose streams join the ensemble.
-        baselines: also evaluate the untrained encoder and the raw coordinates (--no-baselines leaves them out).
+        baselines: also evaluate the untrained encoder, the raw coordinates and the shipped encoder that reads these joints
+            (--no-baselines leaves them out).
         allow_overlap: evaluate also where test clips were in the run's pre-training, and mark the results.
         json: print the results as JSON.
     """
-    from halp.core.packages import find_encoder, is_package
+    from halp.core.packages import find_encoder, is_package, list_shipped
     from halp.data.splits import evaluation_splits
     from halp.data.store import open_store
-    from halp.evaluation.evaluate_run import evaluate_run
+    from halp.evaluation.evaluate_run import evaluate_run, verdict
     from halp.evaluation.protocol import parse_protocol_settings
     from halp.evaluation.results import with_folds
     from halp.features.loading import AUTO, as_encoder
@@ -94,6 +95,8 @@ def evaluate(
     )
     answer = {row.name: [asdict(result) for result in with_folds(row.results)] for row in rows}
     show(answer, accuracies_for_terminal(rows), json=json)
+    if encoder not in {*list_shipped(), AUTO} and (sentence := verdict(rows)):
+        note(sentence)
 
 
 @app.command

@@ -20,7 +20,7 @@ START = ("small", "small-halp-cmd", "cpu-halp", "cmu-moco", "ntu60-moco", "ntu60
 def demo(
     *, folder: Path = Path("demo"), clips: int = 1440, seed: int = 0, set: Settings = (), json: bool = False
 ) -> None:
-    """Train MoCo and HaLP on synthetic people, print a table and write a report.
+    """Train MoCo and HaLP on synthetic people, print a table beside the baselines and write a report.
 
     Example: halp demo --folder demo
 
@@ -32,11 +32,13 @@ def demo(
         json: print the accuracies as JSON.
     """
     from halp.cli.demo import run_demo
+    from halp.evaluation.evaluate_run import verdict
     from halp.reports.tables import accuracies_for_terminal
 
     outcome = run_demo(folder, clips=clips, seed=seed, settings=flat(set))
     answer = {row.name: {result.protocol: result.accuracy for result in row.results} for row in outcome.rows}
     show(answer, accuracies_for_terminal(outcome.rows), json=json)
+    note(verdict(outcome.rows))
     note(f"done in {outcome.seconds:.0f} s; open {outcome.report} in a browser")
     store, run = (quote(str(folder / name)) for name in ("store", "halp"))
     note(f"open it: halp explore {store} --encoder {run}")

@@ -1,16 +1,26 @@
-"""Several stores to one: joints mapped by name, classes by name, every source still told apart."""
+"""Several stores to one: copied with joints mapped by name, or listed where they are; every source still told apart."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from halp.core.errors import InputError
+from halp.core.files import building
+from halp.core.locks import locked_folder
 from halp.core.progress import Bar
-from halp.data.clip import Clip
+from halp.data.clip import Clip, Frames, unknown
 from halp.data.splits import Split, SplitRule, Within
-from halp.data.store import Store, StoreWriter, open_store
+from halp.data.store import LISTING, Store, StoreWriter, check_free, open_store
+from halp.data.store_check import check_header, check_seal, damaged, header_hash
 from halp.data.topology_file import find_topology
 from halp.skeleton import Topology, map_joints
 
@@ -22,6 +32,7 @@ def merge(
     path: str | os.PathLike[str],
     *,
     topology: str | Topology | None = None,
+    link: bool = False,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Store:
@@ -38,6 +49,8 @@ def merge(
         The store to make.
     topology : str or Topology, optional
         Map the joints by name onto this layout (default: the first store's).
+    link : bool
+        List the stores where they are in place of copying their clips; all have to have the same joints.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
 
@@ -53,11 +66,13 @@ def merge(
     target = find_topology(topology) if topology is not None else opened[0].topology
     labels = _labels(opened)
     names = _unique([pooled.path.resolve().name for pooled in opened])
+    if link:
+        return _list_stores(Path(path), opened, names, target, overwrite)
     writer = StoreWriter(
         path,
         target,
         persons=max(pooled.persons for pooled in opened),
-        class_names=list(dict.fromkeys(name for table in labels for name in table.values())),
+        class_names=_class_names(opened),
         splits=_splits(opened, names),
         normalisation=opened[0].normalisation,
         origin={"format": "merge", "stores": {name: pooled.hash for name, pooled in zip(names, opened)}},
@@ -86,6 +101,110 @@ def merge(
         manifests = {name: store.manifest() for name, store in zip(names, opened)}
         writer.manifest = {"format": "merge", "stores": manifests}
     return open_store(path)
+
+
+def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], target: Topology, overwrite: bool) -> Store:
+    """Write a store that lists others by their paths and fingerprints."""
+    if other := next((store for store in stores if store.topology != target), None):
+        raise InputError(
+            f"store '{other.path}' has other joints than '{target.name}', so that its clips have to be copied; "
+            "merge without --link"
+        )
+    check_free(path, overwrite)
+    with locked_folder(path, f"store '{path}'"), building(path, replace=overwrite) as partial:
+        splits = _splits(stores, names)
+        header: dict[str, Any] = {
+            "format": LISTING,
+            "topology": asdict(target),
+            "class_names": _class_names(stores),
+            "splits": {split.name: {**split.to_json(), "hash": split.hash} for split in splits},
+            "normalisation": stores[0].normalisation,
+            "origin": {"format": "merge", "stores": {name: store.hash for name, store in zip(names, stores)}},
+            "stores": [
+                {"name": name, "path": os.path.relpath(store.path.resolve(), path.resolve()), "hash": store.hash}
+                for name, store in zip(names, stores)
+            ],
+        }
+        header["hash"] = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+        header["header_hash"] = header_hash(header)
+        (partial / "store.json").write_text(json.dumps(header, indent=1), encoding="utf-8")
+    return open_store(path)
+
+
+def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
+    """Open a store that lists others; what it lists has to be what was listed."""
+    check_header(path, header)
+    check_seal(path, header)
+    listed = header.get("stores")
+    if not isinstance(listed, list) or not listed:
+        raise damaged(path, "store.json", "'stores' is not a list of stores")
+    stores = []
+    for entry in listed:
+        store = open_store(path / str(entry["path"]))
+        if store.hash != entry["hash"]:
+            raise InputError(
+                f"store '{store.path}' changed after '{path}' listed it; list it again with `halp merge --link`"
+            )
+        stores.append(store)
+    names = [str(entry["name"]) for entry in listed]
+    position = {name: number for number, name in enumerate(header["class_names"])}
+    columns = _listed_columns(stores, names, position)
+    absent, first = {}, 0
+    for store in stores:
+        absent |= {str(first + clip): runs for clip, runs in store.absent.items()}
+        first += len(store)
+    whole = Store(path, {**header, "absent": absent}, columns, ListedFrames([store.frames for store in stores]))  # type: ignore[arg-type]
+    whole.listed = list(zip(names, stores))
+    return whole
+
+
+def _listed_columns(stores: Sequence[Store], names: Sequence[str], position: Mapping[str, int]) -> dict[str, Any]:
+    """Columns of all stores, one after the other; a value that a store does not have is not known."""
+    parts: list[dict[str, Any]] = []
+    for number, (store, name, table) in enumerate(zip(stores, names, _labels(stores))):
+        labels = [position.get(table.get(int(label), ""), -1) for label in store.labels]
+        own = {**store.columns, "name": np.array([f"{name}/{clip}" for clip in store.names.tolist()])}
+        parts.append({**own, "label": np.array(labels, dtype=np.int64), "source": np.full(len(store), number)})
+    kinds = {column: next(part[column] for part in parts if column in part) for part in parts for column in part}
+    return {
+        column: np.concatenate(
+            [part[column] if column in part else np.full(len(part["name"]), unknown(like[0].item())) for part in parts]
+        )
+        for column, like in kinds.items()
+    }
+
+
+class ListedFrames:
+    """Frames of several stores as one array `(sum T, P, V, C)`; only what is asked for is read."""
+
+    def __init__(self, maps: Sequence[Frames]) -> None:
+        self._maps = list(maps)
+        self._begins = np.concatenate([[0], np.cumsum([len(frames) for frames in maps])])
+        persons = max(frames.shape[1] for frames in maps)
+        self.shape = (int(self._begins[-1]), persons, *maps[0].shape[2:])
+        self.dtype, self.ndim, self.nbytes = maps[0].dtype, 4, 4 * int(np.prod(self.shape))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Frames:
+        first, last, _ = rows.indices(len(self))
+        parts = []
+        for begin, frames in zip(self._begins.tolist(), self._maps):
+            part = frames[max(0, first - begin) : max(0, last - begin)]
+            if len(part):
+                parts.append(part if part.shape[1] == self.shape[1] else self._filled(part))
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((0, *self.shape[1:]), np.float32), *parts])
+
+    def _filled(self, frames: Frames) -> Frames:
+        return np.pad(frames, [(0, 0), (0, self.shape[1] - frames.shape[1]), (0, 0), (0, 0)])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Frames:
+        return self[:].astype(dtype or np.float32, copy=False)
+
+
+def _class_names(stores: Sequence[Store]) -> list[str]:
+    return list(dict.fromkeys(name for table in _labels(stores) for name in table.values()))
 
 
 def _check_alike(stores: Sequence[Store]) -> None:

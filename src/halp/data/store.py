@@ -43,6 +43,7 @@ from halp.data.text_files import refuse_twins
 from halp.skeleton import Topology
 
 FORMAT = 1
+LISTING = 2  # a store that lists others, see `halp.data.merge`
 _COLUMNS = ("label", "subject", "camera")
 
 
@@ -86,6 +87,7 @@ class Store:
         self.offsets: Indices = np.concatenate([[0], np.cumsum(self.lengths)])
         self.topology = topology_from_json(header["topology"])
         self.splits: dict[str, SplitRule] = check_splits(path, header["splits"])
+        self.listed: list[tuple[str, Store]] = []  # names and stores, where this one lists others
         #: For clips of which frames without a person were left out: their runs over the whole span of the clip.
         self.absent: dict[int, Runs] = check_absent(path, header.get("absent", {}), self.lengths)
 
@@ -95,10 +97,13 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (str(self.path), self.hash)
 
-    @property
-    def parts(self) -> list[tuple[str, int, int]]:
-        """Parts with content of their own: the fingerprint of each, its first clip, and where the next one begins."""
-        return [(self.hash, 0, len(self))]
+    @cached_property
+    def parts(self) -> list[tuple[str, Store, int]]:
+        """Stores that hold the clips, each with a key and the number of its first clip."""
+        if not self.listed:
+            return [(self.hash, self, 0)]
+        firsts = np.cumsum([0, *(len(store) for _, store in self.listed)]).tolist()
+        return [(f"{name} {store.hash}", store, first) for (name, store), first in zip(self.listed, firsts)]
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}: {len(self)} clips, {self.topology.name}, {self.persons} persons)"
@@ -205,6 +210,10 @@ def open_store(path: str | os.PathLike[str]) -> Store:
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
     header = read_json(path / "store.json")
+    if header.get("format") == LISTING:
+        from halp.data.merge import open_listing
+
+        return open_listing(path, header)
     if header.get("format") != FORMAT:
         raise InputError(
             f"store '{path}' has format {str(header.get('format'))[:40]}, this version of halp reads {FORMAT}; "
@@ -223,6 +232,14 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
+
+
+def check_free(path: Path, overwrite: bool) -> None:
+    """Refuse a place for a new store where something is that must not be replaced."""
+    is_store = (path / "store.json").exists()
+    if path.exists() and not (overwrite and is_store):
+        remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
+        raise InputError(f"'{path}' exists already; {remedy}, or choose another place for the store")
 
 
 class StoreWriter:
@@ -263,7 +280,7 @@ class StoreWriter:
         overwrite: bool = False,
     ) -> None:
         self.path, self._overwrite = Path(path), overwrite
-        self._refuse_existing()
+        check_free(self.path, overwrite)
         self._topology, self._persons, self._splits = topology, persons, list(splits)
         self._header = {
             "format": FORMAT,
@@ -281,16 +298,10 @@ class StoreWriter:
         self.manifest: dict[str, Any] = {}
         self.class_names = list(class_names)
 
-    def _refuse_existing(self) -> None:
-        is_store = (self.path / "store.json").exists()
-        if self.path.exists() and not (self._overwrite and is_store):
-            remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
-            raise InputError(f"'{self.path}' exists already; {remedy}, or choose another place for the store")
-
     def __enter__(self) -> StoreWriter:
         with contextlib.ExitStack() as stack:
             stack.enter_context(locked_folder(self.path, f"store '{self.path}'"))
-            self._refuse_existing()  # somebody else may have written it meanwhile
+            check_free(self.path, self._overwrite)  # somebody else may have written it meanwhile
             try:
                 self._partial = stack.enter_context(building(self.path, replace=self._overwrite))
                 self._file = open(self._partial / "frames.npy", "wb")

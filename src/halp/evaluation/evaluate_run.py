@@ -18,8 +18,10 @@ from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates, build_architecture
 from halp.evaluation.evaluate_encoder import evaluate, overlap_warning
 from halp.evaluation.protocol import EncoderGroup, get_protocol, protocol_settings
-from halp.evaluation.results import Result
+from halp.evaluation.results import Result, mean_and_std
 from halp.features.cache import FeatureCache, fingerprint
+from halp.features.loading import choose_shipped, load_encoder
+from halp.features.source import open_source
 from halp.training.run import Run, seeded
 from halp.training.run_folder import RunFolder
 
@@ -69,6 +71,7 @@ def result_name(
     parts += [f"on-{other_data[:8]}"] if other_data else []
     parts += ["raw"] if origin.get("raw") else []
     parts += [] if origin.get("trained", True) else ["untrained"]
+    parts += [origin["shipped"]] if "shipped" in origin else []
     return f"{'-'.join(parts)}.json"
 
 
@@ -113,11 +116,12 @@ class EncoderResults:
 def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dict[str, Any] | None:
     """Settings of a protocol for this encoder; None where it has nothing that the protocol could train or fuse."""
     chosen, known = dict(settings.get(protocol, {})), get_protocol(protocol)
-    if not isinstance(encoder, RawCoordinates):
+    raw = isinstance(encoder, RawCoordinates)
+    if not raw and "shipped" not in encoder.origin:
         return chosen
     if known.fuses_encoders or known.trains_backbone(protocol_settings(protocol, chosen)):
         return None
-    return {**chosen, **known.baseline_settings}
+    return {**chosen, **(known.baseline_settings if raw else {})}
 
 
 def evaluate_protocols(
@@ -176,12 +180,12 @@ def evaluate_run(
     others: Sequence[Run] = (),
     allow_overlap: bool = False,
 ) -> list[EncoderResults]:
-    """Results of a run's encoder and, with `baselines`, of the raw coordinates and of the encoder before training.
+    """Results of a run's encoder and, with `baselines`, of raw coordinates, the encoder before training and the shipped one.
 
-    An encoder without a run (a package, called `name`) leaves nothing behind; its baselines are the same coordinates as it
-    reads them, and its architecture with fresh weights.
-    Protocols that fuse encoders, such as `ensemble`, get all streams of the run and of the `others`. A split whose test
-    clips were pre-trained on is refused unless `allow_overlap` (see `overlap_warning`).
+    The shipped encoder is the one that reads the store's joints, where there is one. An encoder without a run (a package,
+    called `name`) leaves nothing behind; its baselines are the same coordinates as it reads them, and its architecture with
+    fresh weights. Protocols that fuse encoders, such as `ensemble`, get all streams of the run and of the `others`. A split
+    whose test clips were pre-trained on is refused unless `allow_overlap` (see `overlap_warning`).
     """
     single = [protocol for protocol in protocols if not get_protocol(protocol).fuses_encoders]
     fusing = [protocol for protocol in protocols if protocol not in single]
@@ -203,6 +207,8 @@ def evaluate_run(
             layout, stream=encoder.stream, persons=encoder.persons, normalisation=steps
         )
         encoders["untrained"] = fresh_weights(encoder)
+    if baselines and (shipped := fitting_shipped(store, encoder)) is not None:
+        encoders[shipped.origin["shipped"]] = shipped
     encoders[name if home is None else home.path.name] = encoder
     shared: dict[str, Any] = {"splits": splits, "seeds": seeds, "settings": settings, "run": home}
     rows = [
@@ -211,6 +217,51 @@ def evaluate_run(
     if group is not None:
         rows.append(evaluate_protocols(f"ensemble {group.stream}", group, store, protocols=fusing, **shared))
     return rows
+
+
+def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> PretrainedEncoder | None:
+    """The shipped encoder that reads the joints of a store; None where there is none, or it is the one to stand `beside`."""
+    try:
+        name = choose_shipped(open_source(store))
+    except InputError:
+        return None
+    encoder = load_encoder(name)
+    if beside is not None and fingerprint(encoder) == fingerprint(beside):
+        return None
+    encoder.origin = {**encoder.origin, "shipped": name}
+    return encoder
+
+
+def verdict(rows: Sequence[EncoderResults]) -> str:
+    """Which encoder to keep, in one sentence: the last of these or the best of the others; empty without any other.
+
+    Accuracies are means over the protocols and splits that both have. Differences below twice the standard error of two
+    shares of the test clips are called level.
+    """
+    *others, last = rows
+    ours = {_place(result): result for result in last.results}
+    found: list[tuple[float, float, str]] = []
+    for row in others:
+        theirs = {_place(result): result for result in row.results}
+        places = [place for place in ours if place in theirs]
+        if places:
+            means = [mean_and_std([of[place].accuracy for place in places])[0] for of in (theirs, ours)]
+            found.append((means[0], means[1], row.name))
+    if not found:
+        return ""
+    best, own, name = max(found)
+    clips = sum({result.split: result.clips["test"] for result in last.results}.values())
+    noise = 200 * (max(own * (100 - own), best * (100 - best), 100) / 1e4 * 2 / clips) ** 0.5
+    if abs(best - own) <= noise:
+        size = f"{own:.1f} and {best:.1f} on {clips} test clips"
+        return f"{last.name} and {name} are level ({size}): the training does not pay here"
+    if best > own:
+        return f"keep {name}: {best - own:.1f} points above {last.name}"
+    return f"keep {last.name}: {own - best:.1f} points above {name}, the best of the others"
+
+
+def _place(result: Result) -> tuple[str, str]:
+    return result.protocol, result.split
 
 
 def fresh_weights(encoder: PretrainedEncoder) -> PretrainedEncoder:

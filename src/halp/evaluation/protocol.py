@@ -26,6 +26,7 @@ from halp.core.config import build_settings, parse_assignment
 from halp.core.errors import InputError, check_choice
 from halp.core.registry import Entry, Registry
 from halp.core.sampling import generator
+from halp.data.splits import FewLabels
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.cache import FeatureCache, feature_key
@@ -117,6 +118,24 @@ class ProtocolContext:
     def fresh_crops(self, purpose: str, number: int) -> Features:
         """The same, encoded now."""
         return np.concatenate(list(self._crops(purpose, number)))
+
+    def few_labels(self, share: float, *, stratified: bool = False) -> Labels:
+        """Those of the training clips, drawn by the seed, whose labels may be used: a share of them, of every class or of all."""
+        base = self.store.splits[self.split]
+        rule = FewLabels(f"{self.split}-few", base, share, seed=self.seed, stratified=stratified)
+        few, _ = rule.indices(self.store.columns)
+        few = few[np.isin(few, self.train)]
+        if not len(few):
+            raise InputError(f"a share of {share} of split '{self.split}' holds no labelled clip")
+        return few
+
+    def crop(self, clips: Tensor, draws: torch.Generator) -> Tensor:
+        """A random crop of each of these clips `(B,)`, as classifiers are trained on: `(B, T, P, V, C)`, on the device."""
+        return self.pool.cut(clips, *training_crops(self.pool, clips, draws), self.encoder.frames)
+
+    def encode_centres(self, encoder: Any, clips: Labels) -> Features:
+        """Features `(B, F)` of the central crops of clips `(B,)` by another encoder of the same input."""
+        return np.concatenate(list(encode_centres(encoder, self.pool, torch.from_numpy(clips), progress=False)))
 
     def _crops(self, purpose: str, number: int) -> Iterator[Features]:
         clips = torch.from_numpy(self.train)

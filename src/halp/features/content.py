@@ -155,6 +155,14 @@ class StoredClips:
     def _spans(self) -> Spans:
         return spans(self.store, self.rate)
 
+    @property
+    def held(self) -> tuple[Store, int] | None:
+        """The one store that holds all of these clips, and the number of the first one there; None where several do."""
+        for _, store, first in self.store.parts:
+            if first <= self.chosen.start and self.chosen.stop <= first + len(store):
+                return store, self.chosen.start - first
+        return None
+
     def recorded(self, cutting: WindowSettings) -> Recorded:
         """Rows of all clips at once."""
         store, known = self.store, self._spans

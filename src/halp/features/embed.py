@@ -208,11 +208,11 @@ def embed_blocks(
     progress: bool = True,
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
-    ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons):
-        pool = ClipPool.from_store(store, torch.device(device), keep=False)
+    ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
+    if held is not None and ready.leaves(held[0].persons):
+        pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
-        item += source.content.chosen.start  # type: ignore[attr-defined]
+        item += held[1]
         inner, length = centre_crops(length)
         yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
     else:

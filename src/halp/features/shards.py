@@ -188,11 +188,12 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
 
 def _store_parts(content: StoredClips) -> list[Part]:
     parts = []
-    for name, first, last in content.store.parts:
-        for begin in range(first, last, CLIPS):
-            end = min(begin + CLIPS, last)
-            key = hashlib.sha256(f"{name} {begin - first} {end - first}".encode()).hexdigest()[:32]
-            parts.append(Part(key, np.arange(begin, end), [f"{key}-{number}" for number in range(end - begin)]))
+    for name, store, first in content.store.parts:
+        for begin in range(0, len(store), CLIPS):
+            end = min(begin + CLIPS, len(store))
+            key = hashlib.sha256(f"{name} {begin} {end}".encode()).hexdigest()[:32]
+            numbers = np.arange(first + begin, first + end)
+            parts.append(Part(key, numbers, [f"{key}-{number}" for number in range(len(numbers))]))
     return parts
 
 

@@ -159,6 +159,20 @@ class ShardedVectors:
         return self[:].astype(dtype or np.float32, copy=False)
 
 
+@dataclass(frozen=True)
+class ChosenRows:
+    """Some rows of vectors, read block by block."""
+
+    vectors: Any
+    rows: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, block: slice) -> npt.NDArray[np.float32]:
+        return np.asarray(self.vectors[self.rows[block]])
+
+
 _IN_MEMORY = 256 << 20  # bytes
 
 

@@ -13,7 +13,7 @@ from halp.data.store import Store, open_store
 from halp.evaluation.analysis.embedding import embed_split
 from halp.evaluation.analysis.prototypes import Series, prototype_similarities
 from halp.evaluation.analysis.similarities import kept_curve, kept_share, smooth_curve
-from halp.evaluation.evaluate_run import EncoderResults, saved_results
+from halp.evaluation.evaluate_run import EncoderResults, saved_results, verdict
 from halp.evaluation.results import Result
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
@@ -88,7 +88,9 @@ def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
     else:
         if not add_prototypes(report, run, store):
             left_out.append(f"Similarity to prototypes: run {name} has not hallucinated any positives.")
-        trained = [result for result in saved[name] if result.encoder.get("trained")]
+        trained = [
+            result for result in saved[name] if result.encoder.get("trained") and "shipped" not in result.encoder
+        ]
         split = _split_to_show(run, store, trained)
         if split is None:
             left_out.append(
@@ -105,15 +107,19 @@ def report_runs(runs: Mapping[str, Run], store: Store | None) -> Report:
 
 
 def result_rows(saved: Mapping[str, Sequence[Result]]) -> list[EncoderResults]:
-    """Rows of the table of accuracies: raw coordinates once, then every run before and after training."""
-    raw: dict[str, Result] = {}
+    """Rows of the table of accuracies: raw coordinates and shipped encoders once, then every run before and after training."""
+    common: dict[str, dict[str, Result]] = {"raw coordinates": {}}
     rows: list[EncoderResults] = []
     for name, results in saved.items():
-        raw |= {result_title(result): result for result in results if result.encoder.get("raw")}
+        for result in results:
+            if result.encoder.get("raw") or "shipped" in result.encoder:
+                kind = result.encoder.get("shipped", "raw coordinates")
+                common.setdefault(kind, {})[result_title(result)] = result
+        own = [result for result in results if "shipped" not in result.encoder]
         for kind, trained in ((", untrained", False), ("", True)):
-            if chosen := [result for result in results if result.encoder.get("trained") is trained]:
+            if chosen := [result for result in own if result.encoder.get("trained") is trained]:
                 rows.append(EncoderResults(f"{name}{kind}", chosen))
-    return [*([EncoderResults("raw coordinates", list(raw.values()))] if raw else []), *rows]
+    return [*(EncoderResults(kind, list(found.values())) for kind, found in common.items() if found), *rows]
 
 
 def _split_to_show(run: Run, store: Store, results: Sequence[Result]) -> str | None:
@@ -129,7 +135,9 @@ def _last_on(split: str, results: Sequence[Result]) -> Result | None:
 def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
     """The table that matters, first; it says "not trained on" only where that was counted."""
     results = [result for row in rows for result in row.results]
-    unseen = " that were not trained on" if all(result.test_clips_trained_on == 0 for result in results) else ""
+    # shipped encoders are of other recordings, which their card names
+    counted = [result.test_clips_trained_on == 0 for result in results if "shipped" not in result.encoder]
+    unseen = " that were not trained on" if all(counted) else ""
     seeds = (
         "Mean ± standard deviation over seeds of the evaluation."
         if any(len(result.seeds) > 1 for result in results)
@@ -138,11 +146,13 @@ def add_accuracies(report: Report, rows: Sequence[EncoderResults]) -> None:
     report.section(
         "Accuracy",
         f"Top-1 accuracy in per cent on test clips{unseen}. The raw coordinates and the untrained encoder are the baselines: "
-        f"what stands below them has learnt nothing. {seeds}",
+        "what stands below them has learnt nothing. An encoder that comes with halp stands beside them where one reads these "
+        f"joints. {seeds}",
     )
     columns, cells = accuracy_table(rows)
     report.table(columns, cells, highlight=-1)
     report.text(overlap_note(rows))
+    report.text(f"{sentence}." if (sentence := verdict(rows)) else "")
 
 
 def add_curves(report: Report, runs: Mapping[str, Run]) -> None:

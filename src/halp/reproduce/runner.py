@@ -139,17 +139,16 @@ class SweepRunner:
         encoder, home = self._encoder(scale, cell, column, store)
         if cell.row.method == "shipped" and encoder.normalisation != list(store.normalisation):
             return None  # recordings have to be prepared with the encoder's own steps
-        settings = settings_for(
-            encoder, column.protocol, {column.protocol: scale.protocol_settings(column, cell.row, protocols)}
-        )
+        protocol = cell.row.protocol_of(column)
+        settings = settings_for(encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)})
         if settings is None:
             return None
         own = cell.seed if cell.row.has_recipe else 0
         seeds: Sequence[int] = (own,)
-        if get_protocol(column.protocol).draws_labels:  # other labels for every seed: what varies is averaged over
+        if get_protocol(protocol).draws_labels:  # other labels for every seed: what varies is averaged over
             seeds = range(1000 * own, 1000 * own + scale.draws)
         return evaluate_cached(
-            home, encoder, store, column.protocol, split, seeds=seeds, settings=settings, progress=self.progress
+            home, encoder, store, protocol, split, seeds=seeds, settings=settings, progress=self.progress
         )
 
     def run_of(self, scale: Scale, cell: Cell) -> Run | None:
@@ -173,7 +172,7 @@ class SweepRunner:
             if cell.row.method == "shipped":
                 return load_encoder(cell.row.recipe), RunFolder(folder / cell.row.recipe)
             return RawCoordinates(store.topology, persons=store.persons), RunFolder(folder / "raw")
-        if get_protocol(column.protocol).fuses_encoders:
+        if get_protocol(cell.row.protocol_of(column)).fuses_encoders:
             return EncoderGroup({name: run.encoder(name, trained=trained) for name in run.recipe.streams}), run
         return run.encoder(run.recipe.streams[0], trained=trained), run
 

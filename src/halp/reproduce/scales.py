@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halp.core.config import parse_value
+from halp.core.config import field_types, parse_value
 from halp.core.errors import InputError, check_choice
 from halp.core.files import read_toml
 from halp.core.recipe_list import list_recipes
 from halp.encoders import EncoderSettings
+from halp.evaluation.protocol import get_protocol
 from halp.reproduce.tables import TableColumn, TableRow
 from halp.training.recipe import Recipe, load_recipe
 
@@ -72,10 +73,14 @@ class Scale:
     def protocol_settings(
         self, column: TableColumn, row: TableRow, chosen: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Settings of a column's protocol: the scale's, the column's, the system's own and what the user `chosen`."""
-        given = chosen.get(column.protocol, {})
-        system = row.protocols.get(column.protocol, {})
-        settings = {**self.protocols.get(column.protocol, {}), **column.settings, **system, **given}
+        """Settings of the protocol of a cell: the scale's, the column's, the system's own and what the user `chosen`."""
+        protocol = row.protocol_of(column)
+        given, system = chosen.get(protocol, {}), row.protocols.get(protocol, {})
+        of_column = dict(column.settings)
+        if protocol != column.protocol:
+            known = field_types(get_protocol(protocol).settings)
+            of_column = {key: value for key, value in of_column.items() if key in known}
+        settings = {**self.protocols.get(protocol, {}), **of_column, **system, **given}
         if settings.get("head") == "mlp" and "solver" in settings and "solver" not in given:
             del settings["solver"]  # the exact solver of a small scale is for a linear head
         return settings

@@ -63,6 +63,7 @@ class TableRow:
     note: str = ""  # what a reader has to know of ours
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # protocol → settings
     trained: bool = True  # False: the encoder as its recipe builds it
+    protocol: str = ""  # takes the place of the columns', with those of their settings that it has
 
     def __post_init__(self) -> None:
         if check_choice("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
@@ -76,6 +77,10 @@ class TableRow:
     def settings_on(self, data: str) -> dict[str, Any]:
         """All settings of this row on a data set."""
         return {**self.settings, **self.data_settings.get(data, {})}
+
+    def protocol_of(self, column: TableColumn) -> str:
+        """What reads this row in a column."""
+        return self.protocol or column.protocol
 
     def untrained(self, name: str) -> TableRow:
         """The same encoder before training."""
@@ -114,7 +119,7 @@ class PaperTable:
         if baseline is not None:
             untrained = [baseline.untrained("untrained encoder")]
         else:
-            untrained = [row.untrained(f"{row.name}, untrained") for row in self.rows]
+            untrained = [row.untrained(f"{row.name}, untrained") for row in self.rows if row.trained]
         return (TableRow("raw coordinates", "raw"), *untrained, *self.rows)
 
     def paper_value(self, row: TableRow, column: int) -> float | None:

@@ -6,9 +6,10 @@ Time is cut into short bins that have one label each; bouts are matched one to o
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,83 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.spans import NOBODY, Event, Events
+from halp.tasks.intervals import rounded
+from halp.tasks.read_events import EventsLike, read_matched
 
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]
 Matches = tuple[int, int, list[tuple[Event, Event]]]  # bouts of both accounts, and pairs of the same
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How far two accounts of the same recordings agree."""
+
+    measured: dict[str, Any]
+    first: Events
+    second: Events
+
+    def __getitem__(self, name: str) -> Any:
+        return self.measured[name]
+
+    def events(self) -> Events:
+        """The events of the first account."""
+        return self.first
+
+    def to_json(self) -> dict[str, Any]:
+        """Kappa, agreement, recordings, labels and confusion."""
+        return self.measured
+
+
 def agreement(
+    first: EventsLike,
+    second: EventsLike,
+    *,
+    bin_width: float = 0.1,
+    overlap: float = 0.5,
+    gap: float = 0.0,
+    shortest: float = 0.0,
+) -> Agreement:
+    """Compare two accounts of the same recordings: a person and a model, or two people.
+
+    Cohen's kappa and confusion of short bins of time, F1 of bouts, errors of their boundaries, and the intraclass
+    correlation of durations. Recordings are matched by name without endings.
+
+    Parameters
+    ----------
+    first : path or Events
+        Events in any format, the reference of precision and recall.
+    second : path or Events
+        The other account.
+    bin_width : float
+        Seconds of a bin.
+    overlap : float
+        Intersection over union from which on two bouts are the same.
+    gap : float
+        Seconds; bouts of a label that are closer are one.
+    shortest : float
+        Seconds; shorter bouts are then left out.
+
+    Returns
+    -------
+    Agreement
+        `answer["kappa"]`, `answer["labels"]`, …
+
+    Examples
+    --------
+    >>> from halp import Event, Events
+    >>> one = Events([Event("a", 0, 2, "walk"), Event("a", 2, 4, "sit")])
+    >>> agreement(one, one)["kappa"]
+    1.0
+    """
+    one, two = read_matched(first), read_matched(second)
+    measured, notes = compare_accounts(one, two, bin_width=bin_width, overlap=overlap, gap=gap, shortest=shortest)
+    for sentence in notes:
+        warnings.warn(sentence, stacklevel=2)
+    return Agreement(rounded(measured), one, two)
+
+
+def compare_accounts(
     first: Events,
     second: Events,
     *,

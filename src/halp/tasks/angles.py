@@ -7,15 +7,21 @@ the image, which equals the angle only where the limb moves in the image plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
 from halp.skeleton import Topology
-from halp.tasks.intervals import asymmetry
-from halp.tasks.pose_tracks import Floats, Poses
+from halp.tasks.intervals import asymmetry, rounded
+from halp.tasks.pose_tracks import Floats, Poses, read_poses, source_name
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
@@ -101,6 +107,82 @@ def _slope(angle: Floats, fps: float) -> Floats:
 
 
 FASTEST = 1000.0  # degrees per second that hardly any joint reaches: faster ones are probably tracking errors
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Joint angles of every person of every recording of a source."""
+
+    people: Sequence[Poses]
+    origin: str
+    convention: str = "interior"
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Ranges, velocities and asymmetry: a row per person and angle."""
+        from halp.tasks.clinical import clinical_rows
+
+        rows = angle_rows if self.convention == "interior" else clinical_rows
+        return rounded([row for poses in self.people for row in rows(poses)])
+
+    def series(self) -> list[dict[str, Any]]:
+        """Every angle of both conventions and its velocity over time: a row per person and frame."""
+        from halp.tasks.clinical import clinical_angles
+
+        return [row for poses in self.people for row in angle_series(poses, clinical_angles(poses))]
+
+    def events(self) -> Events:
+        """The time that each person was observed."""
+        spans = ((poses, float(poses.times[0]), float(poses.times[-1]) + 1 / poses.fps) for poses in self.people)
+        return Events([Event(p.recording, start, stop, "", p.subject, "model") for p, start, stop in spans])
+
+
+def angles(
+    source: AnySource,
+    *,
+    convention: str = "interior",
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> Angles:
+    """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
+
+    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 where the body
+    stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are positive. Any topology that has the
+    joints. Angles are not smoothed; velocities are slopes over 0.2 s.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    convention : str
+        `interior`, or `clinical` (knee_flexion, ankle_dorsiflexion, trunk_flexion, pelvis_obliquity and others).
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    Angles
+        `to_json` gives ranges, `series` the angles over time.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> clip = np.random.default_rng(0).normal(size=(30, 25, 3))
+    >>> [row["angle"] for row in halp.angles(clip, topology="kinect-v2", fps=30).to_json()][:2]
+    ['elbow_left', 'elbow_right']
+    """
+    people = list(read_poses(source, reading, **keywords))
+    if any(poses.topology.dimensions == 2 for poses in people):
+        warnings.warn(FLAT, stacklevel=2)
+    answer = Angles(people, source_name(source), check_choice("convention", convention, ("interior", "clinical")))
+    fast = [row for row in answer.to_json() if row["outliers"]]
+    if fast:
+        more = f", and {len(fast) - 1} more angles do" if len(fast) > 1 else ""
+        warnings.warn(
+            f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in {fast[0]['outliers']} "
+            f"frames{more}: probably tracking errors",
+            stacklevel=2,
+        )
+    return answer
 
 
 def angle_rows(poses: Poses) -> list[dict[str, Any]]:

@@ -7,16 +7,21 @@ both feet have to be seen, and lengths have the unit of the recording.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.data.spans import Event
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
 from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
 from halp.tasks.intervals import asymmetry, described, rounded, with_interval
-from halp.tasks.pose_tracks import Floats, Poses, filled
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
 
 SIDES = ("left", "right")
 _SMOOTHING = 0.05  # seconds
@@ -120,6 +125,63 @@ class Gait:
         )
 
 
+@dataclass(frozen=True)
+class Gaits(Sequence[Gait]):
+    """Gait of every person of every recording of a source."""
+
+    people: Sequence[Gait]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> Gait: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Gait]: ...
+    def __getitem__(self, place: int | slice) -> Gait | Sequence[Gait]:
+        return self.people[place]
+
+    def events(self) -> Events:
+        """All strides, with what was measured of each in further columns."""
+        return Events([event for one in self.people for event in one.events()])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Measures, contacts and strides: an entry per person and recording."""
+        return [one.to_json() for one in self.people]
+
+
+def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Gaits:
+    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
+
+    Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
+    feet have to be seen. Lengths have the unit of the recording.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    Gaits
+        One `Gait` per person and recording.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> still = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
+    >>> halp.gait(still, topology="kinect-v2", fps=30)[0].strides
+    []
+    """
+    found = [find_gait(poses) for poses in read_poses(source, reading, **keywords)]
+    for sentence in dict.fromkeys(f"'{one.poses.recording}': {note}" for one in found for note in one.notes):
+        warnings.warn(sentence, stacklevel=2)
+    return Gaits(found, source_name(source))
+
+
 def find_gait(poses: Poses) -> Gait:
     """Foot contacts, toe-offs and strides of one person.
 
@@ -128,7 +190,7 @@ def find_gait(poses: Poses) -> Gait:
     poses : one person of one recording with hips and both ankles; heels and toes are used where there are any.
     """
     joints, frame = filled(poses.joints), body_frame(poses)
-    seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")]).all(1) for side in SIDES}
+    seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
     hips = middle(joints, poses.topology, "hip")
     leg = float(np.median(np.linalg.norm(hips - middle(joints, poses.topology, "ankle"), axis=1)))
     ways = {

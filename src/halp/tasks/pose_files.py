@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, write_text
+from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import stem
 from halp.data.text_files import safe_name
+from halp.features.source import AnySource
 from halp.tasks.events.cells import needed
-from halp.tasks.pose_tracks import Floats, Poses, filled
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses
 
 FORMATS = ("trc", "bvh", "nc")
+
+
+def poses(
+    source: AnySource,
+    out: str | os.PathLike[str],
+    *,
+    to: str = "trc",
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> list[Path]:
+    """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
+
+    Parameters
+    ----------
+    source : source
+        A store, or recordings of any format; TRC and BVH need three dimensions.
+    out : path
+        The folder to write to.
+    to : str
+        trc, bvh or nc.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    list of path
+        The files.
+    """
+    return write_poses(read_poses(source, reading, **keywords), Path(out), to)
 
 
 def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:

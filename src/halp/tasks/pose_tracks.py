@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,11 @@ def read_poses(
             joints[missing | ~there[:, person, None]] = np.nan
             subject = str(clip.extra.get("subject_name", "")) or (str(clip.subject) if clip.subject >= 0 else "")
             yield Poses(clip.recording or clip.name, int(person), joints, topology, float(rate), clip.start, subject)
+
+
+def source_name(source: AnySource) -> str:
+    """What to call a source in titles."""
+    return str(source) if isinstance(source, (str, os.PathLike)) else getattr(source, "name", "recordings")
 
 
 def recording_lengths(source: AnySource) -> dict[str, float]:

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from halp.core.errors import InputError, check_choice
-from halp.data.spans import Event
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
 from halp.tasks.compare import align
 from halp.tasks.intervals import mean_interval, rounded, with_interval
-from halp.tasks.pose_tracks import Floats, Poses, filled
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
 
 COMPONENTS = 5
 _SMOOTHING = 0.1  # seconds
@@ -108,6 +111,75 @@ class Repetitions:
             "reference": self.reference,
             "repetitions": [repetition.to_json() for repetition in self.repetitions],
         }
+
+
+@dataclass(frozen=True)
+class RepetitionCounts(Sequence[Repetitions]):
+    """Repetitions of every person of every recording of a source."""
+
+    people: Sequence[Repetitions]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> Repetitions: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Repetitions]: ...
+    def __getitem__(self, place: int | slice) -> Repetitions | Sequence[Repetitions]:
+        return self.people[place]
+
+    def events(self) -> Events:
+        """All repetitions, with what was measured of each in further columns."""
+        return Events([event for one in self.people for event in one.events()])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Counts and repetitions: an entry per person and recording."""
+        return [one.to_json() for one in self.people]
+
+
+def repetitions(
+    source: AnySource,
+    *,
+    angle: str | None = None,
+    joint: str | None = None,
+    reference: int | None = None,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> RepetitionCounts:
+    """Count and cut the repetitions of an exercise: duration, range of motion, smoothness, difference from a reference.
+
+    Pauses, unequal tempo and a partial first or last repetition are allowed; partial ones are listed and not counted.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    angle : str, optional
+        Find repetitions in this joint angle, such as knee_right (default: in the movement of the whole body).
+    joint : str, optional
+        Find repetitions in the path of this joint, such as wrist_left.
+    reference : int, optional
+        Which repetition (from 1) the others are compared with (default: the one nearest to all others).
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    RepetitionCounts
+        One `Repetitions` per person and recording.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> body = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
+    >>> len(halp.repetitions(body, topology="kinect-v2", fps=30))
+    1
+    """
+    how: dict[str, Any] = {"reference": reference, "angle": angle, "joint": joint}
+    found = [find_repetitions(poses, **how) for poses in read_poses(source, reading, **keywords)]
+    return RepetitionCounts(found, source_name(source))
 
 
 def find_repetitions(

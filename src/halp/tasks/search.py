@@ -23,7 +23,8 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source, is_arrays, open_source
-from halp.features.table import FeatureTable
+from halp.features.table import ChosenRows, FeatureTable
+from halp.features.where import matching_rows
 from halp.tasks.heads import unit
 from halp.tasks.index import EXACT, IndexFacts, search_exactly, search_index
 
@@ -87,6 +88,7 @@ def search(
     source: AnySource,
     *,
     k: int = 10,
+    where: str | None = None,
     exact: bool = False,
     cache: bool = True,
     progress: bool = True,
@@ -106,6 +108,8 @@ def search(
         Where to search, see `halp.open_source`.
     k : int
         How many to find.
+    where : str, optional
+        A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared exactly.
     exact : bool
         Compare with every vector even where there are more than a million.
     cache : bool
@@ -143,7 +147,9 @@ def search(
     else:
         vectors = embed(encoder, asked, compact=True, progress=progress)
         left_out, shown = _itself(query, vectors, source, table), ready_clips(encoder, asked, range(len(asked)))
-    rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
+    passing = None if where is None else np.flatnonzero(matching_rows(source, where))
+    most = min(k + len(left_out), len(table) if passing is None else len(passing))
+    rows, similarity, facts = _nearest(table, unit(vectors), most, exact, progress, passing)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
     hits = [table.event(int(row), score=float(value)) for row, value in zip(rows, similarity)]
@@ -183,11 +189,19 @@ def _open_query(encoder: PretrainedEncoder, query: Any, reading: Reading) -> Sou
 
 
 def _nearest(
-    table: FeatureTable, queries: npt.NDArray[np.float32], k: int, exact: bool, progress: bool
+    table: FeatureTable,
+    queries: npt.NDArray[np.float32],
+    k: int,
+    exact: bool,
+    progress: bool,
+    passing: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], IndexFacts | None]:
     """Rows nearest to any of the queries with their largest similarity, nearest first."""
     facts = None
-    if exact or len(table) <= EXACT or table.folder is None:
+    if passing is not None:  # approximate indexes lose filtered hits without telling
+        rows, similarity = search_exactly(ChosenRows(table.vectors, passing), queries, k)
+        rows = passing[rows]
+    elif exact or len(table) <= EXACT or table.folder is None:
         rows, similarity = search_exactly(table.vectors, queries, k)
     else:
         rows, similarity, facts = search_index(table.folder, table.vectors, queries, k, progress=progress)

@@ -7,6 +7,7 @@ A recording is observed from 0 to its length where that is known, else to the st
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,9 +17,11 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
+from halp.features.source import AnySource
 from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
 from halp.tasks.intervals import rounded
+from halp.tasks.read_events import EventsLike, of_source, read_matched, read_people
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,111 @@ class Statistics:
     bins: list[dict[str, Any]] = field(default_factory=list)
     transitions: list[dict[str, Any]] = field(default_factory=list)
     groups: dict[str, Any] = field(default_factory=dict)
+    tiers: Sequence[Bouts] = field(default=(), repr=False)
+    labels: Sequence[str] = field(default=(), repr=False)
+    origin: str = field(default="", repr=False)
+
+    def events(self) -> Events:
+        """The bouts that were counted."""
+        return Events([bout for tier in self.tiers for bout in tier.bouts])
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            name: rounded(value) for name, value in vars(self).items() if value or name in ("recordings", "observed")
-        }
+        tables = {name: getattr(self, name) for name in ("recordings", "observed", "bins", "transitions", "groups")}
+        return {name: rounded(rows) for name, rows in tables.items() if rows or name in ("recordings", "observed")}
+
+
+def stats(
+    events: EventsLike,
+    *,
+    by: str | None = None,
+    people: str | os.PathLike[str] | Mapping[str, str] | None = None,
+    bins: float | None = None,
+    gap: float = 0.0,
+    shortest: float = 0.0,
+    start: float = 0.0,
+    stop: float | None = None,
+    measure: str = "share",
+    test: str = "permutation",
+    source: str | None = None,
+    recordings: AnySource | None = None,
+    concurrent: bool = False,
+    from_format: str = "auto",
+    resamples: int = 9999,
+    seed: int = 0,
+    progress: bool = True,
+) -> Statistics:
+    """Count events: how often, how long, in what order; per recording, and between groups of people.
+
+    Shares refer to the time in which somebody was there, from 0 to the end of the recording (of its last event, where the
+    length is not known). A person is a subject, or a recording where subjects are not given.
+
+    Parameters
+    ----------
+    events : path or Events
+        A file with events in any format, or a folder of them.
+    by : str, optional
+        A column of the events, or of `people`, that names the group of a person.
+    people : path or mapping, optional
+        A CSV table with a column subject (or recording) and a column of groups.
+    bins : float, optional
+        Also count per this many seconds.
+    gap : float
+        Seconds; bouts of a label that are closer are one.
+    shortest : float
+        Seconds; shorter bouts are then left out.
+    start : float
+        Seconds; where in every recording counting begins.
+    stop : float, optional
+        Seconds; where it ends.
+    measure : str
+        What groups are compared by: share, rate, mean, count, total or latency.
+    test : str
+        permutation or kruskal.
+    source : str, optional
+        Count events of human or model only.
+    recordings : source, optional
+        A store or recordings: names are matched, lengths are known.
+    concurrent : bool
+        Events of different labels may overlap.
+    from_format : str
+        Format of the events (default: by the ending).
+    resamples : int
+        Of permutation tests.
+    seed : int
+        Of permutations and bootstrap.
+    progress : bool
+        Whether progress is shown.
+
+    Returns
+    -------
+    Statistics
+        Tables of recordings, observed time, bins, transitions and groups.
+
+    Examples
+    --------
+    >>> from halp import Event, Events
+    >>> counted = stats(Events([Event("a", 0, 2, "walk"), Event("a", 2, 4, "sit")]), progress=False)
+    >>> [(row["label"], row["share"]) for row in counted.recordings]
+    [('sit', 0.5), ('walk', 0.5)]
+    """
+    chosen = of_source(read_matched(events, from_format, recordings), source)
+    groups = people if people is None or isinstance(people, Mapping) else read_people(people, by)
+    return statistics(
+        chosen,
+        gap=gap,
+        shortest=shortest,
+        start=start,
+        stop=stop,
+        bins=bins,
+        concurrent=concurrent,
+        by=by,
+        groups=groups,
+        measure=measure,
+        test=test,
+        resamples=resamples,
+        seed=seed,
+        progress=progress,
+    )
 
 
 def statistics(
@@ -85,6 +188,9 @@ def statistics(
         [_observed_row(tier, labels) for tier in tiers],
         [row for tier in tiers for row in _bin_rows(tier, labels, bins)] if bins else [],
         transitions(tiers, labels, resamples=min(resamples, 1999), seed=seed, progress=progress),
+        tiers=tiers,
+        labels=labels,
+        origin=events.origin,
     )
     if by is None and groups is None:
         return result

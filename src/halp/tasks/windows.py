@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
-from typing_extensions import Unpack
 
 from halp.core.errors import InputError
-from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.reading import Reading
+from halp.data.spans import NOBODY, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.features.embed import embed_table, ready_clips
+from halp.features.embed import embed_table
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
-from halp.tasks.bouts import measures
-from halp.tasks.deviation import Windows, deviation, make_reference, resampled_poses
-from halp.tasks.motifs import MotifModel, motif_names
-from halp.tasks.segments import merge_windows
 
 LONGEST = 2.0  # seconds of a window, where the user does not say
 
@@ -82,122 +73,3 @@ def embedded(
     if (opened.fps <= 0).any():
         raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")
     return loaded, opened, table
-
-
-def sequences(table: FeatureTable) -> list[npt.NDArray[np.int64]]:
-    """Rows of every recording in order of time, apart where nobody was there in between."""
-    parts = []
-    for rows in table.rows_by_recording():
-        rows = rows[np.argsort(table.starts[rows], kind="stable")]
-        seen = rows[table.seen[rows] > 0.5]
-        if len(seen):
-            step = np.diff(table.starts[seen])
-            usual = float(np.median(step)) if len(step) else 0.0
-            parts += np.split(seen, np.flatnonzero(step > 1.5 * usual + 1e-6) + 1)
-    return parts
-
-
-def motif_answers(
-    model: MotifModel, table: FeatureTable, *, groups: npt.NDArray[np.int64] | None = None, shortest: float = 0.0
-) -> tuple[list[Event], npt.NDArray[np.float64]]:
-    """Motifs of every recording as segments, and the probabilities of all rows; `groups` joins motifs to fewer."""
-    parts = sequences(table)
-    names = motif_names(len(model) if groups is None else int(groups.max()) + 1)
-    probability = np.zeros((len(table), len(model)))
-    for rows, values in zip(parts, model.probabilities([table.vectors[rows] for rows in parts])):
-        probability[rows] = values
-    if groups is not None:
-        probability = np.stack([probability[:, groups == g].sum(1) for g in range(len(names))], axis=1)
-    answers: list[Event] = []
-    known = probability.sum(1) > 0
-    for number, (name, rows) in enumerate(zip(table.recordings, table.rows_by_recording())):
-        rows = rows[known[rows]]
-        spans = table.starts[rows], table.stops[rows]
-        answers += merge_windows(name, *spans, probability[rows], names, absent=table.absent(number), shortest=shortest)
-    return answers, probability
-
-
-def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
-    """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
-    observed = sum(event.duration for event in events if event.label != NOBODY)
-    windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
-    rows = []
-    for name, count in zip(motif_names(len(windows)), windows):
-        bouts = events.where(label=name)
-        facts = measures([event.duration for event in bouts], [event.start for event in bouts], observed)
-        kept = {key: facts[key] for key in ("count", "total", "mean", "median", "share")}
-        rows.append({"motif": name, "windows": count, **kept})
-    return rows
-
-
-def typical_rows(table: FeatureTable, probability: npt.NDArray[np.float64], motif: int, count: int = 4) -> list[int]:
-    """The windows that are surest of a motif, of different recordings as far as there are."""
-    windows = np.flatnonzero(probability.argmax(1) == motif)
-    windows = windows[np.argsort(-probability[windows, motif], kind="stable")]
-    _, first = np.unique(table.recording[windows], return_index=True)
-    chosen = [*windows[np.sort(first)], *np.delete(windows, first)]
-    return [int(row) for row in chosen[:count]]
-
-
-def measure_deviation(
-    encoder: AnyEncoder,
-    reference: AnySource,
-    source: AnySource,
-    reading: Reading | None = None,
-    *,
-    people: dict[str, str] | None = None,
-    other_windows: bool = True,
-    cache: bool = True,
-    **keywords: Unpack[ReadingKeywords],
-) -> list[dict[str, Any]]:
-    """How far every recording of a source is from a reference group, see `halp.tasks.deviation`.
-
-    Parameters
-    ----------
-    reading, **keywords : how recordings are read and cut; windows of 2 seconds, half a window apart, unless given.
-    people : the person of every recording by name, where recordings do not tell.
-    other_windows : also measure with half the window; `other_windows` of a row has the answers.
-    """
-    asked = combine(reading, keywords)
-    window = asked.window or LONGEST
-    stride = asked.stride or window / 2
-
-    def rows_with(part: float) -> list[dict[str, Any]]:
-        cut = replace(asked, window=part * window, stride=part * stride)
-        windows = []
-        for place in (reference, source):
-            loaded, opened, table = embedded(encoder, place, cut, cache=cache)
-            windows.append(deviation_windows(loaded, opened, table, people))
-        return deviation(make_reference(windows[0]), windows[1])
-
-    rows = rows_with(1.0)
-    if not other_windows:
-        return rows
-    others = {row["recording"]: row for row in rows_with(0.5)}
-    for row in rows:
-        other = others.get(row["recording"])
-        kept = {name: other[name] for name in ("score", "percentile", "unlike")} if other else {}
-        row["other_windows"] = [{"window": window / 2, **kept}] if kept else []
-    return rows
-
-
-def deviation_windows(
-    encoder: PretrainedEncoder, source: Source, table: FeatureTable, people: dict[str, str] | None = None
-) -> Windows:
-    """Windows with the person of each: from a table by recording, else the subject of the source, else the recording."""
-    rows = np.flatnonzero(table.seen > 0.5)
-    names = [table.name(int(row)) for row in rows]
-    persons = []
-    for row, name in zip(rows, names):
-        subject = int(table.subjects[row])
-        persons.append((people or {}).get(name) or (f"subject {subject}" if subject >= 0 else name))
-    clips = ready_clips(encoder, source, rows)
-    return Windows(
-        names,
-        persons,
-        table.starts[rows],
-        table.stops[rows],
-        np.asarray(table.vectors[rows]),
-        resampled_poses([clip.frames for clip in clips]),
-        encoder.topology.joints,
-    )

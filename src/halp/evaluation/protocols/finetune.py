@@ -20,7 +20,6 @@ from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError
 from halp.core.progress import Bar
 from halp.core.sampling import generator
-from halp.data.splits import FewLabels
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.protocol import Labels, Predictions, ProtocolContext, register_protocol, training_crops
 from halp.evaluation.protocols.linear import (
@@ -167,12 +166,7 @@ class SemiSettings(CheckedSettings):
 )
 def evaluate_semi(context: ProtocolContext, settings: SemiSettings) -> Predictions:
     """Draw the few labels and hand the task on to linear evaluation or fine-tuning."""
-    base = context.store.splits[context.split]
-    rule = FewLabels(f"{context.split}-few", base, settings.share, seed=context.seed, stratified=settings.stratified)
-    few, _ = rule.indices(context.store.columns)
-    few = few[np.isin(few, context.train)]
-    if not len(few):
-        raise InputError(f"semi: a share of {settings.share} of split '{context.split}' holds no labelled clip")
+    few = context.few_labels(settings.share, stratified=settings.stratified)
     inner, part = settings.inner(), replace(context, train=few)
     run: Any = evaluate_finetune if isinstance(inner, FinetuneSettings) else evaluate_linear
     return replace(run(part, inner), trained_on=len(few))

@@ -10,9 +10,10 @@ from halp.reports.page import Report
 
 def page_of(answer: Any, path: Path | None = None) -> Report:
     """The page of an answer, by its type; `path` is where it will be saved, for links to films beside it."""
-    from halp.reports.pages.answers import PAGES
+    from halp.reports.pages import answers, findings
 
+    pages = {**answers.PAGES, **findings.PAGES}
     for kind in type(answer).__mro__:
-        if kind in PAGES:
-            return PAGES[kind](answer, path)
+        if kind in pages:
+            return pages[kind](answer, path)
     raise NotImplementedError(f"there is no page of {type(answer).__name__}")

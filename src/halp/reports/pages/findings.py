@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halp.data.clip import Clip
-from halp.data.spans import Event, Events
-from halp.encoders.pretrained import PretrainedEncoder
+from halp.data.spans import Event
+from halp.features.embed import ready_clips
 from halp.reports.figures import bars, heatmap, line_chart
 from halp.reports.page import Report
 from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import PlayerClip, player, timeline
-from halp.tasks.angles import FLAT, angle_rows, headed, joint_angles
+from halp.tasks.agreement import Agreement
+from halp.tasks.angles import FLAT, Angles, angle_rows, headed, joint_angles
 from halp.tasks.bouts import Bouts
 from halp.tasks.clinical import SMOOTHING, clinical_rows
 from halp.tasks.deviation import warnings_about
-from halp.tasks.gait import Gait, gait_row
+from halp.tasks.find_motifs import Motifs, typical_rows
+from halp.tasks.gait import Gaits, gait_row
 from halp.tasks.intervals import with_interval
-from halp.tasks.motifs import MotifModel
+from halp.tasks.measure_deviation import Deviations
 from halp.tasks.pose_tracks import Poses
-from halp.tasks.repetitions import Repetitions, repetition_row
+from halp.tasks.repetitions import RepetitionCounts, repetition_row
 from halp.tasks.stats import Statistics
 
 ETHOGRAM = 40  # rows of an ethogram
 PLAYERS = 12  # recordings with a player or a chart of their own
 
 
-def stats_page(result: Statistics, tiers: Sequence[Bouts], labels: Sequence[str], title: str) -> Report:
+def stats_page(result: Statistics, path: Path | None = None) -> Report:
     """Ethogram, time budget, groups, bins and transitions, each with its table; long tables stand at the end."""
-    report = Report("Events counted", title)
+    report, tiers, labels = Report("Events counted", result.origin), result.tiers, result.labels
     report.section(
         "Ethogram",
         "Time in which nobody was there is grey and no part of the observed time that shares refer to.",
@@ -135,9 +137,9 @@ def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def agreement_page(result: dict[str, Any], title: str) -> Report:
+def agreement_page(result: Agreement, path: Path | None = None) -> Report:
     """Kappa and F1 by label, confusion in seconds, and all recordings."""
-    report = Report("Agreement", title)
+    report = Report("Agreement", f"{result.first.origin} and {result.second.origin}")
     report.section(
         "By label",
         "Kappa compares short bins of time and takes out agreement by chance. F1 compares bouts, precision and recall with the "
@@ -180,9 +182,9 @@ def pose_player(poses: Poses) -> str:
     return player([[clip]], poses.topology, rate=poses.fps / step)
 
 
-def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
+def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Report:
     """The player with repetitions on its timeline, the curve they were found in, and all of them as a table."""
-    report = Report("Repetitions", title)
+    report = Report("Repetitions", results.origin)
     report.section("Counts", "Partial repetitions are cut off or much smaller than the others; they are not counted.")
     report.figure(
         bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
@@ -215,9 +217,9 @@ def repetitions_page(results: Sequence[Repetitions], title: str) -> Report:
     return report
 
 
-def gait_page(results: Sequence[Gait], title: str) -> Report:
+def gait_page(answer: Gaits, path: Path | None = None) -> Report:
     """Measures of gait with intervals, by side, with the strides they come from and a player per person."""
-    report = Report("Gait", title)
+    report, results = Report("Gait", answer.origin), answer.people
     report.section(
         "Measures",
         "Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Intervals "
@@ -244,9 +246,9 @@ def gait_page(results: Sequence[Gait], title: str) -> Report:
     return report
 
 
-def angles_page(people: Sequence[Poses], title: str) -> Report:
+def angles_page(answer: Angles, path: Path | None = None) -> Report:
     """Angles over time and their ranges, for every person of every recording."""
-    report = Report("Joint angles", title)
+    report, people = Report("Joint angles", answer.origin), answer.people
     flat = any(poses.topology.dimensions == 2 for poses in people)
     report.section(
         "Convention",
@@ -288,16 +290,14 @@ def angles_page(people: Sequence[Poses], title: str) -> Report:
     return report
 
 
-def motifs_page(
-    encoder: PretrainedEncoder,
-    model: MotifModel,
-    events: Events,
-    rows: Sequence[dict[str, Any]],
-    examples: Mapping[str, Sequence[Clip]],
-    steady: Mapping[str, float | None] | None,
-    title: str,
-) -> Report:
+def motifs_page(answer: Motifs, path: Path | None = None) -> Report:
     """Examples of every motif side by side, their times and durations, how they merge, and how stable they are."""
+    encoder, model, events, rows, steady = answer.encoder, answer.model, answer.bouts, answer.rows, answer.stability
+    title = answer.source.name
+    examples = {
+        row["motif"]: ready_clips(encoder, answer.source, typical_rows(answer.table, answer.probability, number))
+        for number, row in enumerate(rows)
+    }
     report = Report("Motifs", title)
     report.section("Examples", "For every motif the windows that are surest of it. Choose a motif above the players.")
     grid = [[card(clip, name) for clip in clips] for name, clips in examples.items() if clips]
@@ -339,9 +339,9 @@ def motifs_page(
     return report
 
 
-def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
+def deviation_page(answer: Deviations, path: Path | None = None) -> Report:
     """Percentiles over visits, with the joints and the moments that make them."""
-    report = Report("Deviation from the reference", title)
+    report, rows = Report("Deviation from the reference", answer.origin), answer.rows
     people = rows[0]["people"] if rows else 0
     report.section(
         "Visits",
@@ -382,3 +382,14 @@ def deviation_page(rows: Sequence[dict[str, Any]], title: str) -> Report:
     moments = [{"recording": row["recording"], **moment} for row in rows for moment in row["moments"]]
     report.rows(moments, "Times in seconds.")
     return report
+
+
+PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
+    Statistics: stats_page,
+    Agreement: agreement_page,
+    RepetitionCounts: repetitions_page,
+    Gaits: gait_page,
+    Angles: angles_page,
+    Motifs: motifs_page,
+    Deviations: deviation_page,
+}
