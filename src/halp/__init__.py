@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from halp.tasks.classify import predict as classify_predict
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
+    from halp.tasks.curves import curves
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
     from halp.tasks.export import export, pull, push
     from halp.tasks.find_motifs import motifs
@@ -93,6 +94,7 @@ _HOMES = {
     "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
     "halp.tasks.pose_files": ("poses",),
     "halp.tasks.read_events": ("events",),
+    "halp.tasks.curves": ("curves",),
     "halp.tasks.gait": ("gait",),
     "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
@@ -132,6 +134,7 @@ __all__ = [
     "cluster",
     "compare",
     "convert",
+    "curves",
     "deviation",
     "embed",
     "embed_table",

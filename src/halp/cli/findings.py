@@ -108,6 +108,18 @@ app.verb(
     ),
 )
 app.verb(
+    "curves",
+    Verb(
+        "halp.tasks.curves:curves",
+        types={"people": Path | None},
+        whole=True,
+        examples=(
+            "halp curves walks knee_flexion --by side --html curves.html",
+            "halp curves recordings knee_flexion_right --by group --people people.csv --json",
+        ),
+    ),
+)
+app.verb(
     "agreement",
     Verb(
         "halp.tasks.agreement:agreement",

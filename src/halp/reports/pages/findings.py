@@ -19,6 +19,7 @@ from halp.tasks.agreement import Agreement
 from halp.tasks.angles import FLAT, Angles, angle_rows, headed, joint_angles
 from halp.tasks.bouts import Bouts
 from halp.tasks.clinical import SMOOTHING, clinical_rows
+from halp.tasks.curves import Curves
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
 from halp.tasks.gait import Gaits, gait_row
@@ -246,6 +247,37 @@ def gait_page(answer: Gaits, path: Path | None = None) -> Report:
     return report
 
 
+def curves_page(answer: Curves, path: Path | None = None) -> Report:
+    """Mean curves with their bands, and the moments at which groups or sides differ."""
+    report, plain = Report("Curves over a cycle", answer.origin), answer.to_json()
+    moments: list[float | None] = list(range(len(plain["groups"][0]["mean"])))
+    report.section(
+        answer.angle.replace("_", " "),
+        "Every cycle is stretched to 0 to 100 %. Cycles of a person are averaged first; thin lines are the 95 % interval of the "
+        "mean at each moment, over people (over cycles, where there is one person).",
+    )
+    series: dict[str, Any] = {}
+    for group in plain["groups"]:
+        name = group["group"] or "mean"
+        series[name] = moments, group["mean"]
+        if group["low"] is not None:
+            series |= {f"{name}, low": (moments, group["low"]), f"{name}, high": (moments, group["high"])}
+    report.figure(line_chart(series, x_label="% of the cycle", y_label="degrees"), f"{len(answer.cycles)} cycles.")
+    facts = [{k: g[k] for k in ("group", "unit", "people", "cycles")} for g in plain["groups"]]
+    report.rows(facts, "What the curves are means of.")
+    if plain["test"] is not None:
+        test = plain["test"]
+        report.section("Difference", test.get("reason") or f"{test['test']}: p = {test['p']:.3g} for the whole curve.")
+        report.rows(
+            test.get("clusters", []), "Runs of moments that differ, in % of the cycle; p holds for the whole curve."
+        )
+    table = [
+        {"%": at} | {g["group"] or "mean": g["mean"][at] for g in plain["groups"]} for at in range(0, len(moments), 5)
+    ]
+    report.rows(table, "Mean in degrees.")
+    return report
+
+
 def angles_page(answer: Angles, path: Path | None = None) -> Report:
     """Angles over time and their ranges, for every person of every recording."""
     report, people = Report("Joint angles", answer.origin), answer.people
@@ -390,6 +422,7 @@ PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
     RepetitionCounts: repetitions_page,
     Gaits: gait_page,
     Angles: angles_page,
+    Curves: curves_page,
     Motifs: motifs_page,
     Deviations: deviation_page,
 }
