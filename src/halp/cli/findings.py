@@ -70,6 +70,7 @@ app.verb(
         examples=(
             "halp stats segments.csv --html stats.html",
             "halp stats events.csv --by group --people people.csv --measure rate --json",
+            "halp stats events.csv --within visit --json",
             "halp stats project.boris --bins 60 --gap 0.5 --shortest 1 --out tables",
         ),
     ),

@@ -92,8 +92,9 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
     out = f" {groups['left_out']} people without a group were left out." if groups["left_out"] else ""
     report.section(
         "Groups",
-        f"The unit is the person ({persons}).{out} Measure: {groups['measure']}. Test: {groups['test']}, corrected over labels "
-        "after Benjamini and Hochberg. Intervals are 95 % bootstrap intervals over people; with few people they are too narrow.",
+        f"The unit is the person ({persons}), compared {groups.get('design', 'between people')}.{out} Measure: "
+        f"{groups['measure']}. Test: {groups['test']}, corrected over labels after Benjamini and Hochberg. Intervals hold 95 % "
+        "over people; that of Cliff's delta is a bootstrap interval, too narrow where people are few.",
     )
     values = {
         row["label"]: {
@@ -107,32 +108,38 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
             "label": row["label"],
             "first": row["first"],
             "second": row["second"],
-            "difference": f"{row['difference']:.3g} [{row['difference low']:.3g}, {row['difference high']:.3g}]",
-            "Cliff's delta": f"{row['delta']:.2f} [{row['delta low']:.2f}, {row['delta high']:.2f}]",
+            "difference": with_interval(row["difference"], _ends(row, "difference"), 3),
+            "effect": with_interval(row["effect"], _ends(row, "effect")),
+            "Cliff's delta": with_interval(row["delta"], _ends(row, "delta")),
             "p": row["p"],
             "corrected p": row["p corrected"],
         }
         for row in group_rows(groups)
     ]
-    report.rows(flat, "Differences are the first group minus the second; Cliff's delta goes from −1 to 1.")
+    effect = next((p["effect_name"] for r in groups["labels"] for p in r["pairs"] if "effect_name" in p), "none")
+    report.rows(flat, f"Differences are the first minus the second; effect: {effect}; Cliff's delta goes from −1 to 1.")
+
+
+def _ends(row: dict[str, Any], name: str) -> list[float] | None:
+    return None if row[f"{name} low"] is None else [row[f"{name} low"], row[f"{name} high"]]
 
 
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons of groups as rows of a table."""
+    """Comparisons of groups or conditions as rows of a table; what was not computed is empty."""
     rows = []
     for row in groups["labels"]:
         for pair in row["pairs"]:
-            low, high = pair["difference_interval"]
-            delta_low, delta_high = pair["delta_interval"]
+            ends = {
+                f"{name} {end}": (pair.get(f"{name}_interval") or (None, None))[at]
+                for name in ("difference", "effect", "delta")
+                for at, end in enumerate(("low", "high"))
+            }
             rows.append(
-                {
-                    "label": row["label"],
-                    "first": pair["first"],
-                    "second": pair["second"],
-                    "difference": pair["difference"],
-                }
-                | {"difference low": low, "difference high": high}
-                | {"delta": pair["delta"], "delta low": delta_low, "delta high": delta_high}
+                {"label": row["label"], "first": pair["first"], "second": pair["second"]}
+                | {"difference": pair["difference"], "difference low": ends["difference low"]}
+                | {"difference high": ends["difference high"], "effect": pair.get("effect")}
+                | {"effect low": ends["effect low"], "effect high": ends["effect high"], "delta": pair.get("delta")}
+                | {"delta low": ends["delta low"], "delta high": ends["delta high"]}
                 | {"p": row["p"], "p corrected": row["p_corrected"]}
             )
     return rows
