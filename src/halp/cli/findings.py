@@ -142,16 +142,17 @@ def poses(
     to: str = "trc",
     reading: WholeArgs = WHOLE,
 ) -> None:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or Motion-BIDS.
 
     Examples:
         halp poses recordings trc-files
         halp poses recordings bvh-files --to bvh
+        halp poses recordings dataset --to bids
 
     Args:
         source: a store, or recordings of any format; TRC and BVH need three dimensions.
         out: the folder to write to.
-        to: trc, bvh or nc.
+        to: trc, bvh, nc, nwb or bids.
     """
     from halp.tasks.pose_files import poses as write
 
