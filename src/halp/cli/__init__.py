@@ -44,7 +44,10 @@ HEADINGS = {
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "push", "pull"),
     ),
-    "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
+    "Measure movement": (
+        *("events", "stats", "motifs", "repetitions", "gait", "angles", "curves"),
+        *("deviation", "agreement", "poses"),
+    ),
     "Make a store": ("prepare", "join", "merge", "split"),
     "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
