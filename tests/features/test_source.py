@@ -160,7 +160,7 @@ def test_evaluate_takes_packages_and_names(
     package = export(encoder, tmp_path / "small")
     main(["evaluate", str(package), "--data", str(store.path), "--split", "xsub", "--protocol", "knn", "--json"])
     rows = json.loads(capsys.readouterr().out)
-    assert list(rows) == ["raw coordinates", "untrained", "small"]
+    assert list(rows) == ["raw coordinates", "untrained", "halp-base", "small"]
     for same, data in ((encoder, store), (package, store.path)):
         assert rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
     with pytest.raises(SystemExit):

@@ -35,7 +35,7 @@ def _columns(events: Events, *names: str) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_events_come_back_from_every_format(name: str, tmp_path: Path) -> None:
     if name == "sleap":
-        pytest.importorskip("sleap_io", reason="events of SLEAP are written by the extra halp[sleap]")
+        pytest.importorskip("sleap_io", reason="events of SLEAP are written by the extra halp-motion[sleap]")
     kind = FORMATS[name]
     out = tmp_path / ("folder" if kind.single else f"events{kind.ending}")
     sample = SAMPLE if name != "audacity" else SAMPLE.with_events(e for e in SAMPLE if e.subject != "Bob")

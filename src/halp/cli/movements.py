@@ -110,8 +110,10 @@ def segment(
     if video is not None:
         from halp.data.readers.video import overlay_film
 
-        spans = [(event.start, event.stop, event.label or "?") for event in timeline]
-        note(f"written: {overlay_film(source, spans, video)}")
+        spans: dict[str, list[tuple[float, float, str]]] = {}
+        for event in timeline:
+            spans.setdefault(event.recording, []).append((event.start, event.stop, event.label or "?"))
+        note(f"written: {overlay_film(source, spans, video, reading.reading)}")
 
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:

@@ -31,9 +31,10 @@ NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
     "remove-outliers": (cleaning.remove_outliers, 10.0, "it says how many times its usual step a joint has to jump"),
     "smooth": (cleaning.smooth, 7.0, "it is an odd number of frames, at least 5"),
     "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
+    "pick": (lambda frames, count: pick_frames(frames, count), 50.0, "it is the number of frames to keep"),
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
-CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"})
+CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"} - {"pick"})
 #: Steps that refer to the first person.
 FIRST_PERSON = frozenset(
     {"upright", "metres", "picture-up", "centre", "rotate-first", "rotate-mean", "yaw", "yaw-frames", "scale"}
@@ -252,6 +253,25 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
     medians = [float(np.median(lengths[known[:, bone], bone])) for bone in np.flatnonzero(known.any(axis=0))]
     size = sum(medians) / len(medians) if medians else 0.0
     return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
+
+
+@step("box")
+def scale_to_box(frames: Frames, topology: Topology) -> Frames:
+    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; joints that are not there stay zero."""
+    seen = seen_joints(frames)
+    if not seen.any():
+        return frames
+    points = frames[seen].astype(np.float64)
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = np.zeros_like(frames)
+    scaled[seen] = 2 * (points - low) / np.maximum(high - low, 1e-9) - 1
+    return scaled
+
+
+def pick_frames(frames: Frames, count: float) -> Frames:
+    """Every n-th frame, n the number of frames over `count` rounded down, and of these the first `count`, as P&C does."""
+    every = max(1, len(frames) // int(count))
+    return frames[::every][: int(count)]
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:

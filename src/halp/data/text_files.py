@@ -30,10 +30,10 @@ MOST_CLASSES = 10_000
 
 
 def utf8(text: str) -> str:
-    """A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
+    r"""A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
 
-    >>> utf8("caf\udce9.bvh")
-    'caf\\\\xe9.bvh'
+    >>> utf8(b"caf\xe9.bvh".decode("utf-8", "surrogateescape"))
+    'caf\\xe9.bvh'
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -191,7 +191,7 @@ def safe_name(name: object, path: Path, where: str) -> str:
     return text
 
 
-def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
+def mask_low_scores(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
     """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
     unsure = (scores <= 0) | (scores < min_score)
     lost = int((unsure & (frames != 0).any(axis=-1)).sum())
@@ -199,12 +199,12 @@ def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) ->
     return kept, (f"{lost} joints with a score below {min_score:g} made missing",) if lost else ()
 
 
-def unless_empty(clip: Clip) -> Clip | Dropped:
+def drop_if_empty(clip: Clip) -> Clip | Dropped:
     """The clip, or the note that there is nobody in it."""
     return clip if clip.frames.any() else Dropped(clip.name, "there is no body in any of its frames")
 
 
-def refuse_twins(names: Iterable[str], path: Path) -> None:
+def check_unique_names(names: Iterable[str], path: Path) -> None:
     """Raise where two clips of one source have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:

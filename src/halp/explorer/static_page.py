@@ -12,7 +12,8 @@ import numpy as np
 from halp.core.errors import InputError
 from halp.core.files import building
 from halp.core.progress import Bar, console
-from halp.explorer.api import Api, asset, describe_row, describe_state
+from halp.explorer.api import Api, asset
+from halp.explorer.described import describe_row, describe_state
 from halp.explorer.packing import pack
 from halp.explorer.session import Session, Settings
 from halp.tasks.heads import unit

@@ -48,7 +48,7 @@ _CANCELS = {
 _REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
-class Reads(Protocol):
+class EncoderInput(Protocol):
     """What has to be known of an encoder to make clips ready for it."""
 
     topology: Topology
@@ -96,7 +96,7 @@ class Preparation:
         """Whether gaps are filled."""
         return "fill-gaps" in self.steps
 
-    def leaves(self, persons: int) -> bool:
+    def is_identity(self, persons: int) -> bool:
         """Whether clips of so many persons are ready as they are, where the first of them is seen."""
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
@@ -159,7 +159,7 @@ class Preparation:
             yield self.window(frames, recording.fps)
 
 
-def prepare_source(encoder: Reads, source: Source) -> Preparation:
+def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
     """How this source is made ready for this encoder; an error says what to do where it cannot be."""
     wanted = tuple(encoder.normalisation)
     done = source.applied
@@ -170,7 +170,7 @@ def prepare_source(encoder: Reads, source: Source) -> Preparation:
         steps = wanted[len(done) :] if wanted else ()
         move, note = False, ""
     else:
-        left = _uncancelled(done, wanted, source.store is not None and source.store.persons == 1)
+        left = _irreversible_steps(done, wanted, source.store is not None and source.store.persons == 1)
         if left:
             raise InputError(_refusal(encoder, source, left))
         same = {*wanted, "order-persons", *(["interpolate-gaps"] if {"picture", "fill-gaps"} & {*wanted} else [])}
@@ -183,7 +183,7 @@ def prepare_source(encoder: Reads, source: Source) -> Preparation:
             else ""
         )
     gaps = source.store is not None and bool(source.store.absent) and source.cutting.window is not None
-    again = () if _uncancelled(done, wanted, alone=True) else split_steps(wanted)[1]
+    again = () if _irreversible_steps(done, wanted, alone=True) else split_steps(wanted)[1]
     if gaps and "drop-empty" not in steps:
         again = ("drop-empty", *again) if again and "drop-empty" not in again else again
         steps = ("drop-empty", *steps)  # windows are cut in time, with the empty frames that a store left out put back
@@ -194,7 +194,7 @@ def prepare_source(encoder: Reads, source: Source) -> Preparation:
     return ready
 
 
-def _uncancelled(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
+def _irreversible_steps(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
     """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among others."""
     cancelled = set().union(*(_CANCELS.get(step, set()) for step in wanted))
     cancelled |= {f"{effect}s" for effect in cancelled & {"place", "size"}} if alone else set()
@@ -225,7 +225,7 @@ def _rehearse(ready: Preparation) -> None:
     ready.window(ready.recording(frames, 1000.0), 1000.0)
 
 
-def _refuse_unlike(encoder: Reads, source: Source) -> None:
+def _refuse_unlike(encoder: EncoderInput, source: Source) -> None:
     mine, theirs = encoder.topology.dimensions, source.topology.dimensions
     if mine != theirs:
         raise InputError(
@@ -235,7 +235,7 @@ def _refuse_unlike(encoder: Reads, source: Source) -> None:
         )
 
 
-def _refusal(encoder: Reads, source: Source, left: Sequence[str]) -> str:
+def _refusal(encoder: EncoderInput, source: Source, left: Sequence[str]) -> str:
     return (
         f"'{source.name}' was normalised by {', '.join(source.applied)} on joints of '{source.topology.name}', and the "
         f"encoder reads {', '.join(encoder.normalisation)}, which cannot undo {', '.join(left)}; prepare the recordings for "
@@ -243,7 +243,7 @@ def _refusal(encoder: Reads, source: Source, left: Sequence[str]) -> str:
     )
 
 
-def prepare_command(encoder: Reads, store: Store | None) -> str:
+def prepare_command(encoder: EncoderInput, store: Store | None) -> str:
     """The command that makes a store of the same recordings for this encoder."""
     header: dict[str, Any] = {} if store is None else dict(store.header.get("origin", {}))
     target = "stores/for-encoder" if store is None else f"{store.path}-for-encoder"

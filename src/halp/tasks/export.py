@@ -201,7 +201,9 @@ def _talking(repository: str) -> Iterator[Any]:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise InputError("a model hub needs huggingface_hub; install it with `pip install 'halp[hub]'`") from None
+        raise InputError(
+            "a model hub needs huggingface_hub; install it with `pip install 'halp-motion[hub]'`"
+        ) from None
     hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         yield hub

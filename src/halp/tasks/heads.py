@@ -141,7 +141,7 @@ def _scale(vectors: Vectors) -> Vectors:
     return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
 
 
-def standardised_in_their_span(vectors: Vectors) -> Vectors:
+def project_to_row_span(vectors: Vectors) -> Vectors:
     """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
     rows = ((vectors - vectors.mean(0)) / _scale(vectors)).astype(np.float32)
     if rows.shape[1] <= len(rows):

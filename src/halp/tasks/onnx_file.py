@@ -35,7 +35,7 @@ from halp.tasks.model_folder import Model
 
 TOLERANCE = 1e-4
 OPSET = 17
-_MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp[onnx]'`"
+_MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp-motion[onnx]'`"
 Clips = list[npt.NDArray[np.float32]]
 
 

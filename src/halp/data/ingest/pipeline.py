@@ -154,7 +154,7 @@ def open_source(
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
     reader = with_options(sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {})
-    if dimensions is not None and isinstance(reader, ChoosesDimensions) and not options:
+    if dimensions is not None and isinstance(reader, ChoosesDimensions):
         reader = reader.for_dimensions(dimensions)
     info = reader.info(source)
     chosen = check_steps(info.normalisation if steps is None else steps)

@@ -18,7 +18,7 @@ import numpy as np
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.archives import load_npz, load_pickled_member, member_names
-from halp.data.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
+from halp.data.readers.shared import Z_UP, PoseFileReader, Poses, clip_or_dropped, turned
 from halp.data.source_files import find_files, first_file, remembered
 from halp.data.splits import Split
 from halp.data.text_files import as_floats, coordinates, problem, safe_name
@@ -65,7 +65,7 @@ class H36mReader:
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                outcomes.append(attempt(name, _clip, view, name, subject, label, camera, key, item.path))
+                outcomes.append(clip_or_dropped(name, _clip, view, name, subject, label, camera, key, item.path))
         return outcomes
 
 

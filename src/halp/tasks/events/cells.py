@@ -46,7 +46,9 @@ def needed(module: str, extra: str = "findings") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"this needs '{module.split('.')[0]}'; install it with pip install 'halp[{extra}]'") from None
+        raise InputError(
+            f"this needs '{module.split('.')[0]}'; install it with pip install 'halp-motion[{extra}]'"
+        ) from None
 
 
 def left_out_points(count: int) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
-from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
+from halp.data.spans import COLUMNS, UNSEEN, Event, Events, stem
 from halp.data.text_files import number, point_number, problem, safe_name
 from halp.tasks.events.annotations import (
     read_audacity,
@@ -192,7 +192,7 @@ def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> R
                 row["recording"],
                 seconds(row["start"], path, f"{where}start"),
                 seconds(row["stop"], path, f"{where}stop"),
-                NOBODY if row.get("state") == NOBODY else row["label"],
+                row["state"] if row.get("state") in UNSEEN else row["label"],
                 row.get("subject", ""),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,
