@@ -71,13 +71,14 @@ def embed(
         raise InputError("a collection and parts of a job array are put together from the cache; leave out --no-cache")
     loaded, opened = open_for(encoder, source, replace(reading.reading, shard=shard), stream=stream)
     from halp.features.embed import embed_table, write_embedded
+    from halp.tasks.card import identity
 
     with job_array(out):
         table = embed_table(loaded, opened, cache=cache, compact=compact or as_collection)
         if as_collection:
             write_embedded(out, loaded, opened, reading.reading, encoder)
         else:
-            write_vectors(out, table)
+            write_vectors(out, table, identity(loaded))
     answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
     show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 
