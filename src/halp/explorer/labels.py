@@ -115,7 +115,6 @@ class LabelBook:
         self._held = ExitStack()
 
     def __enter__(self) -> LabelBook:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = self.path.with_name(f".{self.path.name}.lock")
         self._held.enter_context(locked(lock, f"the labels '{self.path}'"))
         self._held.callback(self.ledger.close)
