@@ -45,7 +45,9 @@ def serve(
         from halp.serve.server import api_keys
         from halp.serve.server import serve as run
     except ImportError as error:
-        raise InputError(f"the service needs {error.name}; install it with `pip install 'halp[serve]'`") from error
+        raise InputError(
+            f"the service needs {error.name}; install it with `pip install 'halp-motion[serve]'`"
+        ) from error
     run(
         models, index=index, host=host, port=port, keys=api_keys(keys), workers=workers, body=largest, deadline=deadline
     )
