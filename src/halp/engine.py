@@ -24,6 +24,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -52,6 +53,35 @@ class PartDone(Exception):
     def __init__(self, engine: Engine, there: int, wanted: int) -> None:
         part, parts = engine.part or (1, 1)
         super().__init__(f"part {part}/{parts} is done: {there} of {wanted} shards are there")
+
+
+class NotAllThere(InputError):
+    """Parts are joined of which some were not computed yet."""
+
+
+_joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
+
+
+@contextmanager
+def joining(parts: int) -> Iterator[None]:
+    """Inside, nothing is computed: shards that are not there are an error that names the parts to run again."""
+    token = _joining.set(parts)
+    try:
+        yield
+    finally:
+        _joining.reset(token)
+
+
+def in_job_array(engine: Engine) -> bool:
+    """Whether the work is done in parts, or these are put together."""
+    return engine.part is not None or _joining.get() > 0
+
+
+def check_all_there(missing: Sequence[int], wanted: int) -> None:
+    """Raise where parts are joined and shards, by their places, are missing."""
+    if missing and (parts := _joining.get()):
+        again = ", ".join(f"--shard {part}/{parts}" for part in sorted({place % parts + 1 for place in missing}))
+        raise NotAllThere(f"{len(missing)} of {wanted} shards are not there yet; run the command again with {again}")
 
 
 @dataclass(frozen=True)
@@ -139,8 +169,8 @@ def run_shards(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
 
-    A shard whose worker died is submitted again, the last time alone, so that it cannot take others with it. What the
-    function raises is a failure of its shard, and the rest goes on.
+    A shard whose worker died is submitted again, up to three times and alone, so that it cannot take others with it and is
+    not blamed for them. What the function raises is a failure of its shard, and the rest goes on.
 
     Parameters
     ----------
@@ -159,7 +189,7 @@ def run_shards(
         yield from ((place, _called(function, shards[place])) for place in places)
         return
     with engine.pool() as (make, most):
-        for window in (most, most, 1):
+        for window in (most, *[1] * TRIES):
             died: list[int] = []
             for place, result in _rounds(function, shards, places, make, window):
                 if isinstance(result, _Death):

@@ -94,6 +94,7 @@ def test_person_in_a_film_is_seen_and_what_moves_alike_is_shown(
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four seconds of a film whose landmarks are in the cache."""
     pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
+    from halp.data.readers.video import VideoReader
     from halp.video.film import FilmWriter
     from halp.video.landmarks import FilmLandmarks, kept_landmarks, write_landmarks
 
@@ -109,7 +110,7 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     body[..., 3] = 0.9
     image = body.astype(np.float32)
     found = FilmLandmarks(times, np.ones(40, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"})
-    write_landmarks(kept_landmarks(path, kept_pose_model(), 1), found)
+    write_landmarks(kept_landmarks(path, kept_pose_model(), VideoReader("video", "").persons), found)
     return path
 
 

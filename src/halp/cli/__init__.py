@@ -39,14 +39,14 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "completion"),
-    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "push", "pull"),
     ),
     "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
-    "Make a store": ("prepare", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
+    "Make a store": ("prepare", "join", "merge", "split"),
+    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"

@@ -5,14 +5,17 @@ ENCODER is a run folder, an exported package or the name of an encoder that come
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of
+from halp.cli.job_array import job_array
 from halp.cli.options import READING, ReadingArgs
 from halp.cli.verbs import Count, In, Verb
+from halp.core.errors import InputError
 
 
 @app.command
@@ -39,6 +42,7 @@ def embed(
     reading: ReadingArgs = READING,
     stream: str | None = None,
     compact: bool = False,
+    shard: str | None = None,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -57,11 +61,14 @@ def embed(
     from halp.features.table import check_vector_file, write_vectors
 
     check_vector_file(out)
-    loaded, opened = open_for(encoder, source, stream=stream, reading=reading.reading)
+    if shard is not None and not cache:
+        raise InputError("parts of a job array are put together in the cache; leave out --no-cache")
+    loaded, opened = open_for(encoder, source, replace(reading.reading, shard=shard), stream=stream)
     from halp.features.embed import embed_table
 
-    table = embed_table(loaded, opened, cache=cache, compact=compact)
-    write_vectors(out, table)
+    with job_array(out):
+        table = embed_table(loaded, opened, cache=cache, compact=compact)
+        write_vectors(out, table)
     answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
     show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 

@@ -29,6 +29,15 @@ MOST_CELLS = 2**28
 MOST_CLASSES = 10_000
 
 
+def utf8(text: str) -> str:
+    """A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
+
+    >>> utf8("caf\udce9.bvh")
+    'caf\\\\xe9.bvh'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def problem(path: Path, where: str, what: str, remedy: str = "check that the file is whole") -> InputError:
     """The error of every reader: file, line or key, what is wrong there, and the remedy."""
     return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
@@ -43,7 +52,7 @@ def shown(value: object) -> str:
 def number(text: str, path: Path, where: str) -> float:
     """One finite number from text."""
     try:
-        value = float(text)
+        value = float("nothing" if "_" in text else text)  # Python takes 1_0 for 10, nobody else does
     except ValueError:
         raise problem(path, where, f"{shown(text)} is not a number", "correct it or leave this clip out") from None
     if not math.isfinite(value):

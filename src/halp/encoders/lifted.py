@@ -152,7 +152,8 @@ class LiftedEncoder(nn.Module):
             lifted = self.lifter(bodies) * seen[:, None, None, None]
         else:  # nobody costs nothing
             lifted = bodies.new_zeros(*bodies.shape[:3], 3)
-            lifted[seen] = in_tiles(self.lifter, bodies[seen])
+            if bool(seen.any()):
+                lifted[seen] = in_tiles(self.lifter, bodies[seen])
         if stride == 2:
             later = torch.cat([lifted[:, 1:], lifted[:, -1:]], dim=1)
             lifted = torch.stack([lifted, (lifted + later) / 2], dim=2).flatten(1, 2)[:, :frames]

@@ -41,6 +41,8 @@ ROW = np.dtype(
         ("label", "<i8"),
         ("subject", "<i8"),
         ("seen", "<f4"),
+        ("filled", "<i4"),
+        ("points", "<i4"),
     ]
 )
 _BLOCK = 16_384  # frames looked at together
@@ -231,14 +233,16 @@ class RecordingFiles:
         self.left_out: list[tuple[int, Dropped]] = []
         self._last: tuple[int, tuple[list[Clip], list[Dropped]]] = (-1, ([], []))
 
-    def part(self, places: Sequence[int]) -> RecordingFiles:
-        """Some of the items."""
-        return replace(self, files=[self.files[place] for place in places], kept={})
+    def part(self, places: Sequence[int], *, keep: bool = False) -> RecordingFiles:
+        """Some of the items, with what is kept of them where it is not sent to another process."""
+        kept = {item: self.kept[place] for item, place in enumerate(places) if keep and place in self.kept}
+        return replace(self, files=[self.files[place] for place in places], kept=kept)
 
     def adopt(self, places: Sequence[int], part: Any) -> None:
         """Keep what a part has read in this process."""
         for item, found in part.kept.items():
-            self._keep(places[item], found)
+            if places[item] not in self.kept:
+                self._keep(places[item], found)
         part.kept = {}
 
     @cached_property

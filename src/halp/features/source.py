@@ -241,13 +241,12 @@ class Source(RowColumns):
         if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
             return self
         reader = files.pipeline.reader
-        if files.options or not isinstance(reader, ChoosesDimensions):
+        if not isinstance(reader, ChoosesDimensions):
             return self
         with excluding_files(files.table):
-            plan = open_recordings(
-                files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
-            )
-        other = RecordingFiles(files.path, *plan, {}, files.table, files.verify)
+            windows = WindowSettings(fps=self.cutting.fps)
+            plan = open_recordings(files.path, reader.name, windows, (), options=files.options, dimensions=dimensions)
+        other = RecordingFiles(files.path, *plan, files.options, files.table, files.verify)
         return self._like(other, self.cutting, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
@@ -390,7 +389,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
     """
     reading = combine(reading, keywords)
-    cutting, topology, options = reading.windows, reading.topology, reading.options
+    cutting, topology, options = reading.windows, reading.topology, reading.settings
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)
@@ -404,7 +403,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
-    path = Path(source)
+    path = Path(source) if reading.engine is None else Path(source).absolute()  # workers have folders of their own
     with excluding_files(tags[0]):
         pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)

@@ -88,10 +88,31 @@ def player(
 def describe_body(topology: Topology) -> dict[str, Any]:
     """What a player has to know about a topology: bones, the side of every joint, and which one is the head."""
     return {
-        "bones": topology.bones,
+        "bones": [*topology.bones, *_trunk_lines(topology)],
         "sides": [_side(joint) for joint in topology.joints],
         "head": next((v for v, joint in enumerate(topology.joints) if joint in ("head", "nose")), -1),
     }
+
+
+def _trunk_lines(topology: Topology) -> list[tuple[int, int]]:
+    """Lines that make a trunk of a body whose bones are a tree: shoulders, hips, and both sides, where a side is missing."""
+    corners = [f"{part}_{side}" for part in ("shoulder", "hip") for side in ("left", "right")]
+    if not all(joint in topology.joints for joint in corners):
+        return []
+    left_shoulder, right_shoulder, left_hip, right_hip = (topology.joints.index(joint) for joint in corners)
+    sides = [(left_shoulder, left_hip), (right_shoulder, right_hip)]
+    known = {frozenset(bone) for bone in topology.bones}
+    if not any(frozenset(side) in known for side in sides):
+        return []  # a spine joins them
+    lines = [*sides, (left_shoulder, right_shoulder), (left_hip, right_hip)]
+    lines += [
+        (joint, right_shoulder)
+        for bone in known
+        if left_shoulder in bone
+        for joint in bone
+        if topology.joints[joint] == "nose"
+    ]
+    return [line for line in lines if frozenset(line) not in known]
 
 
 def _side(joint: str) -> str:

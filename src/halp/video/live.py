@@ -14,7 +14,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.skeleton import get_topology
 from halp.video.film import Picture, film_facts, film_pictures
-from halp.video.landmarks import pose_estimator
+from halp.video.networks import pose_estimator
 
 _BONES = get_topology("mediapipe-33-2d").bones
 

@@ -26,7 +26,7 @@ from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
 from halp.data.readers.archives import expansion_limit
-from halp.engine import Engine, Failure, PartDone, run_shards
+from halp.engine import Engine, Failure, PartDone, check_all_there, run_shards
 
 _ITEMS = 32  # of a part
 _KEY = 16  # hexadecimal digits
@@ -94,6 +94,7 @@ class Parts:
                 shutil.rmtree(other, ignore_errors=True)
         mine = engine.mine(range(len(self.parts)))
         missing = [place for place in range(len(self.parts)) if not self.parts[place].whole]
+        check_all_there(missing, len(self.parts))
         if kept := sum(len(part.items) for place, part in enumerate(self.parts) if place not in set(missing)):
             total = sum(len(part.items) for part in self.parts)
             log.info(f"{kept} of {total} items were read by an earlier attempt")

@@ -138,7 +138,12 @@ def list_readers() -> dict[str, str]:
 
 
 def list_formats() -> dict[str, str]:
-    """Formats that `halp prepare` reads, with their descriptions.
+    """Formats that `halp prepare` reads.
+
+    Returns
+    -------
+    dict of str to str
+        Name and description of each.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class InterchangeReader:
             class_names=tuple(map(str, arrays["class_names"])),
             splits=tuple(splits),
             # What has been normalised already stays as it is.
-            normalisation=() if note and note["normalisation"] else ("drop-empty", "centre"),
+            normalisation=() if note and note["normalisation"] else ("drop-empty", "interpolate-gaps", "centre"),
             shared=False,
             applied=tuple(note["normalisation"]) if note else (),
         )

@@ -65,7 +65,7 @@ class NamedFileReader(abc.ABC):
     classes: ClassVar[Mapping[int, str]]
     splits: ClassVar[tuple[SplitRule, ...]] = (_ODD,)
     numbers: ClassVar[tuple[str, ...]] = ("action", "subject", "repetition")
-    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
     @abc.abstractmethod
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
@@ -120,7 +120,7 @@ class NwUclaReader(NamedFileReader):
         _ODD,
     )
     numbers = ("action", "subject", "repetition", "camera")
-    steps = ("drop-empty", "centre", "rotate-mean")
+    steps = ("drop-empty", "interpolate-gaps", "centre", "rotate-mean")
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         data = read_json(path)
@@ -217,7 +217,7 @@ class UtKinectReader:
         return file is not None and _NAME.fullmatch(file.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "centre"))
+        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "interpolate-gaps", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = named_files(path, _NAME, "joints_s01_e01.txt")

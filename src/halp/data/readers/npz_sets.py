@@ -48,7 +48,9 @@ class H36mReader:
         file = _only(path)
         table, key = _load(file)
         topology = get_topology("h36m-17" if key == "positions_3d" else "h36m-17-2d")
-        return Info(topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "centre"), shared=False)
+        return Info(
+            topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "interpolate-gaps", "centre"), shared=False
+        )
 
     def items(self, path: Path) -> Iterable[Item]:
         file = _only(path)
@@ -131,7 +133,7 @@ class AmassReader(PoseFileReader):
     """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".npz",)
-    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
     def looks_right(self, path: Path) -> bool:
         names = member_names(path)
