@@ -126,7 +126,7 @@ class Engine:
 
     @contextmanager
     def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
-        """A function that makes an executor (anew, where the last one broke), and how many tasks it is given at a time."""
+        """A function that makes an executor (again, where the last one broke), and how many tasks it is given at a time."""
         if self.executor is not None:
             given = self.executor
             yield (lambda: given), 4 * cores()
@@ -170,7 +170,7 @@ def run_shards(
     """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
 
     A shard whose worker died is submitted again, up to three times and alone, so that it cannot take others with it and is
-    not blamed for them. What the function raises is a failure of its shard, and the rest goes on.
+    not blamed for them. What the function raises is a failure of its shard, and the rest continues.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def _rounds(
     make: Callable[[], Executor],
     most: int,
 ) -> Iterator[tuple[int, Any]]:
-    """Results as they are done, at most so many shards on their way; a broken pool is replaced."""
+    """Results as they are done, at most this many shards on their way; a broken pool is replaced."""
     left = list(reversed(places))
     waiting: dict[Future[Any], int] = {}
     executor = make()

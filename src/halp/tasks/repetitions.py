@@ -164,7 +164,7 @@ def find_repetitions(poses: Poses, *, reference: int | None = None) -> Repetitio
     curve, spans = _best_component(smooth, poses.fps, poses.joints.shape[1])
     whole = [at for at, (_, _, partial) in enumerate(spans) if not partial]
     if reference is not None and not 1 <= reference <= len(whole):
-        raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is none of them")
+        raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is out of range")
     cuts = [smooth[first : last + 1] for first, last, _ in spans]
     distances, medoid = _distances([cuts[at] for at in whole], None if reference is None else reference - 1)
     angle = _widest_angle(poses)
@@ -298,7 +298,7 @@ def resampled(values: Floats, count: int) -> Floats:
 
 
 def _widest_angle(poses: Poses) -> str:
-    """The joint angle with the largest range in the recording, robustly; empty where the topology has none."""
+    """The joint angle with the largest range in the recording, robustly; empty if the topology has none."""
     if not angle_joints(poses.topology):
         return ""
     ranges = {
