@@ -106,7 +106,7 @@ def pretrain(
         precision: 32-true, bf16-mixed or 16-mixed; the geometry of the loss is always in full precision.
         compile: compile the model with torch.compile.
         log: tensorboard and/or wandb, beside metrics.jsonl.
-        knn_every: look at the nearest-neighbour accuracy every so many epochs.
+        knn_every: look at the nearest-neighbour accuracy every this many epochs.
         profile: take a few steps, print where their time goes, and leave no run.
         json: print what was made as JSON.
     """

@@ -50,7 +50,7 @@ def merge(
     topology : str or Topology, optional
         Map the joints by name onto this layout (default: the first store's).
     link : bool
-        List the stores where they are in place of copying their clips; all have to have the same joints.
+        List the stores where they are instead of copying their clips; all have to have the same joints.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
 

@@ -87,7 +87,7 @@ class Events(Sequence[Event]):
     events : sequence of Event
         In any order; they are sorted and checked.
     lengths : mapping
-        Seconds of recordings, where they are known.
+        Seconds of recordings, if they are known.
     origin : str
         Where they come from, for messages.
 
@@ -132,7 +132,7 @@ class Events(Sequence[Event]):
         if event.source not in SOURCES:
             raise InputError(f"{name}: its source is '{event.source}'; write human or model")
         if event.score is not None and not math.isfinite(event.score):
-            raise InputError(f"{name}: its score is not finite; leave it empty where there is none")
+            raise InputError(f"{name}: its score is not finite; leave the cell empty if it is unknown")
 
     def __len__(self) -> int:
         return len(self.events)

@@ -2,7 +2,7 @@
 
 First, detections of neighbouring frames are joined to pieces that are beyond doubt; where two people are so close that they
 could be exchanged, a piece ends. Then all pieces are linked at once, through gaps and cuts, so that the sum of costs over the
-whole recording is least. A cost weighs place and speed, size, pose and, where it is known, the colour of the clothes.
+whole recording is least. A cost weighs place and speed, size, pose and, if it is known, the colour of the clothes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _absorbed(tracks: list[_Piece], weak: Sequence[_Piece], found: Detections, g
 
 
 def _gap_cost(track: _Piece, piece: _Piece, found: Detections, geometry: _Geometry) -> float:
-    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite where there is no gap."""
+    """Cost of a piece in a gap of a track: the mean of its links to what is before and after; infinite if there is no gap."""
     at = int(np.searchsorted(track.rows, piece.rows[0]))
     before, after = track.rows[:at], track.rows[at:]
     frames = found.frame

@@ -29,7 +29,7 @@ class LiftedSettings(KernelFusionSettings):
     """The lifting network (`width` channels, `blocks` dilated convolutions) and the encoder of what it lifts.
 
     It lifts every `stride`-th frame, those between lie half-way. With `picture_gains` the kernels of a second reader see the
-    picture itself. `outputs` above 0 adds a projection to so many features.
+    picture itself. `outputs` above 0 adds a projection to this many features.
     """
 
     layers: int = 0

@@ -28,7 +28,7 @@ from halp.explorer.session import Session
 
 ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
 MOST_HITS = 200
-MOST_CLIPS = 64  # frames of so many rows in one answer
+MOST_CLIPS = 64  # frames of this many rows in one answer
 
 
 def asset(name: str) -> bytes:

@@ -103,7 +103,7 @@ def explore(
 
 
 def _end(label_file: Path) -> None:
-    """Let go of a table of labels, where a cell holds it."""
+    """Release the label file."""
     if session := _open.pop(label_file, None):
         session.stop()
         session.labels.__exit__()

@@ -26,7 +26,7 @@ from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
-#: One row per clip or window: its recording; where it is read from; its frames; its times in seconds of the recording's own
+#: One row per clip or window: its recording; if it is read from; its frames; its times in seconds of the recording's own
 #: clock (in frames where the rate is not known); class and person (−1: not known); share of frames in which somebody is seen.
 ROW = np.dtype(
     [
@@ -222,7 +222,7 @@ class RecordingFiles:
     files: list[Item]
     options: dict[str, Any]
     table: Path | None = None  # of labels, which is not a recording
-    verify: bool = False  # read every file in place of trusting its size and times
+    verify: bool = False  # read every file instead of trusting its size and times
     kept: dict[int, tuple[list[Clip], list[Dropped]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

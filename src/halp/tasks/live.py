@@ -44,7 +44,7 @@ class LiveRecognition:
     model
         What `classify_fit` or `load_model` gave, or the folder of a model.
     fps
-        Frames per second that come in; by default the rate that the model was fitted with, where it was given.
+        Frames per second that come in; by default the rate that the model was fitted with, if it was given.
     window, stride
         Seconds of a window and between two answers; by default those that the model was fitted with, else 2 and 0.5.
     topology
@@ -97,7 +97,7 @@ class LiveRecognition:
         self._ring[:] = 0
 
     def push(self, frame: Frame | None) -> Event | None:
-        """Take one frame `(V, C)` or `(P, V, C)`, None where nobody is seen; an answer where a stride is complete."""
+        """Take one frame `(V, C)` or `(P, V, C)`, None if nobody is seen; an answer where a stride is complete."""
         began = time.perf_counter()
         if not self.take(frame):
             return None
@@ -177,8 +177,8 @@ class LiveRecognition:
 class FrameReader:
     """Frames of a stream of JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
 
-    `null` is a missing joint or person; `null` or `[]` in place of a frame is nobody. A line that is not a frame counts as a
-    frame in which nobody is seen, so that the clock goes on; `bad` counts them and `problem` says what the last one was. Where
+    `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a frame counts as a
+    frame in which nobody is seen, which keeps the clock running; `bad` counts them and `problem` describes the last one. Where
     none of the first `MOST_BAD` lines is a frame, or none of all, the stream is refused.
     """
 
@@ -217,7 +217,7 @@ class FrameReader:
 
 
 def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
-    """The persons `(P, V, C)` of a line of JSON, None where nobody is seen; an error of Python where it is no frame."""
+    """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no frame."""
     joints, dimensions = len(topology), topology.dimensions
     data = json.loads(line)
     data = data["joints"] if isinstance(data, dict) else data

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Poses:
-    """Joints `(T, V, C)` of one person in one recording, NaN where a joint or the person is missing; `start` in seconds."""
+    """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in seconds."""
 
     recording: str
     person: int

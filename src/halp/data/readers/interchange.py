@@ -91,7 +91,7 @@ class InterchangeReader:
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
-    """Frame rate, recording and start of a clip, where they are given."""
+    """Frame rate, recording and start of a clip, if they are given."""
     kinds = {"fps": "f", "start": "f", "recording": "U"}
     count = len(arrays["names"])
     fits = all(
