@@ -227,7 +227,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("raw", type=Path, nargs="?")
-    parser.add_argument("--recordings", type=int, default=300, help="invented ones, where there is no RAW")
+    parser.add_argument("--recordings", type=int, default=300, help="invented ones, if there is no RAW")
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--members", type=int, default=6, help="of every group that are labelled")
     parser.add_argument("--more", type=int, default=40, help="labels that the model asks for")
@@ -240,7 +240,7 @@ def main() -> None:
     shutil.rmtree(recordings, ignore_errors=True)
     recordings.mkdir(parents=True)
     seen = chosen_recordings(given.raw, recordings) if given.raw else invented_recordings(recordings, given.recordings)
-    for old in folder.glob("recordings.labels.csv*"):
+    for old in folder.glob("recordings.labels.*"):
         old.unlink()
     shutil.rmtree(folder / "model", ignore_errors=True)
     began = time.monotonic()

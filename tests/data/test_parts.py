@@ -1,4 +1,4 @@
-"""A `prepare` that was killed goes on from where it was, gives the same store, and takes nothing over that has changed."""
+"""A `prepare` that was killed resumes from where it was, gives the same store, and takes nothing over that has changed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from data.test_prepare import write_tree
 
 from halp.core.errors import InputError, Interrupted
+from halp.core.job_parts import PartDone
 from halp.data.ingest import parts
 from halp.data.ingest.pipeline import Outcome
 from halp.data.ingest.prepare import prepare
 from halp.data.readers.archives import memory_limit
 from halp.data.readers.ntu import NtuReader
 from halp.data.store import open_store
-from halp.engine import PartDone
 
 CLIPS = 210  # enough for parts
 
@@ -101,7 +101,7 @@ def keyboard() -> Iterator[None]:
 
 
 def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files: int = 3) -> Path:
-    """The parts of a `prepare` that was stopped from the keyboard after so many files."""
+    """The parts of a `prepare` that was stopped from the keyboard after this many files."""
     with monkeypatch.context() as patch, keyboard():
         load, loaded = parts._load, []
 

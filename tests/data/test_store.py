@@ -254,7 +254,7 @@ def test_two_cannot_write_one_store_at_once(tmp_path: Path) -> None:
 
 
 class FullDisk:
-    """A file that takes so many writes, then has no room."""
+    """A file that takes this many writes, then has no room."""
 
     def __init__(self, file: object, writes: int) -> None:
         self.file, self.writes, self.closed = file, writes, 0

@@ -58,7 +58,7 @@ def test_a_stride_shorter_than_a_frame_is_refused() -> None:
 
 
 def write_recording(folder: Path, frames: int = 90, name: str = "walk") -> Path:
-    """A BVH file of so many frames whose root moves one unit per frame along x."""
+    """A BVH file of this many frames whose root moves one unit per frame along x."""
     head, _, _ = BVH.partition("Frames:")
     rows = "\n".join(f"{t + 1} 10 0 0 0 0 0 0 0 0 0 0" for t in range(frames))
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def _span(clip: Clip) -> tuple[str, float, float]:
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_recording(tmp_path)
     (tmp_path / "x.bvh").write_text("HIERARCHY\n")
-    with pytest.warns(UserWarning, match=r"the first, 'x\.bvh'"):
+    with pytest.warns(UserWarning, match=r"left out: 'x\.bvh'"):
         assert len(open_source(tmp_path)) == 1
     with pytest.raises(InputError, match="no MOTION part"):
         len(open_source(tmp_path / "x.bvh"))

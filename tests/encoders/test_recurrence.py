@@ -32,7 +32,7 @@ def test_states_and_gradients_are_those_of_torch(frames: int, batch: int, inputs
 
 
 class Afresh(torch.autograd.Function):
-    """Runs the recurrence anew for every backward pass: gradcheck makes many over one graph."""
+    """Runs the recurrence again for every backward pass: gradcheck makes many over one graph."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ LIMIT = 4  # files may grow to so many times the size of the sample
 
 
 def available() -> bool:
-    """Whether atheris is installed; it is an extra (`pip install 'halp[fuzz]'`)."""
+    """Whether atheris is installed; it is an extra (`pip install 'halp-motion[fuzz]'`)."""
     return importlib.util.find_spec("atheris") is not None
 
 
@@ -48,7 +48,7 @@ class GuidedFuzz:
         seeds = self.corpus / str(number)
         seeds.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, seeds / "sample")
-        # in memory where there is such a place: a file lives for a millisecond
+        # in memory if there is such a place: a file lives for a millisecond
         place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
         with tempfile.TemporaryDirectory(dir=place) as home:
             counts, words, found = Path(home) / "counts", Path(home) / "words", Path(home) / "found"

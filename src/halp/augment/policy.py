@@ -84,7 +84,7 @@ class ViewSettings(PaperSettings):
     """
 
     frames: int = limited(64, least=1)  # length every view is resized to
-    augmentations: Policy = ()  # in place of the settings above, which then do not count
+    augmentations: Policy = ()  # instead of the settings above, which then do not count
     named: dict[str, Policy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ class CommandGroup:
 
     def __init__(self, prog: str, description: str) -> None:
         self.prog, self.description = prog, description
+        self.arguments: list[str] = []  # of the command that runs
         self.commands: dict[str, Callable[..., None] | CommandGroup | Verb] = {}
 
     def verb(self, name: str, verb: Verb) -> None:
@@ -49,6 +50,7 @@ class CommandGroup:
 
     def run(self, arguments: Sequence[str]) -> None:
         """Call the command that the first argument names with what the others say."""
+        self.arguments = list(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
             sys.stdout.write(self.help() + "\n")
             sys.exit(0 if arguments else 2)
@@ -89,7 +91,7 @@ def _with_shared_options(function: Callable[..., None]) -> str:
 
 
 def described(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with annotations that leave defaults which say nothing out of its help."""
+    """The function with Hide uninformative defaults from the help.."""
     for owner in (function, *_option_classes(function)):
         hints = get_type_hints(owner, include_extras=True)
         owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}
@@ -187,7 +189,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
-    """Rows as a CSV table, where one is asked for."""
+    """Rows as a CSV table, if one is asked for."""
     from halp.core.files import write_csv
 
     if out is not None:

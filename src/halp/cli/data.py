@@ -9,6 +9,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.job_array import job_array, join_parts
 from halp.cli.options import Settings, flat, parse_options
 from halp.cli.verbs import Verb
 from halp.core.errors import InputError
@@ -24,6 +25,8 @@ def prepare(
     topology: str | None = None,
     strict: bool = False,
     workers: int | None = None,
+    engine: str | None = None,
+    shard: str | None = None,
     limit: int | None = None,
     window: float | None = None,
     stride: float | None = None,
@@ -35,7 +38,7 @@ def prepare(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or mended.
+    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or repaired.
 
     Examples:
         halp prepare ntu-60 nturgb+d_skeletons stores/ntu60
@@ -49,9 +52,8 @@ def prepare(
         normalise: normalisation steps in order, instead of the format's own.
         topology: map the joints by name onto this layout, or onto that of a TOML file.
         strict: stop at the first clip that cannot be used instead of leaving it out.
-        workers: processes (default: all cores).
-        limit: read only so many items.
-        window: cut recordings into windows of so many seconds.
+        limit: read only this many items.
+        window: cut recordings into windows of this many seconds.
         stride: seconds from the start of one window to the next (default: the window).
         fps: frames per second, where the files do not say or are wrong.
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
@@ -65,16 +67,29 @@ def prepare(
 
     given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
     given |= {"labels": labels, "pattern": pattern, "workers": workers}
+    given |= {"engine": engine, "shard": shard}
     if format == "synthetic":
         given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
-    with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
+    with memory_limit(None if max_memory is None else int(max_memory * 2**30)), job_array(store):
         manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)
     if not json:
         warn(*manifest.notes)
     show(manifest.to_json(), json=json, said=f"{manifest.summary()}\n{_written(store)}")
+
+
+@app.command
+def join(out: Positional[Path]) -> None:
+    """Put the parts of a job array together: what `--shard 1/n` … `--shard n/n` of a command computed.
+
+    Example: halp join stores/mine
+
+    Args:
+        out: the store or file that the command is to write.
+    """
+    join_parts(out)
 
 
 def _written(store: Path, clips: int | None = None) -> str:
@@ -90,7 +105,7 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
         names = ", ".join(f"--{name}" for name in given)
         raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
     if not str(count).isdigit():
-        raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
+        raise InputError(f"synthetic takes a number of clips instead of a source, not '{count}'")
     note(_written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite))))
 
 
@@ -136,7 +151,7 @@ def merge(
         stores: the stores to pool.
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
-        link: list the stores where they are in place of copying their clips.
+        link: list the stores where they are instead of copying their clips.
     """
     from halp.data.merge import merge as pool
 
@@ -165,7 +180,7 @@ def split(
     Args:
         store: the store.
         by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal every class out.
-        folds: make so many folds, called NAME-1, NAME-2, …
+        folds: make this many folds, called NAME-1, NAME-2, …
         hold_out: values of the column to test on; all others are for training.
         name: what to call the split (default: the column).
         seed: another seed draws other folds.

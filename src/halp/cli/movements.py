@@ -66,7 +66,7 @@ def segment(
     cache: bool = True,
     json: bool = False,
 ) -> None:
-    """Cut recordings into segments: a timeline of classes, or of groups where there is no model.
+    """Cut recordings into segments: a timeline of classes, or of groups if there is no model.
 
     Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With - as source,
     frames are read from standard input, a JSON array of joints per line, and an answer is written per stride as a line of
@@ -110,8 +110,10 @@ def segment(
     if video is not None:
         from halp.data.readers.video import overlay_film
 
-        spans = [(event.start, event.stop, event.label or "?") for event in timeline]
-        note(f"written: {overlay_film(source, spans, video)}")
+        spans: dict[str, list[tuple[float, float, str]]] = {}
+        for event in timeline:
+            spans.setdefault(event.recording, []).append((event.start, event.stop, event.label or "?"))
+        note(f"written: {overlay_film(source, spans, video, reading.reading)}")
 
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
@@ -123,7 +125,7 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
         raise InputError(
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
-    if cutting.fps is None or cutting.window is None or cutting.stride is None:
+    if cutting.fps is None:
         raise InputError("frames on standard input do not tell their rate; give it with --fps")
     live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
     reader = FrameReader(sys.stdin.buffer, live.layout)
@@ -146,7 +148,7 @@ app.verb(
     Verb(
         "halp.tasks.find_motifs:motifs",
         types={"model": Path | None, "save": Path | None},
-        texts={"model": "motifs that --save wrote, to apply in place of finding new ones."},
+        texts={"model": "motifs that --save wrote, to apply instead of finding new ones."},
         examples=(
             "halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv",
             "halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv",

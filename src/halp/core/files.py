@@ -62,12 +62,12 @@ def write_json(path: str | os.PathLike[str], data: Any) -> Path:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; what is wrong with it is said in one sentence."""
+    """Read a JSON file; what is wrong with it is reported in one sentence."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' cannot be read as JSON ({error}); it was damaged or is something else") from error
 
 
@@ -112,7 +112,7 @@ def _is_formula(text: str) -> bool:
 
 
 def cache_home() -> Path | None:
-    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None where that is empty and nothing is kept."""
+    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None if that is empty and nothing is kept."""
     chosen = os.environ.get("HALP_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -224,7 +224,7 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, two: Path) -> bool:
-    """Exchange two names in one step; False where the system or the file system cannot."""
+    """Exchange two names in one step; False if the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     try:

@@ -50,7 +50,7 @@ def merge(
     topology : str or Topology, optional
         Map the joints by name onto this layout (default: the first store's).
     link : bool
-        List the stores where they are in place of copying their clips; all have to have the same joints.
+        List the stores where they are instead of copying their clips; all have to have the same joints.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
 
@@ -149,7 +149,8 @@ def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
     names = [str(entry["name"]) for entry in listed]
     position = {name: number for number, name in enumerate(header["class_names"])}
     columns = _listed_columns(stores, names, position)
-    absent, first = {}, 0
+    absent: dict[str, Any] = {}
+    first = 0
     for store in stores:
         absent |= {str(first + clip): runs for clip, runs in store.absent.items()}
         first += len(store)

@@ -21,6 +21,7 @@ STEPS: dict[str, Step] = {
     "track-persons": cleaning.track_persons,
     "upright": cleaning.upright,
     "metres": cleaning.metres,
+    "fill-gaps": cleaning.fill_gaps,
 }
 Vector = npt.NDArray[np.float64]
 
@@ -34,6 +35,10 @@ NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
 CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"} - {"pick"})
+#: Steps that refer to the first person.
+FIRST_PERSON = frozenset(
+    {"upright", "metres", "picture-up", "centre", "rotate-first", "rotate-mean", "yaw", "yaw-frames", "scale"}
+)
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -66,8 +71,10 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
 def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: float = -1.0) -> Frames:
     """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros.
 
-    `fps` is the frame rate where it is known (-1 otherwise); only `lowpass` needs it.
+    Where a step refers to the first person, whoever is there comes first. `fps` is the frame rate where it is known (-1
+    otherwise); only `lowpass` needs it.
     """
+    frames = present_first(frames) if FIRST_PERSON.intersection(steps) else frames
     for given in check_steps(steps):
         name, _, value = given.partition("=")
         if name in NUMBERED:
@@ -89,6 +96,14 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
     left_out = np.ones(clip.span, dtype=bool)
     left_out[numbers] = False
     return replace(clip, frames=frames, absent=runs(left_out))
+
+
+def present_first(frames: Frames) -> Frames:
+    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
+    there = present(frames).any(axis=0)
+    if not (there[1:] > there[:-1]).any():
+        return frames
+    return frames[:, np.argsort(~there, kind="stable")]
 
 
 def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
@@ -260,7 +275,7 @@ def pick_frames(frames: Frames, count: float) -> Frames:
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns the direction `source` onto `target`; identity where there is no direction.
+    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no direction.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]
@@ -283,7 +298,8 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-_STANDING = 0.3  # of the trunk's length: what it has to rise or fall in the picture to tell which way is up
+#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+STANDING = 0.3
 
 
 @step("picture-up")
@@ -291,7 +307,7 @@ def picture_up(frames: Frames, topology: Topology) -> Frames:
     """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows that y points up."""
     _refuse_space(topology, "picture-up")
     line = trunk(frames, topology)
-    if line is not None and line[1] > _STANDING * float(np.linalg.norm(line)):
+    if line is not None and line[1] > STANDING * float(np.linalg.norm(line)):
         return frames
     return np.ascontiguousarray(frames * np.array([1, -1], dtype=np.float32))
 

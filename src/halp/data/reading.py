@@ -8,8 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from halp.core.job_parts import parse_part
 from halp.data.windows import WindowSettings
-from halp.engine import Engine, parse_part
+from halp.engine import Engine
 from halp.skeleton import Topology
 
 
@@ -31,18 +32,22 @@ class Reading:
         Joint layout of arrays.
     options : mapping
         Settings of the format, as `halp prepare --option key=value` takes them.
+    person : str, optional
+        Which person of a video: all (each a recording of their own), longest, largest, left, right, or a number.
+    persons : int, optional
+        How many people of a video are followed at a time.
     labels : path, optional
         A CSV table with the columns name (or path) and label, subject, …, which override labels found in the files.
     pattern : str, optional
         A path pattern that names labels, such as `{subject}/{label}/*.bvh`.
     workers : int, optional
-        Processes of this machine that read and embed (default: as many as cores, where there is enough to do).
+        Processes of this machine that read and embed (default: as many as cores, if there is enough to do).
     engine : str or Executor, optional
         The address of a Dask scheduler, such as `tcp://host:8786`, or any executor of `concurrent.futures`.
     shard : str, optional
         Only part i/n of the work, such as `2/8`, for job arrays.
     verify : bool
-        Read every file again in place of trusting its size and times.
+        Read every file again instead of trusting its size and times.
     left_out : path, optional
         A CSV table of recordings that could not be read, to write.
 
@@ -64,18 +69,22 @@ class Reading:
     """Joint layout of arrays."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the format."""
+    person: str | None = None
+    """Which person of a video: all, longest, largest, left, right, or a number (see `halp people`)."""
+    persons: int | None = None
+    """How many people of a video are followed at a time."""
     labels: str | os.PathLike[str] | None = None
     """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
     pattern: str | None = None
     """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
     workers: int | None = None
-    """Processes that read and embed (default: as many as cores, where there is enough to do)."""
+    """Processes that read and embed (default: as many as cores, if there is enough to do)."""
     engine: str | Executor | None = None
     """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
     shard: str | None = None
     """Do only part i/n of the work, such as 2/8, in a job array; `halp join` puts the parts together."""
     verify: bool = False
-    """Read every file again in place of trusting its size and times."""
+    """Read every file again instead of trusting its size and times."""
     left_out: str | os.PathLike[str] | None = None
     """Also write a CSV table of the recordings that were left out, with reasons."""
 
@@ -83,6 +92,12 @@ class Reading:
     def windows(self) -> WindowSettings:
         """Window, stride and frame rate."""
         return WindowSettings(self.window, self.stride, self.fps)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the format, with those that have a name of their own here."""
+        own = {"person": None if self.person is None else str(self.person), "persons": self.persons}
+        return {**self.options, **{name: value for name, value in own.items() if value is not None}}
 
     @property
     def place(self) -> Engine:
@@ -104,6 +119,8 @@ class ReadingKeywords(TypedDict, total=False):
     fps: float | None
     topology: str | Topology | None
     options: Mapping[str, Any]
+    person: str | None
+    persons: int | None
     labels: str | os.PathLike[str] | None
     pattern: str | None
     workers: int | None

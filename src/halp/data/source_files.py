@@ -34,18 +34,26 @@ BROKEN = (
 JSON_LINES = (".jsonl", ".ndjson")
 
 
-# Files that lie among the recordings and are none, such as a table of labels.
+# Files among the recordings that are not recordings, such as a table of labels.
 _left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordings", default=frozenset())
 
 
 @contextmanager
-def leaving_out(*paths: Path | None) -> Iterator[None]:
+def excluding_files(*paths: Path | None) -> Iterator[None]:
     """Inside, `walk` passes over these files."""
     token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
     try:
         yield
     finally:
         _left_out.reset(token)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder; a link that leads to itself is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def walk(root: Path) -> Iterator[Path]:
@@ -75,8 +83,8 @@ def walk(root: Path) -> Iterator[Path]:
                 f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions"
             ) from error
         here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
-        folders = [entry.path for entry in here if entry.is_dir()]
-        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not entry.is_dir())
+        folders = [entry.path for entry in here if _is_folder(entry)]
+        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not _is_folder(entry))
         yield from (path for path in paths if not (skipped and path.resolve() in skipped))
         for inner in folders:
             yield from entries(inner)
@@ -111,7 +119,7 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
 
 
 def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
-    """The first file that fits among the first `limit` ones, for sniffing; None where there is none."""
+    """The first file that fits among the first `limit` ones, for sniffing; None if there is none."""
     wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
         return next((path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None)
@@ -120,7 +128,7 @@ def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
 
 
 def head(path: Path, size: int = 4096) -> bytes:
-    """The first bytes of a file, for sniffing; empty where it cannot be read."""
+    """The first bytes of a file, for sniffing; empty if it cannot be read."""
     try:
         if not path.is_file():
             return b""
@@ -232,6 +240,6 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
 
 def short_reason(error: BaseException) -> str:
     """The reason in a few words: some libraries quote the bytes they stumbled over."""
-    # NumPy goes on with advice that nobody should follow here
+    # NumPy's advice would not apply here
     reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

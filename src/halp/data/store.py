@@ -39,7 +39,7 @@ from halp.data.store_check import (
     topology_from_json,
     verify,
 )
-from halp.data.text_files import refuse_twins
+from halp.data.text_files import check_unique_names
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -154,7 +154,7 @@ class Store:
 
     @property
     def origin_joint(self) -> str:
-        """The joint that all clips are centred on, which lies at zero without being missing; empty where there is none."""
+        """The joint that all clips are centred on, which lies at zero without being missing; empty if there is none."""
         return self.topology.centre if "centre" in self.normalisation else ""
 
     def split(self, name: str) -> tuple[Indices, Indices]:
@@ -166,7 +166,7 @@ class Store:
         return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
 
     def manifest(self) -> dict[str, Any]:
-        """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
+        """What was dropped and repaired when the store was made, with reasons; empty if nothing is known."""
         path = self.path / "manifest.json"
         manifest = read_json(path) if path.exists() else {}
         check_manifest(self.path, manifest)
@@ -200,7 +200,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Raises
     ------
     InputError
-        Where there is no store, or it is damaged.
+        If there is no store, or it is damaged.
     """
     path = Path(path)
     if not path.exists():
@@ -209,6 +209,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
+    if (path / "collection.json").is_file() and not (path / "store.json").exists():
+        return open_store(_store_of_collection(path))
     header = read_json(path / "store.json")
     if header.get("format") == LISTING:
         from halp.data.merge import open_listing
@@ -232,6 +234,16 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
+
+
+def _store_of_collection(path: Path) -> Path:
+    """The store that a collection is of."""
+    facts = read_json(path / "collection.json")
+    if not facts.get("store"):
+        raise InputError(
+            f"collection '{path}' is of recordings, not of a store; make one with `halp prepare` from them"
+        )
+    return path / str(facts["source"])
 
 
 def check_free(path: Path, overwrite: bool) -> None:
@@ -353,7 +365,7 @@ class StoreWriter:
             values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
-        """Forget the names of classes that none of the clips added so far has, and number the others anew."""
+        """Forget the names of classes that none of the clips added so far has, and number the others again."""
         used = sorted({label for label in self._columns["label"] if label >= 0})
         position = {label: number for number, label in enumerate(used)}
         self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
@@ -361,7 +373,7 @@ class StoreWriter:
         self._header["class_names"] = self.class_names
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
-        """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
+        """How many of the clips added so far each split trains and tests on; None if it leaves a part empty."""
         return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
 
     def __exit__(
@@ -380,7 +392,7 @@ class StoreWriter:
         names = self._columns["name"]
         if not names:
             raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
-        refuse_twins(names, self.path)
+        check_unique_names(names, self.path)
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()

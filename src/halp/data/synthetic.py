@@ -299,7 +299,7 @@ def sense(joints: Array, rng: np.random.Generator) -> Frames:
 
 
 def _kept_frames(length: int, rng: np.random.Generator) -> Indices:
-    """Which frames arrive: some come twice in place of the next one, a few not at all."""
+    """Which frames arrive: some come twice instead of the next one, a few not at all."""
     source = np.arange(length)
     source[1:] -= rng.random(length - 1) < rng.choice([0.0, 0.08])
     lost = rng.random(length) < rng.choice([0.0, 0.04])

@@ -17,7 +17,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip, unknown
-from halp.data.source_files import leaving_out, walk
+from halp.data.source_files import excluding_files, walk
 from halp.data.store import open_store
 from halp.data.text_files import LONGEST_NAME, Table, are_whole, problem, read_plain_table, shown
 
@@ -222,7 +222,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
             raise problem(path, table.where(row, key), f"'{cell}' comes twice", "keep one row per clip")
         rows[name] = row
     cells = {name: tuple("" if c in _NOTHING else c for c in table.columns[given]) for given, name in columns.items()}
-    with leaving_out(path):
+    with excluding_files(path):
         return TableTags(path, table.columns[key], cells, rows, _bare_names(source, store))
 
 
@@ -289,7 +289,7 @@ class Tagger:
 
     @property
     def class_names(self) -> list[str] | None:
-        """Names of the classes, or None where no table and no pattern has labels."""
+        """Names of the classes, or None if no table and no pattern has labels."""
         return self.columns.get("label")
 
     def tag(self, clip: Clip) -> Clip:
@@ -315,7 +315,7 @@ class Tagger:
         return replace(clip, extra=extra, **numbers)
 
     def check(self) -> list[str]:
-        """Sentences about clips without a row and rows without a clip; an error where no row fits any clip."""
+        """Sentences about clips without a row and rows without a clip; an error if no row fits any clip."""
         where = " and ".join(f"'{source.origin}'" for source in self.sources)
         rows = [note for source in self.sources for note in source.notes()]
         if self.missed and not self.found:

@@ -37,7 +37,7 @@ def follow(
 ) -> tuple[Frames, tuple[str, ...]]:
     """Join the detections of T frames to at most `persons` tracks `(T, P, V, C)`, the longest first, and say what was left out.
 
-    A tracker's own identity decides where there is one; otherwise each frame is assigned to the tracks so that the sum of
+    A tracker's own identity decides if there is one; otherwise each frame is assigned to the tracks so that the sum of
     mean joint distances is least, and a body farther away than its own size starts a new track.
     """
     crowds = [

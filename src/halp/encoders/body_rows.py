@@ -21,7 +21,7 @@ BODIES = 64  # side by side: few enough to stay in the cache, enough to make cal
 CHUNK = 8  # frames whose gates are computed at once
 
 
-def in_rows(x: Tensor) -> bool:
+def can_use_row_kernels(x: Tensor) -> bool:
     """Whether rows compute what a graph of torch operations would: no gradients, no other device, no export."""
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.compiler.is_compiling()
     plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
@@ -151,7 +151,7 @@ def kernel_sums(
     """Sums over the frames of hardsigmoid and of relu of `factor · response + shift`: twice `(kernels, B)`.
 
     `table` `(channels, T, B)` ends with the spare channels. There are several kernels for each of the `places` of weights.
-    `spare` `(kernels, T, B)` is written over: memory that is fetched anew costs more than what is computed in it.
+    `spare` `(kernels, T, B)` is written over: memory that is fetched again costs more than what is computed in it.
     """
     frames, bodies = table.shape[1:]
     kernels = len(mixture.shifts)

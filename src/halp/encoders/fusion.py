@@ -32,7 +32,7 @@ POOLINGS = 2  # mean and maximum
 
 @dataclass(frozen=True)
 class FusionSettings:
-    """Size of the GRU; `outputs` above 0 adds a projection to so many features."""
+    """Size of the GRU; `outputs` above 0 adds a projection to this many features."""
 
     hidden: int = 96  # units of each GRU
     layers: int = 2

@@ -1,7 +1,7 @@
 """An encoder that knows what it was trained on, and the package: an encoder to hand on, as a folder of two files.
 
 `config.json` says what the encoder is (architecture, topology, stream, persons, frames, normalisation, provenance, hash of
-the weights), `model.safetensors` holds the weights; `compact.safetensors`, where it is there, a projection to fewer numbers,
+the weights), `model.safetensors` holds the weights; `compact.safetensors`, if it is there, a projection to fewer numbers,
 which `compacted` puts behind the encoder. Nothing is pickled, and nothing is imported because a file names it:
 the architecture is looked up among the encoders that are registered already.
 """
@@ -194,7 +194,7 @@ def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_package(path: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
-    """Read a package, in evaluation mode; it is refused where a field, the hash or a shape is not what it says."""
+    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape is not what it says."""
     path = Path(path)
     config = read_json(path / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:

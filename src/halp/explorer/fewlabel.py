@@ -17,7 +17,7 @@ from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
 from halp.tasks.assessment import cross_validate
 from halp.tasks.classifier import fit_classifier, folds, sample_rows, suggest
-from halp.tasks.classify import group_clips, without_doubtful_rejection
+from halp.tasks.classify import disable_unreliable_rejection, group_clips
 
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
@@ -37,7 +37,7 @@ def fit_labels(
         return None
     groups, grouped_by = _groups(collection, rows, labels)
     classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
-    classifier = without_doubtful_rejection(classifier, grouped_by)
+    classifier = disable_unreliable_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = candidates(collection, values, revision)
     open_rows = open_rows[~np.isin(open_rows, np.asarray(skipped, dtype=np.int64))]
@@ -51,7 +51,7 @@ def fit_labels(
 
 
 def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int = 0) -> npt.NDArray[np.int64]:
-    """Rows that may be labelled next: one by chance of every recording without a label, where there are many of these.
+    """Rows that may be labelled next: one random row per unlabelled recording, if there are enough.
 
     Windows of a recording that has a label teach little more, and long recordings have more windows than short ones.
     """

@@ -42,7 +42,7 @@ def report(
     runs : path or sequence of paths
         Run folders.
     data : path, optional
-        The store for embedding map and players (default: the one the first run was trained on, where it is still there).
+        The store for embedding map and players (default: the one the first run was trained on, if it is still there).
 
     Returns
     -------
@@ -274,7 +274,7 @@ def _setting(value: object) -> str:
 
 
 def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
-    """What differs between the runs, and how each can be made again."""
+    """What differs between the runs, and how to reproduce each."""
     report.section("How this was made")
     flat = {name: run.recipe.flat() for name, run in runs.items()}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))

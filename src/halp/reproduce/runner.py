@@ -133,7 +133,7 @@ class SweepRunner:
     def result(
         self, scale: Scale, cell: Cell, column: TableColumn, protocols: Mapping[str, Mapping[str, Any]]
     ) -> Result | None:
-        """The evaluation of a cell, from its file or made now; None where it means nothing for such a row."""
+        """The evaluation of a cell, from its file or made now; None if it means nothing for such a row."""
         store = loaded(cell.target or cell.source)
         split = cell.split if cell.target is None else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
         encoder, home = self._encoder(scale, cell, column, store)
@@ -263,7 +263,7 @@ def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: R
 
 
 def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
-    """Median seconds of a step in runs that were made already; None where there is none."""
+    """Median seconds of a step in runs that were made already; None if there is none."""
     seconds = []
     for job, path in zip(jobs, paths):
         lines = read_lines(RunFolder(path).timing_file)

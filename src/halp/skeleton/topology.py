@@ -184,7 +184,7 @@ def map_joints(
     """
     if frames.shape[-2:] != (len(source), source.dimensions):
         raise InputError(
-            f"frames of shape {frames.shape} are none of topology '{source.name}', "
+            f"frames of shape {frames.shape} do not fit topology '{source.name}', "
             f"which has {len(source)} joints with {source.dimensions} coordinates"
         )
     weights = _weights(source, target)

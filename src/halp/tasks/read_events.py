@@ -75,7 +75,7 @@ def read_matched(source: EventsLike, file_format: str = "auto", recordings: AnyS
 
 
 def of_source(found: Events, source: str | None) -> Events:
-    """Events of people or of a model alone, where one is asked for."""
+    """Events of people or of a model alone, if one is asked for."""
     return found if source is None else found.where(source=check_choice("source", source, SOURCES))
 
 

@@ -50,12 +50,12 @@ def segment(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
-    """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
+    """Segments of every recording of a source: classes of a model (with its own encoder), or groups if there is none.
 
     Parameters
     ----------
     encoder
-        An encoder, or the path or name of one; None where a model is given.
+        An encoder, or the path or name of one; None if a model is given.
     source
         A store, recordings of any format, or arrays.
     model
@@ -98,7 +98,7 @@ def segment(
         labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
         rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     else:
-        table = embed_table(used, opened, cache=cache, progress=progress)
+        table = embed_table(used, opened, compact=True, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], None

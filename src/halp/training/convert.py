@@ -250,7 +250,7 @@ def _parameters(tensors: dict[str, Tensor]) -> list[str]:
 
 
 def _momentum(optimiser: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Momentum buffers under the names of their parameters; empty where the file has none that fit."""
+    """Momentum buffers under the names of their parameters; empty if the file has none that fit."""
     names = _parameters(tensors)
     try:
         order = [index for group in optimiser["param_groups"] for index in group["params"]]

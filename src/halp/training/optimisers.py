@@ -191,7 +191,7 @@ class OptimiserSettings:
         raise AttributeError(name)
 
     def rate(self, epoch: float, epochs: int = 0) -> float:
-        """Learning rate at a time in epochs, of so many.
+        """Learning rate at a time in epochs, of this many.
 
         >>> OptimiserSettings().rate(349), OptimiserSettings().rate(350)
         (0.01, 0.001)

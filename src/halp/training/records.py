@@ -124,7 +124,7 @@ class RunRecords:
 
 
 def _device_memory() -> dict[str, int]:
-    """The most memory that tensors have held on this process's GPU, where there is one."""
+    """The most memory that tensors have held on this process's GPU, if there is one."""
     return {"device_memory": torch.cuda.max_memory_allocated()} if torch.cuda.is_initialized() else {}
 
 
@@ -152,7 +152,7 @@ def open_logger(name: str, run: Run, step: int = 0) -> Logger:
     except ImportError as error:
         raise InputError(
             f"the logger '{name}' needs a package that is not installed ({error.name}); "
-            "install it with: pip install 'halp[loggers]'"
+            "install it with: pip install 'halp-motion[loggers]'"
         ) from error
 
 

@@ -66,7 +66,7 @@ class Run(RunFolder):
         write_json(self.info_file, self.info)
 
     def model(self) -> Method:
-        """The whole method (queue and prototypes too, where it has them) as last saved."""
+        """The whole method (queue and prototypes too, if it has them) as last saved."""
         method = build_method(self.recipe, self.topology, self.info["data"]["persons"])
         method.load_state_dict(newest_checkpoint(self.checkpoints).model)
         return method
@@ -179,7 +179,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     Raises
     ------
     InputError
-        Where it is not a run folder, or needs a plugin that is not loaded.
+        If it is not a run folder, or needs a plugin that is not loaded.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def peak_memory() -> int:
-    """Most memory this process has held so far, in bytes; 0 where the system does not say."""
+    """Most memory this process has held so far, in bytes; 0 if the system does not say."""
     if resource is None:
         return 0
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -112,7 +112,7 @@ def mixable_parts(topology: Topology) -> list[list[int]]:
 
 
 def _squeeze_into(others: Tensor, region: list[int], interpolation: str) -> Tensor:
-    """Clips whose frames of the region show their first 2r frames, as far as there are so many, at r of them."""
+    """Clips whose frames of the region show their first 2r frames, as far as there are this many, at r of them."""
     beginning = others[:, : 2 * len(region)]
     signals = beginning.flatten(2).transpose(1, 2)
     squeezed = F.interpolate(signals, size=len(region), mode=interpolation).transpose(1, 2)

@@ -168,7 +168,7 @@ class DisentanglementSettings(CheckedSettings):
     """The defaults are those of the public code of SeBiReNet; `frames` is ours."""
 
     frames: int = limited(8, least=1)  # poses of every clip that a step trains on
-    removed: int = limited(5, least=1)  # 1 to so many joints are removed from a pose
+    removed: int = limited(5, least=1)  # 1 to this many joints are removed from a pose
     crossed_weight: float = limited(0.01, least=0)  # of poses decoded with the other's view
     invariance_weight: float = limited(1.0, least=0)
     orthogonality_weight: float = limited(5.0, least=0)

@@ -90,7 +90,7 @@ class ChoosesDimensions(Protocol):
     """A reader that can give its clips in the picture (2) or in space (3), whichever an encoder reads."""
 
     def for_dimensions(self, dimensions: int) -> Reader:
-        """The reader that gives so many coordinates."""
+        """The reader that gives this many coordinates."""
         ...
 
 
@@ -138,14 +138,19 @@ def list_readers() -> dict[str, str]:
 
 
 def list_formats() -> dict[str, str]:
-    """Formats that `halp prepare` reads, with their descriptions.
+    """Formats that `halp prepare` reads.
+
+    Returns
+    -------
+    dict of str to str
+        Name and description of each.
 
     Examples
     --------
     >>> sorted(list_formats())[:2]
     ['amass', 'arrays']
     """
-    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
+    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips instead of a source"}
 
 
 def get_reader(name: str) -> Reader:
@@ -219,7 +224,7 @@ def sniff_reader(path: Path) -> Reader:
     if fitting:
         names = " or ".join(reader.name for reader in fitting)
         raise InputError(
-            f"'{path}' could be of several formats; name one of them in place of auto ({names}), or prepare the files of "
+            f"'{path}' could be of several formats; name one of them instead of auto ({names}), or prepare the files of "
             "each format from a folder of its own"
         )
     raise InputError(describe_unknown(path))
@@ -279,7 +284,7 @@ def _closer_look(files: Sequence[Path]) -> str:
     first = files[0]
     if is_hdf5(first):
         if importlib.util.find_spec("h5py") is None:
-            return "HDF5 files need h5py: install it with `pip install 'halp[formats]'`, or export CSV"
+            return "HDF5 files need h5py: install it with `pip install 'halp-motion[formats]'`, or export CSV"
         names = ", ".join(sorted(object_names(first) - {""})[:5]) or "nothing that can be read"
         return (
             f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "

@@ -21,9 +21,9 @@ from halp.data.text_files import (
     Floats,
     checked_scores,
     coordinates,
-    forget_unsure,
     header_cells,
     json_numbers,
+    mask_low_scores,
     problem,
     shown,
 )
@@ -98,7 +98,7 @@ class MediaPipeReader(PeopleFileReader):
             raise
         signs = [-self.aspect, -1, self.aspect] if joints.shape[-1] == 3 else [self.aspect, 1]
         joints = joints * np.array(signs, dtype=np.float32)
-        people = zip(forget_unsure(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
+        people = zip(mask_low_scores(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
         detections = (Detection(body, score) for body, score in people)
         return [[next(detections) for _ in frame] for frame in frames]
 
@@ -121,7 +121,7 @@ def _landmarks(path: Path) -> list[list[Floats]]:
 
 
 def _numbered(data: dict[str, Any]) -> list[Any] | None:
-    """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None where they are not."""
+    """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None if they are not."""
     numbers = {key: re.fullmatch(r"(?:frame[ _-]?)?(\d{1,15})", key, re.ASCII | re.IGNORECASE) for key in data}
     if not data or not all(numbers.values()):
         return None
@@ -129,7 +129,7 @@ def _numbered(data: dict[str, Any]) -> list[Any] | None:
 
 
 def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
-    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None where it is none."""
+    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None if it is none."""
     places = {key: value for key, value in frame.items() if isinstance(value, (dict, list)) or value is None}
     names = dict(zip(canonical_joints(list(places)), places.values()))
     known = names.keys() & _NAMES.keys()

@@ -158,7 +158,7 @@ def _sample(path: Path) -> Sample:
 
 
 def parse_converted(data: bytes, path: Path) -> Frames:
-    """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros where none is."""
+    """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros if none is."""
     content = load_pickle_in_npy(path, data)
     known = content if isinstance(content, dict) else {}
     bodies = {name: known[name] for name in (f"skel_body{body}" for body in range(_MOST_BODIES)) if name in known}
@@ -176,7 +176,7 @@ def parse_converted(data: bytes, path: Path) -> Frames:
 
 
 def parse_skeleton(data: bytes, path: Path) -> Frames:
-    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros where none is."""
+    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros if none is."""
     if not data.isascii():
         raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN)
     lines = data.rstrip().split(b"\n")

@@ -15,7 +15,7 @@ from halp.data.clip import Clip, Dropped, Frames
 from halp.data.normalise import AUTHORS
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.ntu import resource_lines
-from halp.data.readers.shared import attempt
+from halp.data.readers.shared import clip_or_dropped
 from halp.data.source_files import MIB, head, read_text, walk
 from halp.data.splits import Split
 from halp.data.text_files import coordinates, number_table, problem, shown, whole_number
@@ -109,7 +109,7 @@ class PkuReader:
 
         lines = enumerate(read_text(item.key).split("\n"), start=1)
         names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
-        outcomes = [attempt(row[0], segment, *row) for row in names]
+        outcomes = [clip_or_dropped(row[0], segment, *row) for row in names]
         return outcomes or [Dropped(name, "its label file names no action")]
 
 

@@ -37,7 +37,7 @@ _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECA
 _AXES = ("x", "y", "z")
 _SCORES = ("likelihood", "score", "confidence")
 
-#: Individual (empty where there is one), body part and coordinate of every column.
+#: Individual (empty if there is one), body part and coordinate of every column.
 Columns = list[tuple[str, str, str]]
 
 
