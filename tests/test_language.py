@@ -30,7 +30,14 @@ PAGES = [
 MODULES = sorted((ROOT / "src" / "halp").rglob("*.py"))
 # guides are short and keep their code within the width of the site
 GUIDES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name in ("docs", "tutorials")]
-LONG = {"fidelity.md", "methods.md", "methods-contrastive.md", "methods-predictive.md", "methods-extensions.md", "data.md"}
+LONG = {
+    "fidelity.md",
+    "methods.md",
+    "methods-contrastive.md",
+    "methods-predictive.md",
+    "methods-extensions.md",
+    "data.md",
+}
 WORDS, WORDS_OF_A_PAGE, COLUMNS = 38_500, 1_500, 76
 
 

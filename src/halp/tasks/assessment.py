@@ -14,7 +14,11 @@ from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, project_to_ro
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
-_DRAWS, _FEW_DRAWS, _MANY = 5, 2, 300  # draws of labels per point of the learning curve; the few from this many labels on
+_DRAWS, _FEW_DRAWS, _MANY = (
+    5,
+    2,
+    300,
+)  # draws of labels per point of the learning curve; the few from this many labels on
 
 
 @dataclass(frozen=True)
