@@ -298,7 +298,7 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+#: Of the trunk's length: what it must rise or fall in the picture to tell which way is up.
 STANDING = 0.3
 
 

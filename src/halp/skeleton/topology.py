@@ -127,7 +127,7 @@ _TOPOLOGIES: dict[str, Topology] = {}
 
 
 def register_topology(topology: Topology) -> Topology:
-    """Make a topology known by its name; a second one of the same name has to be equal."""
+    """Make a topology known by its name; a second one of the same name must be equal."""
     if _TOPOLOGIES.setdefault(topology.name, topology) != topology:
         raise InputError(f"topology '{topology.name}' exists already with other joints; give yours another name")
     return topology
