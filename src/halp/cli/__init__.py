@@ -39,7 +39,7 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "completion"),
-    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
         *("classify", "finetune", "embed", "export", "push", "pull"),
@@ -56,8 +56,8 @@ HEADINGS = {
         "agreement",
         "poses",
     ),
-    "Make a store": ("prepare", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "evaluate", "report", "reproduce", "convert"),
+    "Make a store": ("prepare", "join", "merge", "split"),
+    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"

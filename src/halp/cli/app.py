@@ -27,6 +27,7 @@ class CommandGroup:
 
     def __init__(self, prog: str, description: str) -> None:
         self.prog, self.description = prog, description
+        self.arguments: list[str] = []  # of the command that runs
         self.commands: dict[str, Callable[..., None] | CommandGroup | Verb] = {}
 
     def verb(self, name: str, verb: Verb) -> None:
@@ -49,6 +50,7 @@ class CommandGroup:
 
     def run(self, arguments: Sequence[str]) -> None:
         """Call the command that the first argument names with what the others say."""
+        self.arguments = list(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
             sys.stdout.write(self.help() + "\n")
             sys.exit(0 if arguments else 2)

@@ -9,6 +9,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, show, table_of, warn
+from halp.cli.job_array import job_array, join_parts
 from halp.cli.options import Settings, flat, parse_options
 from halp.cli.verbs import Verb
 from halp.core.errors import InputError
@@ -24,6 +25,8 @@ def prepare(
     topology: str | None = None,
     strict: bool = False,
     workers: int | None = None,
+    engine: str | None = None,
+    shard: str | None = None,
     limit: int | None = None,
     window: float | None = None,
     stride: float | None = None,
@@ -49,7 +52,6 @@ def prepare(
         normalise: normalisation steps in order, instead of the format's own.
         topology: map the joints by name onto this layout, or onto that of a TOML file.
         strict: stop at the first clip that cannot be used instead of leaving it out.
-        workers: processes (default: all cores).
         limit: read only so many items.
         window: cut recordings into windows of so many seconds.
         stride: seconds from the start of one window to the next (default: the window).
@@ -65,16 +67,29 @@ def prepare(
 
     given: dict[str, Any] = {"topology": topology, "limit": limit, "window": window, "stride": stride, "fps": fps}
     given |= {"labels": labels, "pattern": pattern, "workers": workers}
+    given |= {"engine": engine, "shard": shard}
     if format == "synthetic":
         given |= {"normalise": normalise, "option": option or None}
         _prepare_synthetic(source, store, overwrite, [name for name, value in given.items() if value is not None])
         return
     given |= {"normalisation": normalise, "options": parse_options(flat(option))}
-    with memory_limit(None if max_memory is None else int(max_memory * 2**30)):
+    with memory_limit(None if max_memory is None else int(max_memory * 2**30)), job_array(store):
         manifest = make(format, source, store, strict=strict, overwrite=overwrite, **given)
     if not json:
         warn(*manifest.notes)
     show(manifest.to_json(), json=json, said=f"{manifest.summary()}\n{_written(store)}")
+
+
+@app.command
+def join(out: Positional[Path]) -> None:
+    """Put the parts of a job array together: what `--shard 1/n` … `--shard n/n` of a command computed.
+
+    Example: halp join stores/mine
+
+    Args:
+        out: the store or file that the command is to write.
+    """
+    join_parts(out)
 
 
 def _written(store: Path, clips: int | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from halp.cli.app import table_of
-from halp.data.spans import COLUMNS, NOBODY, Event
+from halp.data.spans import COLUMNS, UNSEEN, Event
 
 _LONGEST = 20  # entries of a count table on a line
 
@@ -48,6 +48,7 @@ def _register() -> None:
     from halp.tasks.find_motifs import Motifs
     from halp.tasks.gait import Gaits
     from halp.tasks.measure_deviation import Deviations
+    from halp.tasks.people import People
     from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
@@ -59,6 +60,7 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
         (Statistics, _statistics),
         (Angles, _angles),
         (RepetitionCounts, _repetitions),
@@ -113,7 +115,7 @@ def _predictions(answer: Any) -> Shown:
 
 def _prediction_row(event: Event) -> dict[str, Any]:
     """A row for people: the state of a span in place of a class that it does not have."""
-    state = NOBODY if event.label == NOBODY else "rejected" if event.more.get("rejected") else ""
+    state = event.label if event.label in UNSEEN else "rejected" if event.more.get("rejected") else ""
     row = {"recording": event.recording, "start": event.start, "stop": event.stop, "score": event.score}
     return row | {"label": "" if state else event.label, "best": event.more.get("best"), "": state}
 

@@ -10,9 +10,56 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, first_process, show
+from halp.cli.app import app, first_process, note, show, table_of
 from halp.cli.options import Settings, flat
 from halp.core.errors import InputError
+
+
+@app.command
+def sweep(
+    recipe: Positional[str],
+    *,
+    data: Path,
+    set: Settings,
+    seeds: int = 3,
+    folder: Path | None = None,
+    protocol: tuple[str, ...] = ("knn", "linear"),
+    split: tuple[str, ...] = (),
+    workers: int = 1,
+    engine: str | None = None,
+    accelerator: str = "auto",
+    precision: str = "32-true",
+    json: bool = False,
+) -> None:
+    """Train and evaluate a recipe with every combination of settings, over seeds, and compare the results in pairs.
+
+    The same command resumes what was stopped.
+
+    Examples:
+        halp sweep small --data stores/mine --set halp.hardness=0.2,0.6,0.8 --seeds 3
+        halp sweep small --data stores/mine --set contrast.temperature=0.07,0.1 epochs=20 --workers 2
+
+    Args:
+        recipe: a TOML file, or the name of a recipe that comes with halp (see `halp recipes`).
+        data: the store to learn from and to evaluate on.
+        set: settings as key=a,b,c; the first combination is what the others are compared with.
+        seeds: how many, the same for every combination.
+        folder: where the runs go (default: sweeps/RECIPE).
+        protocol: how runs are evaluated.
+        split: splits of the store (default: the one that was trained on; folds where the store has none).
+        workers: trainings at a time on this machine.
+        precision: 32-true, bf16-mixed or 16-mixed.
+        json: print accuracies and differences as JSON.
+    """
+    from halp.evaluation.sweep import sweep as run
+
+    given: dict[str, Any] = {"workers": workers, "engine": engine, "accelerator": accelerator, "precision": precision}
+    answer = run(recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given)
+    show(answer.to_json(), table_of(answer.rows()), json=json)
+    if len(answer.settings) > 1 and not json:
+        note(f"Δ: paired differences to '{answer.settings[0].name}' with 95 % intervals that hold for all rows at once")
+    if failed := [f"{one.name}, seed {seed}" for one in answer.settings for seed in one.failures]:
+        raise InputError(f"{len(failed)} runs failed: {'; '.join(failed)}; the same command tries them again")
 
 
 @app.command

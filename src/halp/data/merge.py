@@ -149,7 +149,8 @@ def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
     names = [str(entry["name"]) for entry in listed]
     position = {name: number for number, name in enumerate(header["class_names"])}
     columns = _listed_columns(stores, names, position)
-    absent, first = {}, 0
+    absent: dict[str, Any] = {}
+    first = 0
     for store in stores:
         absent |= {str(first + clip): runs for clip, runs in store.absent.items()}
         first += len(store)

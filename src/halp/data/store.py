@@ -39,7 +39,7 @@ from halp.data.store_check import (
     topology_from_json,
     verify,
 )
-from halp.data.text_files import refuse_twins
+from halp.data.text_files import check_unique_names
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -209,6 +209,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
+    if (path / "collection.json").is_file() and not (path / "store.json").exists():
+        return open_store(_store_of_collection(path))
     header = read_json(path / "store.json")
     if header.get("format") == LISTING:
         from halp.data.merge import open_listing
@@ -232,6 +234,16 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
+
+
+def _store_of_collection(path: Path) -> Path:
+    """The store that a collection is of."""
+    facts = read_json(path / "collection.json")
+    if not facts.get("store"):
+        raise InputError(
+            f"collection '{path}' is of recordings, not of a store; make one with `halp prepare` from them"
+        )
+    return path / str(facts["source"])
 
 
 def check_free(path: Path, overwrite: bool) -> None:
@@ -380,7 +392,7 @@ class StoreWriter:
         names = self._columns["name"]
         if not names:
             raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
-        refuse_twins(names, self.path)
+        check_unique_names(names, self.path)
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()

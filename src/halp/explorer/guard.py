@@ -49,9 +49,9 @@ class Guard:
         problem = self._problem(scope, headers)
         if problem is not None:
             status, text = problem
-            await JSONResponse({"error": text}, status)(scope, receive, _dressed(send))
+            await JSONResponse({"error": text}, status)(scope, receive, _with_security_headers(send))
             return
-        await self.app(scope, _Limited(receive), _dressed(send))
+        await self.app(scope, _Limited(receive), _with_security_headers(send))
 
     def _problem(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "") not in self.hosts:
@@ -107,7 +107,7 @@ class _Limited:
         return message
 
 
-def _dressed(send: Send) -> Send:
+def _with_security_headers(send: Send) -> Send:
     """Every answer carries the headers that keep the page to itself."""
 
     async def sending(message: Message) -> None:

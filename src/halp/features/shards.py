@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -21,13 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halp.core.errors import InputError
 from halp.core.files import write_text
+from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
-from halp.engine import Engine, Failure, PartDone, run_shards
+from halp.engine import Engine, Failure, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
-from halp.features.content import ROW, Recorded, RecordingFiles, StoredClips
+from halp.features.content import ROW, RecordingFiles, SourceIndex, StoredClips
 from halp.features.source import Source, edges
 from halp.features.table import join_vectors
 
@@ -71,6 +73,7 @@ class Task:
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         known = self.source.known
+        self._refuse_unreadable()
         facts = {
             "items": self.items,
             "recordings": known.recordings,
@@ -81,6 +84,14 @@ class Task:
             "notes": self.source.notes,
         }
         return {"rows": known.rows, "met": known.met}, facts
+
+    def _refuse_unreadable(self) -> None:
+        """Raise where a file cannot be read here: it was read where its key was made, so the place is wrong and not the file."""
+        content = self.source.content
+        for item, _ in content.left_out:
+            if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
+                path = content.files[item].path
+                raise InputError(f"'{path}' cannot be read by a worker; workers need the same files at the same path")
 
 
 def compute(task: Task) -> None:
@@ -104,36 +115,41 @@ def embed_shards(
     alone
         Do not use other processes.
     """
-    folder = home / series
+    folder = (home / series).absolute()
     if not _writable(folder):
         return None
     parts = _find_parts(source, folder, width)
+    check_all_there([place for place, part in enumerate(parts) if part.entry is None], len(parts))
     engine = Engine(1, part=source.engine.part) if alone or not source.content.portable else source.engine
     mine = [part for part in engine.mine(parts) if part.entry is None]
-    single = progress and len(mine) == 1
+    slow = isinstance(source.content, RecordingFiles) and source.content.pipeline.info.slow
+    few = 2 if slow else FEW
+    here, single = engine.alone(len(mine), few), progress and len(mine) == 1
     tasks = [
-        Task(source.part(_content(source, part)), part.items, str(folder), part.key, width, blocks, single)
+        Task(source.part(_content(source, part, here)), part.items, str(folder), part.key, width, blocks, single)
         for part in mine
     ]
-    slow = isinstance(source.content, RecordingFiles) and source.content.pipeline.info.slow
     dead: dict[str, Failure] = {}
-    with Bar("reading" if width == 0 else "embedding", sum(len(part.items) for part in mine), shown=progress) as bar:
-        for place, result in run_shards(compute, tasks, engine, few=2 if slow else FEW):
+    title, items = "reading" if width == 0 else "embedding", sum(len(part.items) for part in mine)
+    with nullcontext() if len(mine) == 1 else Bar(title, items, shown=progress) as bar:
+        for place, result in run_shards(compute, tasks, engine, few=few):
             if isinstance(result, Failure):
                 if result.error is not None:
                     raise result.error
                 dead[mine[place].key] = result
-            if isinstance(source.content, RecordingFiles):
+            if here and isinstance(source.content, RecordingFiles):
                 source.content.adopt(mine[place].numbers.tolist(), tasks[place].source.content)
-            bar.advance(len(mine[place].items))
+            if bar is not None:
+                bar.advance(len(mine[place].items))
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
     if engine.part is not None:
-        raise PartDone(engine, len(parts) - len(missing), len(parts))
+        raise PartDone(engine.part, len(parts) - len(missing), len(parts))
     if missing:
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
-    return _join(source, parts, dead), folder / _table_name(parts)
+    source.shards = parts
+    return join_parts(source, parts, dead), folder / _table_name(parts)
 
 
 def _writable(folder: Path) -> bool:
@@ -153,10 +169,11 @@ def _table_name(parts: Sequence[Part]) -> str:
     return "table-" + hashlib.sha256("\n".join(key for _, key in there).encode()).hexdigest()[:16]
 
 
-def _content(source: Source, part: Part) -> Any:
+def _content(source: Source, part: Part, here: bool) -> Any:
+    """The recordings of a shard, with what was read of them already where they are read in this process."""
     content = source.content
     if isinstance(content, RecordingFiles):
-        return content.part(part.numbers.tolist())
+        return content.part(part.numbers.tolist(), keep=here)
     return StoredClips(content.store, content.rate, int(part.numbers[0]), int(part.numbers[-1]) + 1)  # type: ignore[attr-defined]
 
 
@@ -184,6 +201,14 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
         part = Part(shard.key, np.array(shard.items), [keys[place] for place in shard.items])
         parts.append(_opened(part, folder, width, verify=content.verify))
     return parts
+
+
+def item_places(content: Any) -> dict[str, int]:
+    """Places of items in a source by their keys."""
+    if isinstance(content, StoredClips):
+        parts = _store_parts(content)
+        return {item: number for part in parts for item, number in zip(part.items, part.numbers.tolist())}
+    return {key: place for place, key in enumerate(content.keys[0])}
 
 
 def _store_parts(content: StoredClips) -> list[Part]:
@@ -231,7 +256,7 @@ def _serves(entry: Entry, numbers: npt.NDArray[np.int64]) -> bool:
     return bool((numbers >= 0).any()) and not np.intersect1d(rows["recording"][there], rows["recording"][~there]).size
 
 
-def _join(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
+def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
     """The vectors of all shards as one; the source learns the rows of all, in the order of its items."""
     files = source.content
     left_out: list[tuple[int, Dropped]] = []
@@ -270,7 +295,7 @@ def _join(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> An
     notes = [note for piece in pieces for note in piece.notes]
     met = np.zeros(len(places), dtype=np.int64)
     source.learn(
-        Recorded(
+        SourceIndex(
             rows, list(places), [clip for _, clip in units], absent, met, sorted(left_out, key=itemgetter(0)), notes
         )
     )

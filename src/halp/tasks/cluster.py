@@ -16,13 +16,14 @@ from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
-from halp.features.loading import AnyEncoder
+from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
 from halp.tasks.heads import unit
 
 MOST_GROUPS = 12  # tried where the number is not given
+FITTED = 50_000  # vectors that groups are fitted to
 NEARLY = 0.8  # of the best silhouette, from which on groups are nearly as far apart
 _SAMPLE = 1000  # vectors that the silhouette is computed with
 
@@ -152,47 +153,66 @@ def cluster(
     >>> len(groups), int(groups.clusters.sizes.sum())
     (2, 4)
     """
-    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress, reading=reading, **keywords)
+    encoder, source = open_for(encoder, source, reading, **keywords)
+    table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
     return Clustering(table, group_vectors(table.vectors, groups, seed=seed), encoder, source)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
-    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is taken."""
+    """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is taken.
+
+    Groups of more than 50,000 vectors are fitted to a sample of so many; the others go to the nearest centre, block by block.
+    """
     if groups is not None and not 1 <= groups <= len(vectors):
         raise InputError(f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}")
-    rows = directions(vectors)
+    sample = np.arange(len(vectors))
+    if len(vectors) > FITTED:
+        sample = np.sort(np.random.default_rng(seed).choice(len(vectors), FITTED, replace=False))
+    fitted = np.asarray(vectors) if len(sample) == len(vectors) else np.asarray(vectors[sample])
+    mean = np.asarray(np.mean(fitted, axis=0, dtype=np.float64), dtype=np.float32)
+    rows = directions(fitted, mean)
     silhouettes: dict[int, float] = {}
     if groups is None:
         for count in range(2, min(MOST_GROUPS, len(rows) - 1) + 1):
-            silhouettes[count] = silhouette(rows, _assign(rows, count, seed)[0], seed=seed)
+            silhouettes[count] = silhouette(rows, _nearest(rows, _centres(rows, count, seed)), seed=seed)
         groups = max(silhouettes, key=lambda count: silhouettes[count]) if silhouettes else 1
-    group, centres = _assign(rows, groups, seed)
+    centres = _centres(rows, groups, seed)
+    blocks = (slice(first, first + FITTED) for first in range(0, len(vectors), FITTED))
+    group, closeness = np.zeros(len(vectors), dtype=np.int64), np.zeros(len(vectors), dtype=np.float32)
+    for block in blocks:
+        here = rows if len(rows) == len(vectors) else directions(np.asarray(vectors[block]), mean)
+        group[block] = _nearest(here, centres)
+        closeness[block] = np.einsum("nf,nf->n", here, centres[group[block]])
     order = np.argsort(-np.bincount(group, minlength=groups), kind="stable")
-    group, centres = np.argsort(order)[group], centres[order]
-    closeness = np.einsum("nf,nf->n", rows, centres[group])
+    group = np.argsort(order)[group]
     typical = [
         int(np.flatnonzero(group == number)[closeness[group == number].argmax()])
         for number in range(groups)
         if (group == number).any()
     ]
-    return Clusters(group, np.array(typical, dtype=np.int64), silhouette(rows, group, seed=seed), silhouettes)
+    apart = silhouette(rows, group[sample], seed=seed)
+    return Clusters(group, np.array(typical, dtype=np.int64), apart, silhouettes)
 
 
-def directions(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def directions(
+    vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
     """Unit vectors without the mean that all of them share; as they are where nothing else is left."""
-    centred = np.asarray(vectors, dtype=np.float32) - np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32)
+    vectors = np.asarray(vectors, dtype=np.float32)
+    centred = vectors - (np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean)
     flat = np.linalg.norm(centred, axis=1) < 1e-6
-    return unit(np.where(flat[:, None], vectors, centred))
+    centred[flat] = vectors[flat]
+    return unit(centred)
 
 
-def _assign(
-    rows: npt.NDArray[np.float32], groups: int, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    points = torch.from_numpy(rows)
-    centres = kmeans(points, groups, generator=generator(seed, "clusters", groups), starts=3)
-    return (points @ centres.T).argmax(1).numpy(), centres.numpy()
+def _centres(rows: npt.NDArray[np.float32], groups: int, seed: int) -> npt.NDArray[np.float32]:
+    return kmeans(torch.from_numpy(rows), groups, generator=generator(seed, "clusters", groups), starts=3).numpy()
+
+
+def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    return (torch.from_numpy(rows) @ torch.from_numpy(centres).T).argmax(1).numpy()
 
 
 def silhouette(rows: npt.NDArray[np.float32], group: npt.NDArray[np.int64], *, seed: int = 0) -> float:

@@ -98,7 +98,7 @@ def segment(
         labels, label_scores = list(loaded.classifier.classes), prediction.probabilities
         rejected = prediction.rejected if loaded.classifier.can_reject(reject) else None
     else:
-        table = embed_table(used, opened, cache=cache, progress=progress)
+        table = embed_table(used, opened, compact=True, cache=cache, progress=progress)
         grouped = group_vectors(table.vectors, groups)
         labels = [f"group {number + 1}" for number in range(len(grouped.typical))]
         label_scores, rejected = np.eye(len(labels))[grouped.group], None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.data.spans import Events
+from halp.data.spans import Events, person_of
 from halp.data.text_files import point_number
 from halp.features.source import AnySource
 from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
@@ -267,17 +267,21 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
         bouts = [e for e in tier.bouts if e.label == label]
         durations = [e.duration for e in bouts]
         rows.append(
-            {"recording": tier.recording, "subject": tier.subject, "label": label}
-            | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
+            {**_whose(tier), "label": label} | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
         )
     return rows
+
+
+def _whose(tier: Bouts) -> dict[str, Any]:
+    """Recording and subject, and the person where a video shows several."""
+    person = person_of(tier.recording)
+    return {"recording": tier.recording, **({} if person is None else {"person": person}), "subject": tier.subject}
 
 
 def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
     totals = np.array([sum(e.duration for e in tier.bouts if e.label == label) for label in labels])
     return {
-        "recording": tier.recording,
-        "subject": tier.subject,
+        **_whose(tier),
         "observed": tier.observed,
         "nobody": tier.end - tier.begin - tier.observed,
         "labelled": float(totals.sum()),

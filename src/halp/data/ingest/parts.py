@@ -21,12 +21,13 @@ from safetensors.numpy import load_file
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, save_arrays
+from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import log
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
 from halp.data.readers.archives import expansion_limit
-from halp.engine import Engine, Failure, PartDone, run_shards
+from halp.engine import Engine, Failure, run_shards
 
 _ITEMS = 32  # of a part
 _KEY = 16  # hexadecimal digits
@@ -94,6 +95,7 @@ class Parts:
                 shutil.rmtree(other, ignore_errors=True)
         mine = engine.mine(range(len(self.parts)))
         missing = [place for place in range(len(self.parts)) if not self.parts[place].whole]
+        check_all_there(missing, len(self.parts))
         if kept := sum(len(part.items) for place, part in enumerate(self.parts) if place not in set(missing)):
             total = sum(len(part.items) for part in self.parts)
             log.info(f"{kept} of {total} items were read by an earlier attempt")
@@ -107,7 +109,7 @@ class Parts:
                 yield len(self.parts[first].items), _load(self.parts[first])
                 first += 1
         if engine.part is not None:
-            raise PartDone(engine, len(done), len(self.parts))
+            raise PartDone(engine.part, len(done), len(self.parts))
         for part in self.parts[first:]:
             yield len(part.items), _load(part)
 

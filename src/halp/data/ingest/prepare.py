@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -15,19 +15,20 @@ import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError, Interrupted
+from halp.core.job_parts import NotAllThere, PartDone, in_job_array
 from halp.core.progress import Bar
 from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.ingest.parts import Parts
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.source_files import leaving_out
+from halp.data.source_files import excluding_files
 from halp.data.splits import SplitRule
 from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
-from halp.engine import Engine, PartDone
+from halp.engine import Engine
 
 # Below this many items starting other processes costs more than it saves.
 _FEW = 200
@@ -61,7 +62,7 @@ def prepare(
         Steps in place of the format's own; `()` for none.
     strict : bool
         Make a clip that cannot be used an error, in place of leaving it out and naming it in the manifest.
-    workers, limit : int, optional
+    limit : int, optional
         Processes (default: all cores), and how many items are read (default: all).
     splits : sequence of SplitRule
         Saved in the store beside those of the format.
@@ -86,10 +87,12 @@ def prepare(
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     reading = combine(reading, keywords)
-    cutting, options = reading.windows, reading.options
+    cutting, options = reading.windows, reading.settings
+    if reading.engine is not None:  # workers have folders of their own
+        source, store = source.absolute(), Path(store).absolute()
     target = None if reading.topology is None else find_topology(reading.topology)
     table = None if reading.labels is None else Path(reading.labels)
-    with leaving_out(table):
+    with excluding_files(table):
         plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, reading.pattern)
     items, info = items[:limit], plan.info
@@ -112,13 +115,14 @@ def prepare(
         },
         overwrite=overwrite,
     )
-    with _parts(Path(store), plan, items) as parts, writer, Bar("prepare", len(items), shown=progress) as bar:
+    engine = reading.place
+    with _parts(Path(store), plan, items, engine) as parts, writer, Bar("prepare", len(items), shown=progress) as bar:
         names: set[str] = set()
-        with closing(_outcomes(plan, items, parts, reading.place)) as results:
+        with closing(_outcomes(plan, items, parts, engine)) as results:
             for number, outcomes in results:
                 for outcome in outcomes:
                     tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
-                    _take(tagged, names, class_names, writer, manifest, strict)
+                    _write_or_drop(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
             raise nothing_usable(source, [Dropped(**drop) for drop in manifest.dropped[:1]])
@@ -142,7 +146,7 @@ def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[s
     return f"{len(classes)} {'class' if len(classes) == 1 else 'classes'} named by {who}"
 
 
-def _take(
+def _write_or_drop(
     outcome: Outcome, names: set[str], class_names: Sequence[str], writer: StoreWriter, manifest: Manifest, strict: bool
 ) -> None:
     """Write a clip or note why it is left out."""
@@ -160,23 +164,27 @@ def _take(
 
 
 @contextmanager
-def _parts(store: Path, plan: Pipeline, items: Sequence[Item]) -> Iterator[Parts | None]:
+def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -> Iterator[Parts | None]:
     """Where there are many items: parts, which survive a kill, an interrupt and a job array, and nothing else.
 
     Not for a reader of somebody else: its code may change between two attempts.
     """
     theirs = not type(plan.reader).__module__.startswith("halp.")
-    if len(items) < (2 if plan.info.slow else _FEW) or theirs or not plan.info.shared:
+    few = 0 if in_job_array(engine.part) else 2 if plan.info.slow else _FEW
+    if len(items) < few or theirs or not plan.info.shared:
         yield None
         return
     parts = Parts(store, plan, items)
     try:
+        if engine.part is not None:  # one part of a job array, which does not write the store
+            keep_memory()
+            deque(parts.outcomes(engine, few=2), maxlen=0)
         yield parts
     except KeyboardInterrupt:
         if not parts.done:
             raise
         raise Interrupted(f"stopped; the same command goes on with what '{parts.folder}' keeps") from None
-    except PartDone:
+    except (PartDone, NotAllThere):
         raise
     except Exception:
         parts.remove()

@@ -1,0 +1,47 @@
+"""Parts of a job array: a command with `--shard i/n` leaves a note beside what it will write, and `halp join` finishes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from halp.cli.app import app, note
+from halp.core.errors import InputError
+from halp.core.files import read_json, write_json
+from halp.core.job_parts import PartDone, joining, parse_part
+
+
+def _record(out: Path) -> Path:
+    return out.with_name(f".{out.name}.shards.json")
+
+
+@contextmanager
+def job_array(out: Path) -> Iterator[None]:
+    """Around a command that writes `out`: a part that is done ends it, with a note for `halp join`."""
+    try:
+        yield
+    except PartDone as done:
+        write_json(_record(out), {"folder": os.getcwd(), "arguments": app.arguments})
+        note(f"{done}; when all are: halp join {out}")
+        sys.exit(0)
+    _record(out).unlink(missing_ok=True)
+
+
+def join_parts(out: Path) -> None:
+    """Run the command that the parts belong to, with everything computed already."""
+    if not _record(out).exists():
+        raise InputError(f"no part of '{out}' was computed here; run the command with --shard 1/n, 2/n, … first")
+    told = read_json(_record(out))
+    arguments, parts = [], 1
+    given = iter(told["arguments"])
+    for argument in given:
+        if argument == "--shard" or argument.startswith("--shard="):
+            _, parts = parse_part(argument.partition("=")[2] or next(given))
+        else:
+            arguments.append(argument)
+    os.chdir(told["folder"])  # where the command's paths are to be found
+    with joining(parts):
+        app.run(arguments)

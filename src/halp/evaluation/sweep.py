@@ -1,0 +1,223 @@
+"""Sweeps: a recipe with every combination of some settings, over seeds, trained, evaluated and compared in pairs.
+
+A run is a shard: it is resumed where it stopped, and found again where it is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halp.core.errors import InputError
+from halp.core.progress import Bar, log
+from halp.data.splits import evaluation_splits
+from halp.data.store import open_store
+from halp.engine import Engine, Failure, run_shards
+from halp.evaluation.analysis.paired_difference import Difference, paired_difference
+from halp.evaluation.evaluate_run import evaluate_run
+from halp.training import load_recipe, open_run, pretrain
+from halp.training.checkpoint import list_checkpoints
+from halp.training.recipe import Recipe
+from halp.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One training of a sweep, and how it is evaluated; what a worker needs."""
+
+    recipe: Recipe
+    store: str
+    folder: str
+    protocols: tuple[str, ...]
+    splits: tuple[str, ...]
+    devices: Mapping[str, Any] = field(default_factory=dict)
+
+
+def train_and_evaluate(run: SweepRun) -> dict[str, float]:
+    """What workers run: accuracies by `protocol split`; the training is resumed, or left alone where it is done."""
+    folder, store = RunFolder(Path(run.folder)), open_store(run.store)
+    if not (folder.holds_run() and "finished" in open_run(run.folder).info):
+        resume = bool(list_checkpoints(folder.checkpoints))
+        if not resume and folder.path.exists():
+            shutil.rmtree(folder.path)  # it was stopped before anything was saved
+        pretrain(run.recipe, store, run.folder, resume=resume, progress=False, **run.devices)
+    trained = open_run(run.folder)
+    store, splits, _ = evaluation_splits(store, run.splits, run.recipe.split)
+    stream = "joint" if "joint" in run.recipe.streams else run.recipe.streams[0]
+    rows = evaluate_run(trained, store, protocols=run.protocols, splits=splits, stream=stream, baselines=False)
+    return {f"{result.protocol} {result.split}": result.accuracy for row in rows for result in row.results}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One combination of a sweep: accuracies by protocol and split, one per seed, and what could not be trained."""
+
+    name: str
+    seeds: list[int]
+    accuracies: dict[str, list[float]]
+    failures: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The settings of a sweep; the first one is what the others are compared with."""
+
+    recipe: str
+    settings: list[Setting]
+
+    def difference(self, setting: Setting, column: str) -> Difference | None:
+        """Mean paired difference to the first setting over the seeds that both have; intervals hold for all at once."""
+        first = self.settings[0]
+        both = [seed for seed in setting.seeds if seed in first.seeds]
+        if setting is first or not both:
+            return None
+        ours, theirs = ([one.accuracies[column][one.seeds.index(seed)] for seed in both] for one in (setting, first))
+        return paired_difference(ours, theirs, comparisons=max(1, len(self.settings) - 1))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(next((setting.accuracies for setting in self.settings if setting.accuracies), {}))
+
+    def rows(self) -> list[dict[str, str]]:
+        """A row per setting: mean ± standard deviation over seeds, and the difference to the first with its interval."""
+        rows = []
+        for setting in self.settings:
+            row = {"setting": setting.name, "seeds": str(len(setting.seeds))}
+            for column in self.columns:
+                values = setting.accuracies.get(column, [])
+                spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+                row[column] = f"{np.mean(values):.2f}{spread}" if values else "–"
+                difference = self.difference(setting, column) if values else None
+                row[f"Δ {column}"] = "" if difference is None else str(difference)
+            rows.append(row)
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        settings = []
+        for setting in self.settings:
+            differences = {column: self.difference(setting, column) for column in setting.accuracies}
+            settings.append(
+                {
+                    "setting": setting.name,
+                    "seeds": setting.seeds,
+                    "accuracies": setting.accuracies,
+                    "differences": {
+                        column: None if d is None else {"mean": d.mean, "half_width": d.half_width, "pairs": d.pairs}
+                        for column, d in differences.items()
+                    },
+                    "failures": {str(seed): reason for seed, reason in setting.failures.items()},
+                }
+            )
+        return {"recipe": self.recipe, "settings": settings}
+
+
+def sweep(
+    recipe: str,
+    store: str | Path,
+    grid: Sequence[str],
+    *,
+    seeds: int = 3,
+    folder: str | Path | None = None,
+    protocols: Sequence[str] = ("knn", "linear"),
+    splits: Sequence[str] = (),
+    workers: int = 1,
+    engine: str | Executor | None = None,
+    progress: bool = True,
+    **devices: Any,
+) -> Sweep:
+    """Train and evaluate a recipe with every combination of some settings, over seeds; the same call resumes what was stopped.
+
+    Parameters
+    ----------
+    recipe : str
+        A recipe by name or file.
+    store : path
+        What is learned from and evaluated on.
+    grid : sequence of str
+        Settings with their values, as `key=a,b,c`; one with a single value holds for all runs.
+    seeds : int
+        How many, from 0 on: the same for every combination, so that differences are paired.
+    folder : path, optional
+        Where the runs go (default: `sweeps/RECIPE`).
+    protocols, splits : sequence of str
+        How runs are evaluated (splits: default as `halp evaluate` chooses).
+    workers : int
+        Trainings at a time on this machine.
+    engine : str or Executor, optional
+        The address of a Dask scheduler, or an executor.
+    progress : bool
+        Whether progress is shown.
+    **devices
+        Of every training, as `halp.pretrain` takes them.
+
+    Returns
+    -------
+    Sweep
+        Accuracies of every combination, and paired differences to the first one with their intervals.
+    """
+    if seeds < 1:
+        raise InputError(f"{seeds} seeds leave nothing to train; choose at least 1")
+    home = Path(folder or Path("sweeps") / Path(recipe).stem).absolute()
+    named = dict(combinations(grid))
+    runs = {
+        (name, seed): SweepRun(
+            load_recipe(recipe, [*overrides, f"seed={seed}"]),
+            str(Path(store).absolute()),
+            str(home / f"{_file_name(name)}-seed{seed}"),
+            tuple(protocols),
+            tuple(splits),
+            devices,
+        )
+        for name, overrides in named.items()
+        for seed in range(seeds)
+    }
+    address, executor = (engine, None) if isinstance(engine, str) else (None, engine)
+    keys, found, failed = list(runs), {}, {}
+    with Bar("sweep", len(keys), shown=progress) as bar:
+        for place, result in run_shards(train_and_evaluate, list(runs.values()), Engine(workers, address, executor)):
+            if isinstance(result, Failure):
+                failed[keys[place]] = result.reason
+                log.info(f"{keys[place][0]}, seed {keys[place][1]} failed: {result.reason}")
+            else:
+                found[keys[place]] = result
+            bar.advance()
+    return Sweep(recipe, [_setting(name, seeds, found, failed) for name in named])
+
+
+def _setting(name: str, seeds: int, found: Mapping[Any, dict[str, float]], failed: Mapping[Any, str]) -> Setting:
+    there = [seed for seed in range(seeds) if (name, seed) in found]
+    columns = found[name, there[0]] if there else {}
+    accuracies = {column: [found[name, seed][column] for seed in there] for column in columns}
+    return Setting(
+        name, there, accuracies, {seed: failed[name, seed] for seed in range(seeds) if (name, seed) in failed}
+    )
+
+
+def combinations(grid: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Names and overrides of all combinations of settings `key=a,b,c`, in order.
+
+    >>> list(combinations(["epochs=3", "halp.hardness=0.2,0.6"]))
+    [('halp.hardness=0.2', ['epochs=3', 'halp.hardness=0.2']), ('halp.hardness=0.6', ['epochs=3', 'halp.hardness=0.6'])]
+    """
+    settings: list[list[str]] = []
+    for entry in grid:
+        key, equals, text = entry.partition("=")
+        values = [value.strip() for value in re.split(r",(?![^\[{]*[\]}])", text)]
+        if not (key and equals and all(values)):
+            raise InputError(f"--set takes key=a,b,c, such as halp.hardness=0.2,0.6, not '{entry}'")
+        settings.append([f"{key.strip()}={value}" for value in values])
+    varied = [number for number, choices in enumerate(settings) if len(choices) > 1]
+    for chosen in itertools.product(*settings):
+        yield " ".join(chosen[number] for number in varied) or "as it is", list(chosen)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.=-]+", "_", name)
