@@ -57,7 +57,7 @@ def test_missing_package_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "own.task").write_bytes(b"weights")
     monkeypatch.setenv("HALP_POSE_MODEL", str(tmp_path / "own.task"))
     monkeypatch.setitem(sys.modules, "mediapipe", None)
-    with pytest.raises(InputError, match=r"pip install 'halp\[video\]'"):
+    with pytest.raises(InputError, match=r"pip install 'halp-motion\[video\]'"):
         Camera()._poses(picture_of(bytes(144), 8, 6), 1)
 
 
