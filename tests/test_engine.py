@@ -16,7 +16,8 @@ import pytest
 from engine_shards import double, refuse_three, write_or_die, write_slowly
 
 from halp.core.errors import InputError
-from halp.engine import DIED, Engine, Failure, parse_part, run_shards
+from halp.core.job_parts import parse_part
+from halp.engine import DIED, Engine, Failure, run_shards
 
 TESTS = str(Path(__file__).parent)
 

@@ -6,13 +6,7 @@ dies, reports what still fails and finishes the rest. What is computed never dep
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
-import signal
-import sys
-import threading
-import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -23,14 +17,13 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection
-from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 from halp.core.errors import InputError
+from halp.core.job_parts import Part
+from halp.core.pools import cores, local_pool
 
 SHARD = TypeVar("SHARD")
 TRIES = 3
@@ -45,43 +38,6 @@ class Failure:
 
     reason: str
     error: Exception | None = field(default=None, compare=False)
-
-
-class PartDone(Exception):
-    """One part of the shards was computed, as `--shard` asks for; an answer needs all of them."""
-
-    def __init__(self, engine: Engine, there: int, wanted: int) -> None:
-        part, parts = engine.part or (1, 1)
-        super().__init__(f"part {part}/{parts} is done: {there} of {wanted} shards are there")
-
-
-class NotAllThere(InputError):
-    """Parts are joined of which some were not computed yet."""
-
-
-_joining: ContextVar[int] = ContextVar("parts that are joined", default=0)
-
-
-@contextmanager
-def joining(parts: int) -> Iterator[None]:
-    """Inside, nothing is computed: shards that are not there are an error that names the parts to run again."""
-    token = _joining.set(parts)
-    try:
-        yield
-    finally:
-        _joining.reset(token)
-
-
-def in_job_array(engine: Engine) -> bool:
-    """Whether the work is done in parts, or these are put together."""
-    return engine.part is not None or _joining.get() > 0
-
-
-def check_all_there(missing: Sequence[int], wanted: int) -> None:
-    """Raise where parts are joined and shards, by their places, are missing."""
-    if missing and (parts := _joining.get()):
-        again = ", ".join(f"--shard {part}/{parts}" for part in sorted({place % parts + 1 for place in missing}))
-        raise NotAllThere(f"{len(missing)} of {wanted} shards are not there yet; run the command again with {again}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +59,7 @@ class Engine:
     workers: int | None = None
     address: str | None = None
     executor: Executor | None = field(default=None, compare=False)
-    part: tuple[int, int] | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -151,26 +107,13 @@ class Engine:
                     pool.shutdown(cancel_futures=True)
 
 
-def parse_part(text: str) -> tuple[int, int]:
-    """The part that `--shard i/n` names.
-
-    >>> parse_part("2/8")
-    (2, 8)
-    """
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-    part = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= part[0] <= part[1]:
-        raise InputError(f"--shard takes i/n with i from 1 to n, such as 1/8, not '{text}'")
-    return part
-
-
 def run_shards(
     function: Callable[[SHARD], Any], shards: Sequence[SHARD], engine: Engine | Executor | None = None, *, few: int = 2
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
 
-    A shard whose worker died is submitted again, up to three times and alone, so that it cannot take others with it and is
-    not blamed for them. What the function raises is a failure of its shard, and the rest goes on.
+    Shards that were on their way when a worker died are submitted again, each alone, up to three times. What the
+    function raises is a failure of its shard, and the rest goes on.
 
     Parameters
     ----------
@@ -189,7 +132,7 @@ def run_shards(
         yield from ((place, _called(function, shards[place])) for place in places)
         return
     with engine.pool() as (make, most):
-        for window in (most, *[1] * TRIES):
+        for window in (most, *[1] * TRIES):  # alone, whoever dies is to blame
             died: list[int] = []
             for place, result in _rounds(function, shards, places, make, window):
                 if isinstance(result, _Death):
@@ -257,50 +200,6 @@ def _result(future: Future[Any]) -> Any:
         return _Death()
     except Exception as error:
         return _Death() if type(error).__name__ == "KilledWorker" else _failure(error)
-
-
-def cores() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def local_pool(workers: int) -> ProcessPoolExecutor:
-    """Fresh processes (a fork of a process with threads can hang) that share the cores and end with this one."""
-    threads = max(1, cores() // workers)
-    return ProcessPoolExecutor(workers, _Context(), initializer=start_worker, initargs=(threads,))
-
-
-class _Process(SpawnProcess):
-    """A process that does not run the caller's script again, so that no script needs a guard."""
-
-    def start(self) -> None:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            super().start()
-        finally:
-            sys.modules["__main__"] = main
-
-
-class _Context(SpawnContext):
-    Process = _Process
-
-
-def start_worker(threads: int = 1) -> None:
-    """Set up a worker process: its share of cores; the keyboard belongs to its parent, and it ends with it."""
-    os.environ.update(OMP_NUM_THREADS=str(threads))
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
-    with suppress(ValueError):  # only the main thread may
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
 
 
 def _dask(address: str) -> Any:

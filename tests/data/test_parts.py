@@ -14,13 +14,13 @@ import pytest
 from data.test_prepare import write_tree
 
 from halp.core.errors import InputError, Interrupted
+from halp.core.job_parts import PartDone
 from halp.data.ingest import parts
 from halp.data.ingest.pipeline import Outcome
 from halp.data.ingest.prepare import prepare
 from halp.data.readers.archives import memory_limit
 from halp.data.readers.ntu import NtuReader
 from halp.data.store import open_store
-from halp.engine import PartDone
 
 CLIPS = 210  # enough for parts
 

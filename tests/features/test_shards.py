@@ -14,10 +14,10 @@ import pytest
 from use_samples import fresh_encoder
 
 import halp
+from halp.core.job_parts import PartDone
 from halp.data.ingest.shards import FileHashes
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.engine import PartDone
 from halp.features import embed as embedding
 from halp.features import shards
 from halp.features.source import Source, open_source

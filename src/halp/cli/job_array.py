@@ -11,7 +11,7 @@ from pathlib import Path
 from halp.cli.app import app, note
 from halp.core.errors import InputError
 from halp.core.files import read_json, write_json
-from halp.engine import PartDone, joining, parse_part
+from halp.core.job_parts import PartDone, joining, parse_part
 
 
 def _record(out: Path) -> Path:

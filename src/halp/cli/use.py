@@ -51,24 +51,33 @@ def embed(
     Examples:
         halp embed runs/small-seed0 stores/mine vectors.npz
         halp embed halp-base recordings vectors.csv --window 2 --stride 0.5
+        halp embed halp-base recordings collection --window 2 --stride 0.5
 
     Args:
-        out: the file to write: .npz, .csv or .parquet.
+        out: the file to write: .npz, .csv or .parquet; without an ending the folder of a collection, which can be searched.
         compact: the few numbers that search and groups use, where the encoder has a projection to them.
         json: print what was written as JSON.
     """
+    from halp.features.collection import check_collection_place
     from halp.features.loading import open_for
     from halp.features.table import check_vector_file, write_vectors
 
-    check_vector_file(out)
-    if shard is not None and not cache:
-        raise InputError("parts of a job array are put together in the cache; leave out --no-cache")
+    as_collection = not out.suffix
+    if as_collection:
+        check_collection_place(out)
+    else:
+        check_vector_file(out)
+    if (shard is not None or as_collection) and not cache:
+        raise InputError("a collection and parts of a job array are put together from the cache; leave out --no-cache")
     loaded, opened = open_for(encoder, source, replace(reading.reading, shard=shard), stream=stream)
-    from halp.features.embed import embed_table
+    from halp.features.embed import embed_table, write_embedded
 
     with job_array(out):
-        table = embed_table(loaded, opened, cache=cache, compact=compact)
-        write_vectors(out, table)
+        table = embed_table(loaded, opened, cache=cache, compact=compact or as_collection)
+        if as_collection:
+            write_embedded(out, loaded, opened, reading.reading, encoder)
+        else:
+            write_vectors(out, table)
     answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
     show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 

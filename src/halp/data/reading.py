@@ -8,8 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from halp.core.job_parts import parse_part
 from halp.data.windows import WindowSettings
-from halp.engine import Engine, parse_part
+from halp.engine import Engine
 from halp.skeleton import Topology
 
 

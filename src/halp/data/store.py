@@ -209,6 +209,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         raise InputError(
             f"there is no store at '{path}'; make one with `halp prepare FORMAT SOURCE {quote(str(path))}`"
         )
+    if (path / "collection.json").is_file() and not (path / "store.json").exists():
+        return open_store(_store_of_collection(path))
     header = read_json(path / "store.json")
     if header.get("format") == LISTING:
         from halp.data.merge import open_listing
@@ -232,6 +234,16 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         )
     verify(path, store.hash, frames, store.lengths, store.names)
     return store
+
+
+def _store_of_collection(path: Path) -> Path:
+    """The store that a collection is of."""
+    facts = read_json(path / "collection.json")
+    if not facts.get("store"):
+        raise InputError(
+            f"collection '{path}' is of recordings, not of a store; make one with `halp prepare` from them"
+        )
+    return path / str(facts["source"])
 
 
 def check_free(path: Path, overwrite: bool) -> None:

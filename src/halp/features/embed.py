@@ -25,6 +25,7 @@ from halp.data.windows import squeeze_warning
 from halp.encoders.body_rows import in_tiles
 from halp.encoders.pretrained import PretrainedEncoder, compacted
 from halp.features.cache import FeatureCache, feature_key, rows_key
+from halp.features.collection import Collection, write_collection
 from halp.features.content import ArrayClips, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.ready import GAPS, Preparation, gap_note, prepare_source
@@ -129,6 +130,10 @@ def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: b
     """Vectors of a source from the cache or computed now, shard by shard, and the folder of their table."""
     home, encoder = cache_home() if cache else None, embedding.encoder
     width = encoder.output_size
+    if source.collection is not None:
+        kept = source.collection.vectors(source, feature_key(encoder, source.how))
+        if kept is not None:
+            return kept, source.collection.folder
     if home is not None and source.whole and not isinstance(source.content, ArrayClips):
         series = feature_key(encoder, source.how)
         found = embed_shards(source, home, series, width, embedding, progress=progress, alone=embedding.alone)
@@ -144,6 +149,11 @@ def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: b
     for name, counts in zip(GAPS, entry.arrays["gaps"]):
         source.known.rows[name] = counts
     return entry.vectors, entry.folder
+
+
+def write_embedded(folder: Path, encoder: PretrainedEncoder, source: Source, reading: Reading, name: str) -> Collection:
+    """Write the compact vectors of a source that `embed_table` embedded as a collection."""
+    return write_collection(folder, source, feature_key(compacted(encoder), source.how), reading, name)
 
 
 def keep_rows(source: Source) -> None:

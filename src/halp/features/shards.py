@@ -23,10 +23,11 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.files import write_text
+from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import Bar
 from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
-from halp.engine import Engine, Failure, PartDone, check_all_there, run_shards
+from halp.engine import Engine, Failure, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
 from halp.features.content import ROW, RecordingFiles, SourceIndex, StoredClips
 from halp.features.source import Source, edges
@@ -143,11 +144,12 @@ def embed_shards(
     parts = [part if part.entry is not None else _opened(part, folder, width) for part in parts]
     missing = [part for part in parts if part.entry is None and part.key not in dead]
     if engine.part is not None:
-        raise PartDone(engine, len(parts) - len(missing), len(parts))
+        raise PartDone(engine.part, len(parts) - len(missing), len(parts))
     if missing:
         return None
     _keep_plan(source, folder, [part.key for part in parts if part.entry is not None])
-    return _join(source, parts, dead), folder / _table_name(parts)
+    source.shards = parts
+    return join_parts(source, parts, dead), folder / _table_name(parts)
 
 
 def _writable(folder: Path) -> bool:
@@ -201,6 +203,14 @@ def _find_parts(source: Source, folder: Path, width: int) -> list[Part]:
     return parts
 
 
+def item_places(content: Any) -> dict[str, int]:
+    """Places of items in a source by their keys."""
+    if isinstance(content, StoredClips):
+        parts = _store_parts(content)
+        return {item: number for part in parts for item, number in zip(part.items, part.numbers.tolist())}
+    return {key: place for place, key in enumerate(content.keys[0])}
+
+
 def _store_parts(content: StoredClips) -> list[Part]:
     parts = []
     for name, store, first in content.store.parts:
@@ -246,7 +256,7 @@ def _serves(entry: Entry, numbers: npt.NDArray[np.int64]) -> bool:
     return bool((numbers >= 0).any()) and not np.intersect1d(rows["recording"][there], rows["recording"][~there]).size
 
 
-def _join(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
+def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) -> Any:
     """The vectors of all shards as one; the source learns the rows of all, in the order of its items."""
     files = source.content
     left_out: list[tuple[int, Dropped]] = []

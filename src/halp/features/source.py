@@ -48,6 +48,7 @@ from halp.features.table import RowColumns
 Array = npt.NDArray[Any]
 AnySource = Any  # a Source, a Store, a path, one array or a sequence of arrays
 
+MANIFEST = "collection.json"  # of a collection, see `halp.features.collection`
 Tags = tuple[Path | None, str | None]  # a table of labels, a pattern of paths
 
 
@@ -93,6 +94,8 @@ class Source(RowColumns):
         self.topology, self.applied = content.topology, content.applied
         self.engine, self._left_out_file = engine or Engine(), left_out_file
         self.recorded: SourceIndex | None = None
+        self.collection: Any = None  # that keeps its vectors, where it was opened by one
+        self.shards: list[Any] = []  # that its vectors were found in
         self.notes: list[str] = []  # warnings while a shard was read
         self._is_shard = False
         self._part = ""  # which rows of the content these are, where they are not all
@@ -393,6 +396,10 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)
+    if isinstance(source, (str, os.PathLike)) and (Path(source) / MANIFEST).is_file():
+        from halp.features.collection import open_collection
+
+        return open_collection(source).source(reading)
     if isinstance(source, (str, os.PathLike)) and is_store(source):
         source = open_store(source)
     if is_arrays(source):

@@ -204,7 +204,7 @@ def check_vector_file(path: Path) -> Callable[[Path, FeatureTable], None]:
     writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
     check_choice("ending of a file of vectors", path.suffix.lower(), writers)
     if path.suffix.lower() == ".parquet":
-        _pyarrow()
+        pyarrow_modules()
     return writers[path.suffix.lower()]
 
 
@@ -231,7 +231,7 @@ def _write_csv(path: Path, table: FeatureTable) -> None:
 
 def _write_parquet(path: Path, table: FeatureTable) -> None:
     """Columns name, start, end and vector (a list of so many float32)."""
-    arrow, parquet = _pyarrow()
+    arrow, parquet = pyarrow_modules()
     width = table.vectors.shape[1]
     vector = arrow.list_(arrow.float32(), width)
     kinds = [("name", arrow.string()), ("start", arrow.float64()), ("end", arrow.float64()), ("vector", vector)]
@@ -244,13 +244,13 @@ def _write_parquet(path: Path, table: FeatureTable) -> None:
             file.write_table(arrow.Table.from_arrays([*columns, vectors], schema=schema))
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def pyarrow_modules() -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "a .parquet file is written by pyarrow, which is missing; install it with `pip install 'halp-motion[parquet]'`, or "
-            "write .npz or .csv"
+            "Parquet files need pyarrow, which is missing; install it with `pip install 'halp-motion[parquet]'`, or write .npz "
+            "or .csv"
         ) from None
     return pyarrow, pyarrow.parquet

@@ -21,12 +21,13 @@ from safetensors.numpy import load_file
 from halp._version import __version__
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, save_arrays
+from halp.core.job_parts import PartDone, check_all_there
 from halp.core.progress import log
 from halp.data.clip import Clip, Dropped
 from halp.data.ingest.pipeline import Outcome, Pipeline
 from halp.data.readers import Item
 from halp.data.readers.archives import expansion_limit
-from halp.engine import Engine, Failure, PartDone, check_all_there, run_shards
+from halp.engine import Engine, Failure, run_shards
 
 _ITEMS = 32  # of a part
 _KEY = 16  # hexadecimal digits
@@ -108,7 +109,7 @@ class Parts:
                 yield len(self.parts[first].items), _load(self.parts[first])
                 first += 1
         if engine.part is not None:
-            raise PartDone(engine, len(done), len(self.parts))
+            raise PartDone(engine.part, len(done), len(self.parts))
         for part in self.parts[first:]:
             yield len(part.items), _load(part)
 

@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from halp.core.errors import InputError, Interrupted
+from halp.core.job_parts import NotAllThere, PartDone, in_job_array
 from halp.core.progress import Bar
 from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.ingest.parts import Parts
@@ -27,7 +28,7 @@ from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
-from halp.engine import Engine, NotAllThere, PartDone, in_job_array
+from halp.engine import Engine
 
 # Below this many items starting other processes costs more than it saves.
 _FEW = 200
@@ -169,7 +170,7 @@ def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -
     Not for a reader of somebody else: its code may change between two attempts.
     """
     theirs = not type(plan.reader).__module__.startswith("halp.")
-    few = 0 if in_job_array(engine) else 2 if plan.info.slow else _FEW
+    few = 0 if in_job_array(engine.part) else 2 if plan.info.slow else _FEW
     if len(items) < few or theirs or not plan.info.shared:
         yield None
         return

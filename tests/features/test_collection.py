@@ -1,0 +1,111 @@
+"""Collections: vectors of a source as Parquet rows and mapped float16, searched, filtered, brought up to date."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halp
+from halp.cli import main
+from halp.core.errors import InputError
+from halp.data.store import Store, open_store
+from halp.features import embed as embedding
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+OPTIONS = ("--option", "topology=kinect-v2")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("halp.features.shards.FILES", 4)
+    monkeypatch.setattr("halp.engine.Engine.processes", 1)
+
+
+@pytest.fixture
+def files(store: Store, tmp_path: Path) -> Path:
+    for number in range(10):
+        folder = tmp_path / "files" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{number}.npy", store.clip(number))
+    return tmp_path / "files"
+
+
+def found(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict[str, object]]:
+    capsys.readouterr()
+    main([*map(str, command), "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_collection_is_searched_like_its_source_and_nothing_is_embedded(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = ("--window", "1", "--stride", "0.5", "--fps", "30")
+    main(["embed", "halp-base", str(files), str(tmp_path / "all"), *windows, *OPTIONS])
+    plain = found(capsys, "search", "halp-base", "a/2", "--in", files, "-k", "5", *windows, *OPTIONS)
+    monkeypatch.setattr(embedding, "embed_blocks", None)  # would fail
+    kept = found(capsys, "search", "halp-base", "a/2", "--in", tmp_path / "all", "-k", "5")
+    assert [(hit["name"], hit["start"]) for hit in kept] == [(hit["name"], hit["start"]) for hit in plain]
+    np.testing.assert_allclose([h["similarity"] for h in kept], [h["similarity"] for h in plain], atol=2e-3)
+    some = found(capsys, "search", "halp-base", "a/2", "--in", tmp_path / "all", "--where", "label = 'b'")
+    assert {str(hit["name"])[0] for hit in some} == {"b"}
+
+
+def test_other_programs_read_the_rows_and_the_vectors(files: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    main(["embed", "halp-base", str(files), str(tmp_path / "all"), *OPTIONS])
+    rows = pandas.read_parquet(tmp_path / "all" / "shards")
+    assert sorted(rows["recording"]) == sorted(f"{'ab'[number % 2]}/{number}" for number in range(10))
+    assert set(rows["label"]) == {"a", "b"}
+    parts = sorted((tmp_path / "all" / "vectors").iterdir())
+    vectors = np.concatenate([np.load(part, mmap_mode="r") for part in parts])
+    assert (vectors.dtype, vectors.shape) == (np.float16, (10, 256))
+
+
+def test_writing_again_adds_what_is_new_and_removes_what_is_gone(
+    files: Path, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed = ["embed", "halp-base", str(files), str(tmp_path / "all"), *OPTIONS]
+    main(embed)
+    shards = tmp_path / "all" / "shards"
+    before = {path.name: path.stat().st_mtime_ns for path in shards.iterdir()}
+    np.save(files / "b" / "new.npy", store.clip(40))
+    (files / "a" / "0.npy").unlink()
+    with pytest.warns(UserWarning, match="recordings changed after"):
+        hits = halp.search("halp-base", "b/new", tmp_path / "all", k=20, progress=False)
+    assert len(hits) == 9
+    main(embed)
+    after = {path.name: path.stat().st_mtime_ns for path in shards.iterdir()}
+    assert len(set(before.items()) & set(after.items())) == 2, "the shard that lost a recording was written again"
+    assert len(after) == 4
+    assert (
+        len({path.stem for path in (tmp_path / "all" / "vectors").iterdir()} ^ {path.stem for path in shards.iterdir()})
+        == 0
+    )
+    hits = halp.search("halp-base", "b/new", tmp_path / "all", k=20, progress=False)
+    assert "a/0" not in {hit.recording for hit in hits}
+
+
+def test_a_collection_of_a_store_is_a_store_and_every_source(store: Store, tmp_path: Path) -> None:
+    main(["embed", "halp-base", str(store.path), str(tmp_path / "all")])
+    assert open_store(tmp_path / "all").hash == store.hash
+    table = halp.embed_table("halp-base", tmp_path / "all", compact=True, progress=False)
+    wanted = halp.embed("halp-base", store, compact=True, progress=False)
+    np.testing.assert_allclose(table.vectors, wanted, rtol=2e-3, atol=2e-3)
+    assert table.names == store.names.tolist()
+    full = halp.embed_table("halp-base", tmp_path / "all", progress=False)
+    assert full.vectors.shape == (len(store), 4176), "other vectors are computed as ever"
+
+
+def test_what_is_not_a_collection_or_damaged_is_one_sentence(files: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["embed", "halp-base", str(files), str(tmp_path / "files"), *OPTIONS])
+    main(["embed", "halp-base", str(files), str(tmp_path / "all"), *OPTIONS])
+    with pytest.raises(InputError, match="is of recordings, not of a store"):
+        open_store(tmp_path / "all")
+    next((tmp_path / "all" / "vectors").iterdir()).write_bytes(b"")
+    with pytest.raises(InputError, match="is damaged: shard"):
+        halp.search("halp-base", "a/0", tmp_path / "all", progress=False)
