@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from halp.tasks.classify import predict as classify_predict
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
+    from halp.tasks.curves import curves
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
     from halp.tasks.export import export, pull, push
     from halp.tasks.find_motifs import motifs
     from halp.tasks.finetune import finetune
+    from halp.tasks.gait import gait
     from halp.tasks.live import LiveRecognition
     from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
@@ -97,6 +99,8 @@ _HOMES = {
     "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
     "halp.tasks.pose_files": ("poses",),
     "halp.tasks.read_events": ("events",),
+    "halp.tasks.curves": ("curves",),
+    "halp.tasks.gait": ("gait",),
     "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
     "halp.tasks.stats": ("stats",),
@@ -136,6 +140,7 @@ __all__ = [
     "cluster",
     "compare",
     "convert",
+    "curves",
     "deviation",
     "embed",
     "embed_table",
@@ -144,6 +149,7 @@ __all__ = [
     "explore",
     "export",
     "finetune",
+    "gait",
     "get_topology",
     "halp_loss",
     "inspect",

@@ -14,7 +14,7 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, findings, movements, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify, findings, movements, video, service  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process, note, warn
 from halp.core.errors import InputError
 
@@ -42,9 +42,12 @@ HEADINGS = {
     "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
-        *("classify", "finetune", "embed", "export", "push", "pull"),
+        *("classify", "finetune", "embed", "export", "serve", "push", "pull"),
     ),
-    "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
+    "Measure movement": (
+        *("events", "stats", "motifs", "repetitions", "gait", "angles", "curves"),
+        *("deviation", "agreement", "poses"),
+    ),
     "Make a store": ("prepare", "join", "merge", "split"),
     "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }

@@ -30,10 +30,10 @@ MOST_CLASSES = 10_000
 
 
 def utf8(text: str) -> str:
-    """A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
+    r"""A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
 
     >>> utf8(b"caf\xe9.bvh".decode("utf-8", "surrogateescape"))
-    'caf\\\\xe9.bvh'
+    'caf\\xe9.bvh'
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 

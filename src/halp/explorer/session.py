@@ -108,10 +108,12 @@ class Session:
     @cached_property
     def runs(self) -> dict[str, Run]:
         """The runs that were named, else the one that the encoder is of; by the names of their folders."""
-        from halp.reports.run_report import open_runs
-
         paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
-        return open_runs(paths) if paths else {}
+        if not paths:
+            return {}
+        from halp.reports.run_report import open_runs  # brings the training along, which is slow to import
+
+        return open_runs(paths)
 
     @cached_property
     def _own_run(self) -> Path | None:

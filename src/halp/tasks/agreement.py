@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.data.spans import UNSEEN, Event, Events
+from halp.tasks.intervals import rounded
 from halp.tasks.read_events import EventsLike, read_matched
-from halp.tasks.stats import rounded
 
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]

@@ -19,11 +19,11 @@ from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.bouts import measures
+from halp.tasks.intervals import rounded
 from halp.tasks.motifs import MotifModel, fit_motifs, load_motifs, motif_names
 from halp.tasks.motifs import stability as measure_stability
 from halp.tasks.segment import check_stride
 from halp.tasks.segments import merge_windows
-from halp.tasks.stats import rounded
 from halp.tasks.windows import embedded
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.data.clip import present
+from halp.data.clip import Frames, present
 from halp.data.spans import Event
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
@@ -31,7 +31,7 @@ Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
-HOPELESS = 30  # lines at the start of a stream of which none is a frame
+MOST_BAD = 30  # lines at the start of a stream of which none is a frame
 LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
@@ -99,6 +99,16 @@ class LiveRecognition:
     def push(self, frame: Frame | None) -> Event | None:
         """Take one frame `(V, C)` or `(P, V, C)`, None where nobody is seen; an answer where a stride is complete."""
         began = time.perf_counter()
+        if not self.take(frame):
+            return None
+        best, probability, rejected = self._recognise()
+        spent = time.perf_counter() - began
+        self._busy += spent
+        self._latencies.append(1000 * spent)
+        return predicted("live", *self.span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+
+    def take(self, frame: Frame | None) -> bool:
+        """Take one frame; whether a stride is complete, so that the last window can be looked at."""
         place = self.frames % self.width
         self._ring[place] = 0
         if frame is not None:
@@ -110,14 +120,21 @@ class LiveRecognition:
         self.frames += 1
         # strides are counted in time, so that rounding does not add up
         if self.frames < self.width + round(self.answers * self.stride * self.fps):
-            return None
-        best, probability, rejected = self._recognise()
-        spent = time.perf_counter() - began
+            return False
         self.answers += 1
-        self._busy += spent
-        self._latencies.append(1000 * spent)
-        span = (self.frames - self.width) / self.fps, self.frames / self.fps
-        return predicted("live", *span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+        return True
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and stop of the last window in seconds."""
+        return (self.frames - self.width) / self.fps, self.frames / self.fps
+
+    def window_frames(self) -> Frames | None:
+        """The last window, ready for the encoder; None where nobody is seen most of the time."""
+        window = np.roll(self._ring, -self.frames % self.width, axis=0)
+        if present(window).any(1).mean() < SEEN:
+            return None
+        return self._ready.window(self._ready.recording(window, self.fps), self.fps)
 
     def _checked(self, frame: Frame) -> Frame:
         """The persons `(P, V, C)` of a frame; zeros for joints that are not seen."""
@@ -130,10 +147,9 @@ class LiveRecognition:
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
         """Best class, its probability, and whether it is rejected; nothing where nobody is seen most of the time."""
-        window = np.roll(self._ring, -self.frames % self.width, axis=0)
-        if present(window).any(1).mean() < SEEN:
+        frames = self.window_frames()
+        if frames is None:
             return None, None, None
-        frames = self._ready.window(self._ready.recording(window, self.fps), self.fps)
         prediction = self.model.classifier.predict(embed_frames(self.model.encoder, [frames]), reject=self.reject)
         return (
             self.model.classifier.classes[prediction.best[0]],
@@ -177,8 +193,8 @@ class FrameReader:
             self.read += 1
             if line.strip():
                 frame = self._frame(line)
-                if self.bad == self.read and self.bad >= HOPELESS:
-                    raise InputError(f"none of the first {HOPELESS} lines is a frame: {self.problem}")
+                if self.bad == self.read and self.bad >= MOST_BAD:
+                    raise InputError(f"none of the first {MOST_BAD} lines is a frame: {self.problem}")
                 yield frame
         if self.read and self.bad == self.read:
             raise InputError(f"none of the {self.read} lines is a frame: {self.problem}")

@@ -22,9 +22,11 @@ from halp.core.files import building, read_json, save_arrays, sha256, write_json
 from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
+from halp.features.source import AnySource
 from halp.tasks.card import model_card
 from halp.tasks.classifier import Classifier, check_rejection
 from halp.tasks.heads import Candidate, Head
+from halp.tasks.segments import Predictions
 
 FORMAT = "halp-classifier"
 VERSION = 2
@@ -59,6 +61,17 @@ class Model:
     def can_reject(self) -> bool:
         """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it cannot."""
         return self.classifier.can_reject()
+
+    def predict(self, source: AnySource, **options: Any) -> Predictions:
+        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's joints unless
+        `topology` is given. Safe to call from several threads."""
+        from halp.tasks.classify import predict
+
+        return predict(self, source, **{"cache": False, "progress": False, **options})
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as a folder, whole or not at all, see `halp.save_model`."""
+        return save_model(self, path)
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
