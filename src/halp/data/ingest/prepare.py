@@ -62,8 +62,8 @@ def prepare(
         Steps in place of the format's own; `()` for none.
     strict : bool
         Make a clip that cannot be used an error, in place of leaving it out and naming it in the manifest.
-    workers, limit : int, optional
-        Processes (default: all cores), and how many items are read (default: all).
+    limit : int, optional
+        How many items are read (default: all).
     splits : sequence of SplitRule
         Saved in the store beside those of the format.
     overwrite, progress : bool
