@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden surface faults attacks fuzz soak lock sbom page pictures clean help
+.PHONY: demo test quick fast lint types unit graph docs wheel coverage mutants bench golden surface faults attacks fuzz soak lock audit sbom page pictures clean help
 
 help:
 	@echo "make demo     train MoCo and HaLP on synthetic people, print a table, write demo/report.html"
@@ -25,8 +25,9 @@ help:
 	@echo "make attacks  hostile files of the tests: how many were tried, and the most memory per byte"
 	@echo "make fuzz     MINUTES=10: changed files of every format, guided by coverage; what does harm is kept in tests/regressions"
 	@echo "make soak     KILLS=1000: trainings killed at random instants, resumed and compared"
-	@echo "make lock     WHEELS=FOLDER: requirements.lock from this installation, with the hashes of the package index"
-	@echo "make sbom     packages, licences and fingerprints of this installation"
+	@echo "make lock     requirements.lock: the tested versions with the hashes of the package index (uv)"
+	@echo "make audit    known vulnerabilities of the locked packages (pip-audit; needs a network)"
+	@echo "make sbom     sbom.json: packages and licences of this installation (CycloneDX)"
 	@echo "make page     the explorer's page from its source in page/ (needs node)"
 	@echo "make pictures screenshots and the moving picture of the explorer (needs Chromium)"
 	@echo "make lint | types | unit | bench | clean"
@@ -105,8 +106,12 @@ coverage: $(DEV) $(PAGE)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report
 
-mutants: $(DEV)
-	$(BIN)/python tools/mutants.py --json benchmarks/results/mutants.json
+MUTANTS ?= /tmp/halp-mutants
+mutants: $(DEV)  # in a clone: cosmic-ray edits the files that it tests
+	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt cosmic-ray
+	rm -rf $(MUTANTS) && git clone --quiet . $(MUTANTS)
+	cd $(MUTANTS) && export PYTHONPATH=src OMP_NUM_THREADS=1 PATH=$(abspath $(BIN)):$$PATH && cosmic-ray init tools/mutants.toml session.sqlite \
+	  && cosmic-ray exec tools/mutants.toml session.sqlite && cr-report session.sqlite --surviving-only
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
@@ -126,11 +131,23 @@ KILLS ?= 1000
 soak: $(DEV)
 	$(BIN)/python -m benchmarks.soak --kills $(KILLS) --json benchmarks/results/soak.json
 
-lock: $(DEV)
-	$(BIN)/python tools/lock.py $(if $(WHEELS),--wheels $(WHEELS)) > requirements.lock.new && mv requirements.lock.new requirements.lock
+# uv, cyclonedx-py and pip-audit, apart from what halp is tested with
+TOOLS := .venv-tools
 
-sbom: $(READY)
-	$(BIN)/python tools/sbom.py --json sbom.json --licences licences.md --hashes hashes.txt
+$(TOOLS)/.ready: pyproject.toml constraints.txt
+	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv cyclonedx-bom pip-audit
+	@touch $@
+
+lock: $(TOOLS)/.ready
+	$(TOOLS)/bin/uv pip compile pyproject.toml --all-extras --constraint constraints.txt --generate-hashes --no-annotate --no-header \
+	  --python-version 3.11 --python-platform linux --no-emit-package torch --quiet --output-file requirements.lock
+
+audit: $(TOOLS)/.ready
+	$(TOOLS)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip
+
+sbom: $(READY) $(TOOLS)/.ready
+	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-format JSON --output-file sbom.json
 
 page: $(PAGE)
 	cd page && npm run build
@@ -139,4 +156,4 @@ pictures: $(DEV)
 	$(BIN)/python -m benchmarks.explore_pictures
 
 clean:
-	rm -rf $(VENV) site demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) site demo .mypy_cache .ruff_cache .pytest_cache

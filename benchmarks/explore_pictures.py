@@ -108,6 +108,9 @@ def movements(browser: Any, address: str, folder: Path) -> None:
     frames[0].save(
         OUT / "explore.webp", save_all=True, append_images=frames[1:], duration=110, loop=0, quality=38, method=4
     )
+    page.keyboard.press("?")
+    page.check("dialog input[type=checkbox]")  # for researchers
+    page.keyboard.press("Escape")
     page.click("#tab-method")
     page.click("text=Hallucinate positives")
     page.wait_for_selector(".walks circle")

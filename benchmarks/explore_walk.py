@@ -240,7 +240,7 @@ def main() -> None:
     shutil.rmtree(recordings, ignore_errors=True)
     recordings.mkdir(parents=True)
     seen = chosen_recordings(given.raw, recordings) if given.raw else invented_recordings(recordings, given.recordings)
-    for old in folder.glob("recordings.labels.csv*"):
+    for old in folder.glob("recordings.labels.*"):
         old.unlink()
     shutil.rmtree(folder / "model", ignore_errors=True)
     began = time.monotonic()

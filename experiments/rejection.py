@@ -27,7 +27,7 @@ from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 from halp.tasks.classifier import REJECTION_RATE, fit_classifier
-from halp.tasks.classify import group_clips, without_doubtful_rejection
+from halp.tasks.classify import disable_unreliable_rejection, group_clips
 
 SHOTS = (3, 5, 10, None)
 
@@ -43,7 +43,7 @@ def measure(task: Task, vectors: Array, known: Array, shots: int | None, alone: 
     labels = np.searchsorted(known, task.labels[rows])
     groups, grouped_by = group_clips(labels, people[rows].tolist(), np.arange(len(rows)))
     model = fit_classifier(vectors[rows], labels, [str(label) for label in known], groups=groups, kind="prototypes")
-    model = without_doubtful_rejection(model, grouped_by)
+    model = disable_unreliable_rejection(model, grouped_by)
     test = np.flatnonzero(~np.isin(people, taught))
     is_known = np.isin(task.labels[test], known)
     found, forced = model.predict(vectors[test]), model.predict(vectors[test], reject=REJECTION_RATE)

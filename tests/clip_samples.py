@@ -128,3 +128,21 @@ def walker(frames: int = 60, persons: int = 1, seed: int = 0) -> np.ndarray:
     rest = rest + 3 * np.arange(persons)[None, :, None, None] * [1, 0, 0]
     time = np.arange(frames)[:, None, None, None]
     return (rest + 0.05 * np.sin(time / 6 + draw.uniform(0, 6, (1, persons, 20, 1)))).astype(np.float32)
+
+
+def moving_clips(topology: Topology, count: int, *, seed: int = 0, damaged: bool = False) -> list[np.ndarray]:
+    """Recordings `(T, P, V, C)` of three kinds of movements; damaged ones lack joints, frames and persons (NaN)."""
+    draw, clips = np.random.default_rng(seed), []
+    body = np.random.default_rng(0).normal(size=(len(topology), topology.dimensions))
+    for number in range(count):
+        frames, persons = int(draw.integers(20, 120)), int(draw.integers(1, 4))
+        time = np.linspace(0, 6, frames)[:, None, None, None]
+        swing = np.sin((1 + number % 3) * time) * np.sin(np.arange(len(topology)))[:, None]
+        clip = body + 0.3 * swing + 0.05 * draw.normal(size=(frames, persons, len(topology), topology.dimensions))
+        clip = clip + draw.normal(size=(1, persons, 1, topology.dimensions))
+        if damaged:
+            clip[draw.random(clip.shape[:3]) < 0.2] = np.nan
+            clip[draw.random(frames) < 0.1] = np.nan
+            clip[:, : number % (persons + 1)] = np.nan
+        clips.append(clip.astype(np.float32))
+    return clips

@@ -38,7 +38,7 @@ def commands(text: str) -> list[str]:
 
 def test_readme_and_script_for_own_data_type_the_same_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme[readme.index("## Your own poses") : readme.index("A film becomes a table")]
+    section = readme[readme.index("## Your own recordings") : readme.index("Videos work the same way")]
     script = commands((ROOT / "examples" / "own_data.sh").read_text(encoding="utf-8"))
     assert commands(section) == script
     assert len(script) > 10

@@ -83,7 +83,10 @@ def build(folder: Path) -> tuple[Path, Path]:
     run("git", "-C", str(ROOT), "archive", "--output", str(archive), "HEAD")
     with tarfile.open(archive) as packed:
         packed.extractall(copy, filter="data")
+    (ROOT / "dist").mkdir(exist_ok=True)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy))
+    kept = [shutil.copy(path, ROOT / "dist") for path in sorted(out.iterdir())]
+    print("built:", *kept, sep="\n  ", file=sys.stderr)
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 

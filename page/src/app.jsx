@@ -8,11 +8,24 @@ import { Camera } from "./camera.jsx";
 import { DIAMOND, css, ramp } from "./colours.js";
 import { ScatterMap, categoryNames } from "./map.js";
 import { clockText, inStep, spanText } from "./parts.jsx";
-import { Categories, IconButton, Stage } from "./stage.jsx";
+import { barsFigure, mapFigure, save } from "./figure.js";
+import { Categories, Icon, IconButton, Stage } from "./stage.jsx";
 import { Compare, Groups, Label, Method, Similar, Watch, Wide } from "./panels.jsx";
 import { SPEEDS } from "./playing.js";
 import { Timeline } from "./timeline.js";
 import * as s from "./state.js";
+
+// What the page says about the collection, always in sight.
+function Warnings() {
+  const { warnings = [] } = s.facts.value;
+  if (!warnings.length) return null;
+  return (
+    <details class="warnings">
+      <summary>{warnings.length > 1 ? `${warnings.length} notes about these recordings: ` : "Note: "}{warnings[0]}</summary>
+      <ul>{warnings.map((text) => <li key={text}>{text}</li>)}</ul>
+    </details>
+  );
+}
 
 const PANELS = { watch: ["Watch", Watch], similar: ["Similar", Similar], label: ["Label", Label], groups: ["Groups", Groups], compare: ["Compare", Compare], method: ["Method", Method], camera: ["Camera", Camera] };
 const MAPS = { pca: ["distances", "principal components: far apart means unlike"], tsne: ["neighbours", "t-SNE: neighbours stay neighbours"], umap: ["UMAP", "neighbours, and more of the whole; the first time takes a while"] };
@@ -101,12 +114,12 @@ function useMap(points, over) {
       effect(() => map.setMarks(s.panel.value === "method" && s.places.value ? positiveMarks() : { lines: [], spots: [] })),
       effect(() => map.setMarks({ words: s.places.value ? names() : [] })),
     ];
-    const recolour = () => map.setColours(...s.pointColours().slice(0, 2));
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", recolour);
+    // what the legend covers is no place for points
+    const legend = new ResizeObserver(([entry]) => map.setCovered(entry.target.open ? entry.target.offsetLeft + entry.target.offsetWidth : 0));
+    const look = effect(() => { s.column.value; requestAnimationFrame(() => { const own = points.current?.parentElement.querySelector(".legend"); if (own) legend.observe(own); }); });
     return () => {
-      ends.forEach((end) => end());
-      scheme.removeEventListener("change", recolour);
+      [...ends, look].forEach((end) => end());
+      legend.disconnect();
       map.end();
     };
   }, []);
@@ -160,7 +173,7 @@ function positiveMarks() {
 
 function names() {
   const { categories, values } = s.column.value ?? {};
-  if (!categories || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
+  if (!categories || !values || categories.length > 30 || s.colourBy.value === "subject" || s.colourBy.value === "camera") return [];
   return categoryNames(categories, values, s.places.value, s.hidden.value);
 }
 
@@ -222,11 +235,52 @@ function MapPane() {
         <IconButton icon="pan" label="move the map" pressed={s.tool.value === "pan"} onClick={() => (s.tool.value = "pan")} />
         <IconButton icon="lasso" label="lasso: draw around movements (l, or hold shift)" pressed={s.tool.value === "lasso"} onClick={() => (s.tool.value = "lasso")} />
         <IconButton icon="fit" label="show everything (double click)" onClick={() => map.fit()} />
+        <Figures />
       </div>
       <Legend />
       {(progress?.title || s.laying.value) && !isStatic && <div class="working" role="status">{progress?.title || "laying out the map"} …</div>}
       <HoverCard />
     </section>
+  );
+}
+
+// -- figures and links -------------------------------------------------------------------------------------------------
+const FIGURES = {
+  map: () => mapFigure(map, s.column.value, s.hidden.value),
+  timeline: () => {
+    const { name, tiers } = s.line.value;
+    const rows = [["human", "labels"], ["model", "model"], ["group", "groups"]].filter(([tier]) => tiers[tier]?.length).map(([tier, title]) => [title, tiers[tier]]);
+    const groups = (s.facts.value.group?.groups ?? []).map((one) => one.name);
+    return rows.length ? barsFigure(rows, s.facts.value.unit, (label, row) => (row === "groups" ? groups : window.halpLine.labels).indexOf(label)) : s.say(`There is nothing on the timeline of ${name} yet.`);
+  },
+  ethogram: async () => {
+    const events = await s.attempt(() => api.get("events"));
+    const rows = new Map();
+    for (const one of events ?? []) rows.set(one.recording, [...(rows.get(one.recording) ?? []), one]);
+    return rows.size ? barsFigure([...rows].slice(0, 60), s.facts.value.unit, (label) => s.labelNames.value.indexOf(label)) : s.say("There are no labels yet.");
+  },
+};
+
+function Figures() {
+  const write = async (name, kind) => {
+    const markup = await FIGURES[name]();
+    if (typeof markup === "string") await save(markup, `${s.facts.value.source}.${name}`, kind);
+  };
+  const copy = async () => {
+    const { origin, pathname, search } = location;
+    const link = `${origin}${pathname}${search}#${s.viewText({ zoom: map.zoom.toFixed(3), x: map.centre[0].toFixed(4), y: map.centre[1].toFixed(4) })}`;
+    history.replaceState(null, "", link);
+    await navigator.clipboard?.writeText(link).catch(() => {});
+    s.say("The address of this page now opens the same view, as long as the explorer runs; it is in the clipboard.");
+  };
+  return (
+    <details class="figures">
+      <summary class="icon-button" title="save a figure, or a link to this view" aria-label="save a figure, or a link to this view"><Icon name="save" /></summary>
+      <div>
+        {Object.keys(FIGURES).filter((name) => (name === "map" || !isStatic) && (name !== "timeline" || s.line.value)).map((name) => <p key={name}>{name} <button type="button" onClick={() => write(name, "svg")}>SVG</button> <button type="button" onClick={() => write(name, "png")}>PNG</button></p>)}
+        {!isStatic && <button type="button" onClick={copy}>Link to this view</button>}
+      </div>
+    </details>
   );
 }
 
@@ -324,6 +378,8 @@ function Help() {
       <h2>Keyboard <button type="button" class="link" onClick={() => (s.help.value = false)}>close</button></h2>
       <dl class="keys">{KEYS.map(([key, text]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}</dl>
       <p class="soft">Every point of the map is a movement; points near each other move alike. Nothing leaves this machine.</p>
+      {!isStatic && <p><label class="check"><input type="checkbox" checked={s.facts.value.researcher} onChange={(event) => s.keep({ researcher: event.currentTarget.checked })} /> for researchers: show how the encoder was trained (Method)</label></p>}
+      {!isStatic && <form class="acts" onSubmit={(event) => { event.preventDefault(); s.keep({ pattern: event.currentTarget.elements.pattern.value }); }}><label class="check">Names of recordings are <input name="pattern" key={s.facts.value.pattern} defaultValue={s.facts.value.pattern} placeholder="{set}_{action}_{style}_{n}" maxLength={200} /></label><button type="submit">Use as columns</button></form>}
     </dialog>
   );
 }
@@ -331,7 +387,7 @@ function Help() {
 // -- all of it --------------------------------------------------------------------------------------------------------
 function Side() {
   const Panel = PANELS[s.panel.value][1];
-  const names = Object.keys(PANELS).filter((name) => !isStatic || !["label", "compare", "camera"].includes(name) && (name !== "method" || s.facts.value.runs.length));
+  const names = Object.keys(PANELS).filter((name) => (name !== "method" || s.researcher.value) && (!isStatic || !["label", "compare", "camera"].includes(name)));
   const move = (event) => {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!way) return;
@@ -392,6 +448,7 @@ function App() {
   return (
     <>
       <Top />
+      <Warnings />
       <main class="work"><MapPane /><Side /></main>
       <TimePane />
       <Help />
@@ -405,4 +462,10 @@ function App() {
 
 render(<App />, document.getElementById("app"));
 document.addEventListener("keydown", onKey);
-s.start();
+s.start().then(() => {
+  const { zoom, x, y } = s.asked.view ?? {};
+  if (zoom && map) {
+    Object.assign(map, { zoom: Number(zoom), centre: [Number(x), Number(y)] });
+    map.draw();
+  }
+});

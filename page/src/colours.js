@@ -1,5 +1,7 @@
 // Marks of categories: seven colours that people with any colour vision tell apart, on light and on dark pages; when they have all
 // been used, they come again in another shape. The shapes are paths of a box of 16, for the legend, for canvases and for WebGL.
+import { signal } from "@preact/signals";
+
 const LIGHT = ["#0f7ece", "#e07b1f", "#2b7951", "#c35090", "#3fa3d5", "#892c16", "#5c4a9e"];
 const DARK = ["#99b7f9", "#f49624", "#44bc7e", "#c687be", "#b8e0ff", "#cd5a41", "#9a84f1"];
 export const SHAPES = [
@@ -17,10 +19,14 @@ export const DIAMOND = 4; // among the shapes
 export const MARKS = LIGHT.length * SHAPES.length; // categories beyond these are grey, and named where the pointer rests
 const RAMP = ["#00224e", "#35456c", "#575d6d", "#7c7b78", "#a59c74", "#d2c060", "#fee838"]; // cividis
 
-export const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+const darkness = signal(scheme.matches); // a signal, so that map, legend and marks change together
+scheme.addEventListener("change", () => (darkness.value = scheme.matches));
+export const dark = () => darkness.value;
 export const palette = () => (dark() ? DARK : LIGHT);
 const marked = (place) => place >= 0 && place < MARKS;
-export const colourOf = (place) => (marked(place) ? palette()[place % LIGHT.length] : dark() ? "#4b5664" : "#b9c2cc");
+export const colourOf = (place) => (marked(place) ? palette()[place % LIGHT.length] : dark() ? "#8793a3" : "#9aa5b1");
+export const lightColourOf = (place) => (marked(place) ? LIGHT[place % LIGHT.length] : "#9aa5b1"); // for paper
 export const shapeOf = (place) => (marked(place) ? Math.floor(place / LIGHT.length) : 0);
 
 export function parse(hex) {
@@ -47,7 +53,7 @@ export function categoryColours(values, hidden, alpha) {
   const out = new Uint8Array(values.length * 4);
   const table = new Map();
   values.forEach((value, row) => {
-    if (!table.has(value)) table.set(value, [...parse(colourOf(value)), hidden.has(value) ? 18 : value < 0 ? alpha * 0.55 : alpha]);
+    if (!table.has(value)) table.set(value, [...parse(colourOf(value)), hidden.has(value) ? 18 : value < 0 ? alpha * 0.7 : alpha]);
     out.set(table.get(value), row * 4);
   });
   return out;

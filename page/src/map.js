@@ -12,7 +12,6 @@ void main() { float edge = 1.0 - smoothstep(0.72, 1.0, length(gl_PointCoord - 0.
   seen = vec4(tint.rgb, 1.0) * tint.a * edge; }`;
 const CELL = 64; // pixels of a shape's picture
 const CELLS = 128;
-const LEGEND = 140; // pixels on the left that the legend takes of a wide map
 export const NEAR = 14; // pixels within which a point is meant
 export const DWELL = 125; // milliseconds before a point under the pointer is shown
 
@@ -142,9 +141,15 @@ export class ScatterMap {
     this.draw();
   }
 
+  // Pixels on the left that something else covers; no point is put there unless the map is too narrow.
+  setCovered(width) {
+    this.legend = width;
+    this.draw();
+  }
+
   get covered() {
     const dense = this.dense ?? 1;
-    return this.plain || this.canvas.width < 600 * dense ? 0 : LEGEND * dense;
+    return this.plain || this.canvas.width < 600 * dense ? 0 : Math.min((this.legend ?? 0) * dense, this.canvas.width * 0.4);
   }
 
   get unit() {
@@ -166,7 +171,7 @@ export class ScatterMap {
 
   get pointSize() {
     const least = this.shapes && this.count <= 20000 ? 7 : 2.2; // a shape has to be made out; of many points when one zooms in
-    const crowded = Math.max(least, Math.min(9, 150 / Math.sqrt(this.count || 1) + 1.6));
+    const crowded = Math.max(least, Math.min(this.count < 100 ? 13 : 9, 150 / Math.sqrt(this.count || 1) + 1.6));
     return Math.min(16, crowded * Math.pow(Math.max(1, this.zoom), 0.4)) * (this.dense ?? 1);
   }
 
@@ -258,9 +263,10 @@ export class ScatterMap {
     pen.lineJoin = "round";
     const taken = [];
     for (const [x, y, text] of this.marks.words ?? []) {
-      const [px, py] = this.toPixels(x, y);
       const half = pen.measureText(text).width / 2;
-      if (taken.some(([a, b, c]) => Math.abs(a - px) < half + c + 6 && Math.abs(b - py) < 15 * dense)) continue;
+      const free = ([px, py]) => !taken.some(([a, b, c]) => Math.abs(a - px) < half + c + 6 && Math.abs(b - py) < 15 * dense);
+      const [px, py] = this.besidePoints(...this.toPixels(x, y), half, free) ?? [];
+      if (px === undefined) continue;
       taken.push([px, py, half]);
       pen.lineWidth = 4 * dense;
       pen.strokeStyle = paper;
@@ -296,6 +302,28 @@ export class ScatterMap {
       pen.stroke();
       pen.setLineDash([]);
     }
+  }
+
+  // Where a word can stand near a place: of few points it covers none, of many it stands in their middle. Null: nowhere.
+  besidePoints(x, y, half, free) {
+    const dense = this.dense ?? 1;
+    if (this.count > 3000) return free([x, y]) ? [x, y] : null;
+    const reach = this.pointSize / 2 + 2 * dense;
+    const covers = ([px, py]) => {
+      for (let row = 0; row < this.count; row++) {
+        const [ox, oy] = this.toPixels(this.places[2 * row], this.places[2 * row + 1]);
+        if (Math.abs(ox - px) < half + reach && Math.abs(oy - py) < 8 * dense + reach) return true;
+      }
+      return false;
+    };
+    const inside = ([px, py]) => px - half > 0 && px + half < this.canvas.width && py > 10 * dense && py < this.canvas.height - 10 * dense;
+    for (const away of [0, 18, 32, 48, 70]) {
+      for (const [dx, dy] of away ? [[0, -1], [0, 1], [1, 0], [-1, 0], [1, -1], [-1, -1], [1, 1], [-1, 1]] : [[0, 0]]) {
+        const at = [x + dx * (half + away * dense * 0.6), y + dy * away * dense];
+        if (inside(at) && free(at) && !covers(at)) return at;
+      }
+    }
+    return this.count > 60 && free([x, y]) ? [x, y] : null;
   }
 
   // The row nearest to a place of the canvas in pixels, within NEAR of them; -1 where there is none.

@@ -89,7 +89,7 @@ function One({ clip }) {
           {s.span.value ? "Find what is like the span" : "Find similar"}
         </button>
         {!isStatic && <button type="button" onClick={() => { s.panel.value = "compare"; }}>Compare</button>}
-        {!isStatic && <button type="button" onClick={() => { s.panel.value = "method"; s.understand(); }}>What HaLP sees</button>}
+        {!isStatic && s.researcher.value && <button type="button" onClick={() => { s.panel.value = "method"; s.understand(); }}>Hallucinated positives</button>}
       </div>
     </>
   );
@@ -223,7 +223,7 @@ function ClassRow({ one }) {
   return (
     <li>
       <Dot place={one.place} />
-      {editing ? <form onSubmit={save}><input ref={field} value={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
+      {editing ? <form onSubmit={save}><input ref={field} defaultValue={one.name} maxLength={100} aria-label={`new name of ${one.name}`} onBlur={save} /></form> : <span class="grow">{one.name}</span>}
       <span class="soft number">{rowsText(one.rows)}</span>
       {one.place < 9 && <kbd>{one.place + 1}</kbd>}
       {one.id && <button type="button" class="link" onClick={() => setEditing(true)}>rename</button>}
@@ -268,6 +268,27 @@ async function showGroup(group) {
   document.getElementById("panel").scrollTop = 0;
 }
 
+// How far apart 2 to 12 groups are, as bars; a press groups anew.
+function Counts({ now }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => { api.get("counts").then(setFound, () => setFound({ counts: [] })); }, []);
+  if (!found) return <p class="soft small" role="status">trying 2 to 12 groups …</p>;
+  if (!found.counts.length) return null;
+  const most = Math.max(...found.counts.map(([, value]) => value), 1e-6);
+  return (
+    <figure class="counts">
+      <div role="group" aria-label="how clearly groups differ, for 2 to 12 of them">
+        {found.counts.map(([count, value]) => (
+          <button type="button" key={count} class={count === found.suggested ? "suggested" : ""} aria-pressed={count === now} aria-label={`${count} groups, ${percent(Math.max(0, value) / most)} as clear as the best${count === found.suggested ? ", suggested" : ""}`} onClick={() => changeGroups({ action: "count", count }, `make ${count} groups`)}>
+            <i style={{ height: `${Math.round(44 * Math.max(0.05, value / most))}px` }} /><span>{count}</span>
+          </button>
+        ))}
+      </div>
+      <figcaption class="soft small">The taller, the clearer groups differ; {found.suggested} is the largest number that is nearly as clear as the best.</figcaption>
+    </figure>
+  );
+}
+
 export function Groups() {
   const { group } = s.facts.value;
   const [marked, setMarked] = useState([]);
@@ -288,11 +309,12 @@ export function Groups() {
       <p class="soft">Movements that are alike: a way to see what there is. <b>Show</b> plays twelve by chance{isStatic ? "." : ", to be labelled there. Use a name as the label of a whole group only where all that you see belongs."}</p>
       {!isStatic && (
         <form class="acts" onSubmit={(event) => { event.preventDefault(); changeGroups({ action: "count", count: Number(event.currentTarget.elements.count.value) }, "group again"); }}>
-          <label class="check">how many <input name="count" type="number" min="1" max="60" value={group.groups.length} /></label>
+          <label class="check">how many <input name="count" type="number" min="1" max="60" key={group.groups.length} defaultValue={group.groups.length} /></label>
           <button type="submit" disabled={busy}>Group again</button>
           {there.length > 0 && <button type="button" disabled={there.length < 2 || busy} onClick={() => changeGroups({ action: "merge", groups: there }, "merge groups")}>Merge marked</button>}
         </form>
       )}
+      {!isStatic && <Counts now={group.groups.length} />}
       <ul class="groups" aria-busy={busy}>
         {group.groups.map((one, place) => (
           <li key={one.id}>
@@ -493,9 +515,9 @@ function Positives() {
   const answer = s.understood.value;
   const clip = s.about.value;
   if (isStatic) return null;
-  if (!clip) return <Empty title="What HaLP sees">Choose a movement first.</Empty>;
-  if (answer === "wait") return <><h2>What HaLP sees</h2><p class="soft" role="status">walking on the sphere …</p></>;
-  if (!answer) return <><h2>What HaLP sees</h2><p class="soft">For {clip.name}.</p><div class="acts"><button type="button" class="primary" onClick={s.understand}>Hallucinate positives</button></div></>;
+  if (!clip) return <Empty title="Hallucinated positives">Choose a movement first.</Empty>;
+  if (answer === "wait") return <><h2>Hallucinated positives</h2><p class="soft" role="status">walking on the sphere …</p></>;
+  if (!answer) return <><h2>Hallucinated positives</h2><p class="soft">For {clip.name}.</p><div class="acts"><button type="button" class="primary" onClick={s.understand}>Hallucinate positives</button></div></>;
   const { angle, keep, near, nearness, typical } = answer.arrays;
   const wide = near.shape[1];
   const order = Array.from(angle.keys()).sort((a, b) => angle[a] - angle[b]); // the slider goes from near to far
@@ -505,7 +527,7 @@ function Positives() {
     : [...new Set(Array.from(keep, (kept, i) => (kept ? near[i * wide] : -1)).filter((row) => row >= 0 && row !== clip.row))];
   return (
     <>
-      <h2>What HaLP sees</h2>
+      <h2>Hallucinated positives</h2>
       <p>HaLP makes up {answer.count} harder versions of <b>{clip.name}</b> by walking from it towards other prototypes, and keeps those that still lie nearest to its own prototype.</p>
       <Geodesics answer={answer} />
       <p class="soft small key"><span><Dot colour="var(--good)" /><b>{percent(answer.kept)}</b> kept</span><span><Ring colour="var(--bad)" />left out</span><span><Dot place={DIAMOND * 7} colour="var(--soft)" />other prototypes</span><span><Dot place={DIAMOND * 7} colour="var(--accent)" />its own</span></p>

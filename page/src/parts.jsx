@@ -31,7 +31,7 @@ export function Mini({ row, title, note, children, onPick, onReach, mood = "" })
       <button type="button" class="mini-stage" aria-label={`look at ${name}`} onClick={() => (onPick ?? s.look)(row)} onFocus={(event) => event.currentTarget.matches(":focus-visible") && onReach?.(row)}>
         {clip ? <Stage clip={clip} frame={inStep} label={name} turn={false} /> : <span class="skeleton" />}
       </button>
-      <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{name}</span>{note && <span class="soft">{note}</span>}</figcaption>
+      <figcaption><span class="mini-name" title={name}>{own >= 0 && <Dot place={own} />}{title ?? s.shortName(name)}</span><span class="soft">{[clip && s.facts.value.long && spanText(clip), note].filter(Boolean).join(" · ")}</span></figcaption>
       {children && <div class="mini-acts">{children}</div>}
     </figure>
   );

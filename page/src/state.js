@@ -38,6 +38,7 @@ export const wide = signal(null); // { title, parts } of a report that are shown
 export const line = signal(null); // the timeline of the recording that is looked at
 export const span = signal(null); // { recording, start, stop }, drawn or chosen on the timeline
 export const help = signal(false);
+export const researcher = computed(() => Boolean(facts.value?.researcher || facts.value?.runs?.length)); // whether trainings are of interest
 
 // -- playing ----------------------------------------------------------------------------------------------------------
 export { follow, stages, trail, view };
@@ -175,6 +176,9 @@ export function choose(rows, title = "", others = [], group = -1) {
   if (rows.length && !title) say(`${rows.length} chosen`);
 }
 
+// A name without what all names begin with.
+export const shortName = (name = "") => (facts.value?.shared >= 6 ? `…\u2060${name.slice(facts.value.shared)}` : name);
+
 const nameOf = (row) => clips.get(row)?.clip?.name ?? "the movement that is coming";
 
 // What a label would be given to: a drawn span, the chosen rows, or the one that is looked at.
@@ -223,7 +227,7 @@ export const proposals = computed(() => {
   const { few, group, skipped } = facts.value ?? {};
   const all = few?.suggestions ?? (group?.groups ?? []).map((one) => one.typical);
   const skip = new Set(skipped);
-  return all.filter((one) => !skip.has(one.row) && (labelValues.value?.[one.row] ?? -1) < 0);
+  return all.filter((one) => passes(one.row) && !skip.has(one.row) && (labelValues.value?.[one.row] ?? -1) < 0);
 });
 
 // Go on to the next proposal; one that is left without a label is not proposed again.
@@ -281,6 +285,14 @@ export async function searchLike(rows, drawn = []) {
   await searchAgain();
 }
 
+// Settings that are kept with the labels; columns may be others afterwards.
+export async function keep(settings) {
+  const kept = await attempt(() => api.ask("settings", settings));
+  if (!kept) return;
+  takeState(await api.get("state"));
+  if (kept.pattern !== undefined) say("Colour by the parts of the names: see Colour.");
+}
+
 export function searchSpan() {
   const { recording, start, stop } = span.value;
   return searchLike([], [{ recording, start, stop }]);
@@ -291,7 +303,7 @@ let search = 0;
 export async function searchAgain() {
   const number = ++search;
   if (!yes.value.length && !spans.value.length) return (found.value = null);
-  const answer = await attempt(() => api.ask("search", { rows: yes.value, against: no.value, spans: spans.value }));
+  const answer = await attempt(() => api.ask("search", { rows: yes.value, against: no.value, spans: spans.value, ...filter() }));
   if (answer && number === search) found.value = answer;
 }
 
@@ -335,7 +347,8 @@ export async function membersOf(id) {
     return [];
   }
   const rows = [];
-  answer.arrays.values.forEach((value, row) => value === place && rows.push(row));
+  answer.arrays.values.forEach((value, row) => value === place && (colourBy.value === "group" || passes(row)) && rows.push(row));
+  if (!rows.length) say("The filter of the legend hides all of this group.");
   return rows;
 }
 
@@ -352,6 +365,10 @@ export async function spread(rows) {
   const order = rows.map((row) => [chance(row), row]).sort((a, b) => a[0] - b[0]).map(([, row]) => [recording ? turn(row) : 0, row]);
   return order.sort((a, b) => a[0] - b[0]).map(([, row]) => row);
 }
+
+// What the legend hides is not found, shown or proposed either.
+const filter = () => (hidden.value.size && column.value?.categories ? { column: colourBy.value, hidden: [...hidden.value] } : {});
+const passes = (row) => !hidden.value.size || !column.value?.categories || !hidden.value.has(column.value.values[row]);
 
 // -- the map -----------------------------------------------------------------------------------------------------------
 let wantedColour = "";
@@ -397,7 +414,24 @@ export function pointColours() {
 }
 
 // -- life --------------------------------------------------------------------------------------------------------------
-export const asked = { colour: false }; // whether somebody has chosen the colours
+export const asked = { colour: false, view: null }; // whether somebody has chosen the colours; the view that the address asks for
+
+// The view as the end of an address.
+export function viewText(more) {
+  return new URLSearchParams({ map: method.value, colour: colourBy.value, panel: panel.value, row: focus.value, hide: [...hidden.value].join(), ...more }).toString();
+}
+
+async function openView() {
+  const view = (asked.view = Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+  if (facts.value.maps.includes(view.map) && view.map !== method.value) await layOut(view.map);
+  if (facts.value.columns.includes(view.colour)) {
+    asked.colour = true;
+    await paintBy(view.colour);
+    hidden.value = new Set(view.hide ? view.hide.split(",").map(Number) : []);
+  }
+  if (Number(view.row) >= 0) await look(Number(view.row), true);
+  if (["watch", "similar", "label", "groups", "compare"].includes(view.panel)) panel.value = view.panel;
+}
 
 export async function start() {
   try {
@@ -414,6 +448,7 @@ export async function start() {
     const first = state.columns.find((name) => name === "class") ?? (state.group ? "group" : state.columns.find((name) => name !== "group")); // groups come later
     await Promise.all([layOut(state.maps.includes("tsne") ? "tsne" : "pca"), paintBy(state.classes.length && first !== "class" ? "label" : first)]);
     await readLabels();
+    if (location.hash.length > 1) await openView();
     if (isStatic) return;
     follows();
     watch();

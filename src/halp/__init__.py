@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.reports.run_report import report
     from halp.reproduce.reproduce_table import reproduce
+    from halp.reproduce.verify import verify
     from halp.skeleton import get_topology
     from halp.tasks.agreement import agreement
     from halp.tasks.angles import angles
@@ -40,19 +41,23 @@ if TYPE_CHECKING:
     from halp.tasks.classify import predict as classify_predict
     from halp.tasks.cluster import cluster
     from halp.tasks.compare import compare
+    from halp.tasks.curves import curves
     from halp.tasks.estimators import FewLabelClassifier, SkeletonEncoder
     from halp.tasks.export import export, pull, push
     from halp.tasks.find_motifs import motifs
     from halp.tasks.finetune import finetune
+    from halp.tasks.gait import gait
     from halp.tasks.live import LiveRecognition
     from halp.tasks.measure_deviation import deviation
     from halp.tasks.model_folder import Model, load_model, save_model
+    from halp.tasks.people import people
     from halp.tasks.pose_files import poses
     from halp.tasks.read_events import events
     from halp.tasks.repetitions import repetitions
     from halp.tasks.search import search
     from halp.tasks.segment import segment
     from halp.tasks.stats import stats
+    from halp.tasks.watch import live
     from halp.training import convert, list_recipes, load_recipe, open_run, pretrain
 
 _HOMES = {
@@ -68,6 +73,7 @@ _HOMES = {
     "halp.data.readers": ("list_formats",),
     "halp.data.reading": ("Reading",),
     "halp.data.spans": ("Event", "Events"),
+    "halp.tasks.people": ("people",),
     "halp.encoders.pretrained": ("PretrainedEncoder",),
     "halp.evaluation": ("Result", "evaluate", "list_protocols"),
     "halp.explorer.notebook": ("explore",),
@@ -75,6 +81,7 @@ _HOMES = {
     "halp.features.loading": ("load_encoder",),
     "halp.features.source": ("Source", "open_source"),
     "halp.features.table": ("FeatureTable",),
+    "halp.reproduce.verify": ("verify",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
@@ -92,9 +99,12 @@ _HOMES = {
     "halp.tasks.model_folder": ("Model", "load_model", "save_model"),
     "halp.tasks.pose_files": ("poses",),
     "halp.tasks.read_events": ("events",),
+    "halp.tasks.curves": ("curves",),
+    "halp.tasks.gait": ("gait",),
     "halp.tasks.repetitions": ("repetitions",),
     "halp.tasks.search": ("search",),
     "halp.tasks.stats": ("stats",),
+    "halp.tasks.watch": ("live",),
     "halp.tasks.segment": ("segment",),
     "halp.tasks.live": ("LiveRecognition",),
 }
@@ -130,6 +140,7 @@ __all__ = [
     "cluster",
     "compare",
     "convert",
+    "curves",
     "deviation",
     "embed",
     "embed_table",
@@ -138,6 +149,7 @@ __all__ = [
     "explore",
     "export",
     "finetune",
+    "gait",
     "get_topology",
     "halp_loss",
     "inspect",
@@ -146,6 +158,7 @@ __all__ = [
     "list_formats",
     "list_protocols",
     "list_recipes",
+    "live",
     "load_encoder",
     "load_model",
     "load_recipe",
@@ -154,6 +167,7 @@ __all__ = [
     "open_run",
     "open_source",
     "open_store",
+    "people",
     "poses",
     "prepare",
     "prepare_for",
@@ -168,6 +182,7 @@ __all__ = [
     "segment",
     "split",
     "stats",
+    "verify",
 ]
 
 

@@ -1,6 +1,7 @@
 """The version of the package, in one place."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
+DISTRIBUTION = "halp-motion"  # on the package index; `halp` there is another project
 
 
 def revision() -> str | None:

@@ -49,7 +49,7 @@ class Engine:
     workers : int, optional
         Processes of this machine (default: as many as cores).
     address : str, optional
-        A Dask scheduler, such as `tcp://host:8786`; needs `pip install 'halp[cluster]'`.
+        A Dask scheduler, such as `tcp://host:8786`; needs `pip install 'halp-motion[cluster]'`.
     executor : Executor, optional
         Any object of `concurrent.futures`, which is then used as it is.
     part : (int, int), optional
@@ -207,7 +207,7 @@ def _dask(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise InputError(
-            "--engine needs Dask, which is missing; install it with `pip install 'halp[cluster]'`"
+            "--engine needs Dask, which is missing; install it with `pip install 'halp-motion[cluster]'`"
         ) from None
     try:
         return Client(re.sub("^dask://", "tcp://", address), timeout=PATIENCE, set_as_default=False)

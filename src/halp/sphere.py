@@ -40,7 +40,7 @@ def unit(x: Tensor) -> Tensor:
     [[0.6000000238418579, 0.800000011920929], [1.0, 0.0]]
     """
     length = x.norm(dim=-1, keepdim=True)
-    first = F.one_hot(torch.zeros((), dtype=torch.long, device=x.device), x.shape[-1]).to(x.dtype)
+    first = (torch.arange(x.shape[-1], device=x.device) == 0).to(x.dtype)
     return torch.where(length > 0, x / length.clamp_min(torch.finfo(x.dtype).tiny), first)
 
 
@@ -170,7 +170,7 @@ def _spread_start(x: Tensor, k: int, generator: torch.Generator | None) -> Tenso
     weight = x.new_full((len(x),), torch.inf)
     for i in range(1, k):
         # a cosine just below one lets copies of a chosen point be drawn when nothing else is left
-        distance = (x @ x[chosen[-1]]).clamp_(-1, 1 - torch.finfo(x.dtype).eps).arccos_().square_()
+        distance = (x @ x.index_select(0, chosen[-1:])[0]).clamp_(-1, 1 - torch.finfo(x.dtype).eps).arccos_().square_()
         cumulative = torch.minimum(weight, distance, out=weight).cumsum(0)
         following = torch.searchsorted(cumulative, draws[i : i + 1] * cumulative[-1])
         chosen = torch.cat([chosen, following.clamp_max_(len(x) - 1)])

@@ -17,7 +17,7 @@ def test_missing_extra_is_named_with_the_line_that_installs_it(
     main(["doctor"])
     shown = capsys.readouterr().out
     assert "without umap-learn" in shown
-    assert "pip install 'halp[umap]'" in shown
+    assert "pip install 'halp-motion[umap]'" in shown
     assert "pip install scipy" in shown
 
 
@@ -32,3 +32,15 @@ def test_cache_is_counted_or_said_to_be_switched_off(
     monkeypatch.setenv("HALP_CACHE", "")
     main(["doctor"])
     assert "switched off" in capsys.readouterr().out
+
+
+def test_the_unrelated_package_of_the_same_import_name_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0.0" if name == "halp" else version(name))
+    main(["doctor"])
+    assert "the package 'halp' 1.0.0 is another project" in capsys.readouterr().out
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "halp" else version(name))
+    main(["doctor", "--json"])
+    assert json.loads(capsys.readouterr().out)["conflict"] is None

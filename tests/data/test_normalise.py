@@ -195,3 +195,23 @@ def test_every_frame_is_turned_about_the_vertical_until_its_shoulders_lie_along_
     same = normalise(np.stack([frames[1, :], np.stack([frames[1, 0], frames[2, 1]])]), KINECT_V2, ["yaw-frames"])
     np.testing.assert_allclose(found[2, 1], same[1, 1], atol=1e-5)
     np.testing.assert_allclose(normalise(np.zeros_like(frames), KINECT_V2, ["yaw-frames"]), 0)
+
+
+def test_every_axis_of_a_clip_is_scaled_to_the_box_and_what_is_absent_stays_zero() -> None:
+    frames = np.random.default_rng(0).normal(size=(9, 2, 25, 3)).astype(np.float32)
+    frames[3:, 1] = 0
+    boxed = normalise(frames, KINECT_V2, ("box",))
+    seen = (frames != 0).any(axis=3)
+    for axis in range(3):
+        values = boxed[..., axis][seen]
+        assert (values.min(), values.max()) == (-1, 1)
+        order = np.argsort(frames[..., axis][seen])
+        assert (np.diff(values[order]) >= 0).all()
+    assert not boxed[~seen].any()
+    assert not normalise(np.zeros_like(frames), KINECT_V2, ("box",)).any()
+
+
+def test_every_nth_frame_is_picked() -> None:
+    frames = np.arange(130, dtype=np.float32)[:, None, None, None] * np.ones((1, 1, 25, 3), np.float32) + 1
+    assert normalise(frames, KINECT_V2, ("pick=50",))[:, 0, 0, 0].tolist() == list(range(1, 101, 2))
+    assert len(normalise(frames[:30], KINECT_V2, ("pick=50",))) == 30

@@ -141,7 +141,7 @@ def _span(clip: Clip) -> tuple[str, float, float]:
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_recording(tmp_path)
     (tmp_path / "x.bvh").write_text("HIERARCHY\n")
-    with pytest.warns(UserWarning, match=r"the first, 'x\.bvh'"):
+    with pytest.warns(UserWarning, match=r"left out: 'x\.bvh'"):
         assert len(open_source(tmp_path)) == 1
     with pytest.raises(InputError, match="no MOTION part"):
         len(open_source(tmp_path / "x.bvh"))

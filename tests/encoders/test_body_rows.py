@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 import halp
 from halp.encoders import kernel_fusion
-from halp.encoders.body_rows import convolve_rows, in_rows, read_both_ways
+from halp.encoders.body_rows import can_use_row_kernels, convolve_rows, read_both_ways
 from halp.encoders.kernel_fusion import KernelFusionEncoder
 
 
 def by_graph(encoder: nn.Module, batch: Tensor) -> Tensor:
     """With gradients, which rows do not have."""
     with torch.enable_grad():
-        assert not in_rows(batch)
+        assert not can_use_row_kernels(batch)
         return encoder(batch).detach()
 
 

@@ -148,8 +148,8 @@ def test_search_and_groups_use_few_numbers_that_are_a_projection_of_the_vectors(
     assert found.table.folder != full.folder  # both are kept, each under its own key
     few = full.vectors @ encoder.projection["matrix"].float().numpy()
     np.testing.assert_allclose(found.table.vectors, few, atol=1e-3 * np.abs(few).max())
-    assert found[0].name == "clip-000001"
-    assert cluster(encoder, clips, groups=2, progress=False)[0].vectors.shape == (4, 256)
+    assert found[0].recording == "clip-000001"
+    assert cluster(encoder, clips, groups=2, progress=False).table.vectors.shape == (4, 256)
 
 
 def test_an_exported_package_keeps_the_projection_and_refuses_one_that_is_damaged(

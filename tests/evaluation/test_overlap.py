@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import halp
 from halp.core.errors import InputError
 from halp.data.store import Store
-from halp.evaluation import RawCoordinates, Result
+from halp.evaluation import RawCoordinates
 from halp.evaluation.evaluate_encoder import count_overlap, pretraining_clips
 from halp.evaluation.evaluate_run import evaluate_run, saved_results
 from halp.reports.run_report import report_runs
@@ -99,13 +98,3 @@ def test_an_evaluation_on_the_runs_own_split_may_say_not_trained_on(
     for row in ("raw coordinates", "halp-base"):
         assert row in page, "the row that the evaluation printed is in the report"
     assert "are level (" in page or "keep " in page
-
-
-def test_results_of_the_format_before_are_read_and_claim_nothing(store: Store, tmp_path: Path) -> None:
-    result = halp.evaluate(RawCoordinates(store.topology, persons=store.persons), store, "retrieval", progress=False)
-    path = result.save(tmp_path / "result.json")
-    text = path.read_text().replace('"metrics"', '"figures"').replace('"format": 3', '"format": 2')
-    path.write_text(text.replace(' "test_clips_trained_on": 0,\n', ""))
-    old = Result.load(path)
-    assert old.metrics == result.metrics
-    assert old.test_clips_trained_on is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation import Result
 from halp.evaluation.evaluate_run import evaluate_cached, result_path
 from halp.evaluation.protocol import ProtocolContext, list_protocols, protocol_settings, register_protocol
-from halp.evaluation.protocols.ensemble import fuse
+from halp.evaluation.protocols.ensemble import EnsembleSettings, MeanOfStreams, fuse
 from halp.evaluation.protocols.finetune import FinetuneSettings, finetune
 from halp.evaluation.protocols.knn import class_similarities, neighbours, retrieve
 from halp.evaluation.protocols.linear import LinearSettings, fit_linear, linear_scores
@@ -399,3 +400,25 @@ def test_a_saved_result_is_used_for_the_same_encoder_and_made_again_for_another(
     other = evaluate_cached(RunFolder(tmp_path), untrained(store, seed=3), store, "knn", "xsub", **options)
     assert other.backbone != first.backbone
     assert len(list((tmp_path / "results").glob("*.json"))) == 1
+
+
+def test_a_joint_classifier_of_streams_is_trained_on_the_mean_of_their_logits(store: Store) -> None:
+    draws = torch.Generator().manual_seed(0)
+    head = MeanOfStreams([3, 2], 4, draws)
+    features = torch.randn(5, 5)
+    one, two = head.heads
+    expected = (one(features[:, :3]) + two(features[:, 3:])) / 2
+    torch.testing.assert_close(head(features), expected)
+    encoders = {stream: untrained(store, stream) for stream in ("joint", "motion")}
+    asked: dict[str, Any] = {"base": "joint", "epochs": 5, "crops": 0, "progress": False}
+    result = halp.evaluate(encoders, store, "ensemble", **asked)
+    assert result == halp.evaluate(encoders, store, "ensemble", **asked)
+    assert result.accuracy > 100 / len(store.class_names)
+    with pytest.raises(InputError, match="trains linear layers by SGD"):
+        halp.evaluate(encoders, store, "ensemble", base="joint", solver="exact", crops=0, progress=False)
+
+
+def test_ensembles_and_linear_evaluation_share_one_schedule() -> None:
+    linear, ensemble = LinearSettings(), EnsembleSettings()
+    for name in ("batch_size", "epochs", "learning_rate", "milestones", "crops"):
+        assert getattr(linear, name) == getattr(ensemble, name)

@@ -92,8 +92,8 @@ def package(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Explorer]]:
-    pytest.importorskip("starlette", reason="the explorer needs `pip install 'halp[explore]'`")
-    pytest.importorskip("uvicorn", reason="the explorer needs `pip install 'halp[explore]'`")
+    pytest.importorskip("starlette", reason="the explorer needs `pip install 'halp-motion[explore]'`")
+    pytest.importorskip("uvicorn", reason="the explorer needs `pip install 'halp-motion[explore]'`")
     cache = tmp_path_factory.mktemp("cache")
     running: list[Explorer] = []
 
@@ -121,5 +121,7 @@ def launch(store: Store, package: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def explorer(launch: Callable[..., Explorer], tmp_path_factory: pytest.TempPathFactory) -> Explorer:
-    """One server for all tests that do not end it."""
-    return launch(tmp_path_factory.mktemp("labels") / "labels.csv")
+    """One server, with all panels, for all tests that do not end it."""
+    started = launch(tmp_path_factory.mktemp("labels") / "labels.csv")
+    started.post("settings", {"researcher": True})  # all panels
+    return started

@@ -213,7 +213,7 @@ def test_labels_are_exported_to_boris_and_elan(windows: Explorer, tmp_path: Path
     assert (line["recording"], line["start"], line["stop"], line["source"]) == ("long 6", "1.0", "2.5", "human")
     for name, more in (("labels.boris", ()), ("elan", ("--to", "elan"))):
         if more:
-            pytest.importorskip("pympi", reason="ELAN files need `pip install 'halp[findings]'`")
+            pytest.importorskip("pympi", reason="ELAN files need `pip install 'halp-motion[findings]'`")
         main(["events", str(table), str(tmp_path / name), *more])
         path = tmp_path / name if not more else tmp_path / name / "long 6.eaf"
         events = list(read_events(path, "auto")[0])

@@ -23,7 +23,7 @@ PICTURE = base64.b64encode(bytes(3 * 8 * 6)).decode()
 
 
 def test_camera_without_weights_says_how_to_fetch_them(browser: Any, explorer: Explorer) -> None:
-    pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp[video])")
+    pytest.importorskip("mediapipe", reason="mediapipe is not installed (pip install halp-motion[video])")
     context = browser.new_context(permissions=["camera"])
     page = context.new_page()
     page.goto(explorer.address)
@@ -93,7 +93,8 @@ def test_person_in_a_film_is_seen_and_what_moves_alike_is_shown(
 @pytest.fixture
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four seconds of a film whose landmarks are in the cache."""
-    pytest.importorskip("av", reason="PyAV is not installed (pip install halp[video])")
+    pytest.importorskip("av", reason="PyAV is not installed (pip install halp-motion[video])")
+    from halp.data.readers.video import VideoReader
     from halp.video.film import FilmWriter
     from halp.video.landmarks import FilmLandmarks, kept_landmarks, write_landmarks
 
@@ -109,7 +110,7 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     body[..., 3] = 0.9
     image = body.astype(np.float32)
     found = FilmLandmarks(times, np.ones(40, dtype=np.int64), image, image / 100, (64, 48), {"estimator": "test"})
-    write_landmarks(kept_landmarks(path, kept_pose_model(), 1), found)
+    write_landmarks(kept_landmarks(path, kept_pose_model(), VideoReader("video", "").persons), found)
     return path
 
 

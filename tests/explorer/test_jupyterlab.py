@@ -23,7 +23,7 @@ from halp.data.store import Store
 def lab(store: Store, package: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a notebook whose one cell explores a store."""
     for name in ("jupyterlab", "ipykernel", "anywidget"):
-        pytest.importorskip(name, reason="needs `pip install jupyterlab ipykernel 'halp[notebook]'`")
+        pytest.importorskip(name, reason="needs `pip install jupyterlab ipykernel 'halp-motion[notebook]'`")
     code = f"import halp\nhalp.explore({str(store.path)!r}, {str(package)!r}, labels='labels.csv', height=640)"
     cell = {"cell_type": "code", "id": "a", "execution_count": None, "metadata": {}, "outputs": [], "source": code}
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -281,6 +281,23 @@ def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
         assert not path.exists()
 
 
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match=r"labels\.csv' cannot be locked .* choose another place"):
+        LabelBook(tmp_path / "file" / "labels.csv").__enter__()
+
+
+def test_a_database_that_turns_read_only_refuses_acts_and_shows_nothing_else(tmp_path: Path) -> None:
+    with LabelBook(tmp_path / "labels.csv") as book:
+        book.label([SPAN], "walk")
+        book.ledger._connection.execute("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        with pytest.raises(InputError, match=r"nothing was changed: .* readonly database"):
+            book.label([("b", 0.0, 1.0, "")], "run")
+        assert set(labels(book).values()) == {"walk"}
+        book.ledger._connection.execute("PRAGMA query_only = OFF")  # type: ignore[union-attr]
+        assert book.label([("b", 0.0, 1.0, "")], "run").changed == 1
+
+
 @pytest.mark.parametrize("label", ["", "   ", "x" * 300, "\ud83d"])
 def test_a_label_that_is_no_name_is_refused_and_nothing_else(tmp_path: Path, label: str) -> None:
     with LabelBook(tmp_path / "labels.csv") as book:

@@ -15,7 +15,7 @@ from explorer.test_page import WHERE, visit
 
 from halp.data.clip import Clip
 from halp.data.store import Store, StoreWriter
-from halp.reports.player import MARKS, frequent_first
+from halp.reports.player import MARKS, order_by_frequency
 
 COLOURS = (Path(__file__).parents[2] / "page" / "src" / "colours.js").read_text(encoding="utf-8")
 # linear RGB as people with little or none of one kind of cone see it (Machado, Oliveira and Fernandes, 2009)
@@ -79,7 +79,7 @@ def test_marks_of_python_and_of_the_page_are_as_many() -> None:
 
 def test_of_too_many_categories_the_most_frequent_have_marks() -> None:
     values = np.concatenate([np.arange(80), np.full(5, 77), [-1]]).astype(np.int16)
-    names, places = frequent_first([f"n{number}" for number in range(80)], values)
+    names, places = order_by_frequency([f"n{number}" for number in range(80)], values)
     assert names[0] == "n77"
     assert [names[place] if place >= 0 else "" for place in places] == [f"n{v}" if v >= 0 else "" for v in values]
     assert places.dtype == np.int16

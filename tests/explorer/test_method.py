@@ -1,4 +1,4 @@
-"""What HaLP sees of a clip, and trainings side by side, as the explorer shows them."""
+"""Hallucinated positives of a clip, and trainings side by side, as the explorer shows them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_curves_of_similarity_and_settings_that_differ_stand_side_by_side(
         page.wait_for_selector("dialog.wide", state="hidden")
         page.click("#tab-watch")
         look_at(page, 5)
-        page.click("text=What HaLP sees")
+        page.click("text=Hallucinated positives")
         page.wait_for_selector(".walks circle")
         page.wait_for_selector("text=Computed as in the training of this encoder")
         page.locator(".one input").focus()

@@ -35,7 +35,7 @@ HOST = """async ([script, traits]) => {
 
 @pytest.fixture
 def widget(store: Store, package: Path, tmp_path: Path) -> Iterator[Any]:
-    pytest.importorskip("anywidget", reason="notebooks need `pip install 'halp[notebook]'`")
+    pytest.importorskip("anywidget", reason="notebooks need `pip install 'halp-motion[notebook]'`")
     shown = halp.explore(store.path, str(package), labels=tmp_path / "labels.csv", height=700)
     yield shown
     shown.close()

@@ -12,6 +12,7 @@ import torch
 import halp
 from halp.cli import main
 from halp.core.packages import list_encoders
+from halp.data.cleaning import fill_gaps
 from halp.data.store import Store
 from halp.encoders import EncoderSettings
 from halp.encoders.pretrained import PretrainedEncoder, build_architecture
@@ -148,17 +149,115 @@ def test_repairs_of_a_store_that_the_encoder_does_not_do_are_said(
         halp.embed(encoder, tmp_path / "store", progress=False)
 
 
-def test_nobody_has_a_vector_of_zeros_and_empty_frames_of_an_array_are_left_out(
+def test_nobody_has_a_vector_of_zeros_and_empty_frames_around_a_clip_are_left_out(
     encoder: PretrainedEncoder, recordings: list[np.ndarray]
 ) -> None:
     clip = recordings[0]
-    gap = np.concatenate([clip[:10], np.zeros_like(clip[:1]), clip[10:]])
-    lost = np.where(np.arange(len(gap))[:, None, None] == 10, np.nan, gap)
+    empty = np.zeros_like(clip[:5])
+    gap = np.concatenate([empty, clip, empty])
+    lost = np.where((gap == 0).all((1, 2), keepdims=True), np.nan, gap)
     found = halp.embed(encoder, [clip, gap, lost, np.zeros_like(clip)], topology="kinect-v2", progress=False)
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
     assert found[0].any()
     assert not found[3].any()
+
+
+@pytest.mark.parametrize("name", ["halp-base", "halp-view"])
+def test_shipped_encoders_give_zeros_where_nobody_is_seen(name: str) -> None:
+    encoder = halp.load_encoder(name)
+    clip = np.zeros((20, 1, len(encoder.topology), encoder.topology.dimensions), dtype=np.float32)
+    assert not halp.embed(encoder, clip, progress=False).any()
+
+
+@pytest.fixture(scope="module")
+def whole(store: Store) -> list[np.ndarray]:
+    """Recordings `(T, 25, 3)` of one person without gaps."""
+    clips = [np.array(store.clip(number)[:, 0]) for number in range(8)]
+    return [clip[(clip != 0).any((1, 2))] + np.float32(3) for clip in clips]
+
+
+def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+@pytest.mark.parametrize("lost", ["joints", "frames", "both"])
+def test_what_a_detector_missed_is_filled_and_said(whole: list[np.ndarray], lost: str) -> None:
+    draw, damaged = np.random.default_rng(0), []
+    for clip in whole:
+        gone = np.zeros(clip.shape[:2], dtype=bool)
+        if lost != "frames":
+            gone |= draw.random(gone.shape) < 0.3
+        if lost != "joints":
+            gone |= draw.random((len(gone), 1)) < 0.2
+        damaged.append(np.where(gone[..., None], np.float32(0), clip))
+    wanted = halp.embed("halp-base", whole, topology="kinect-v2", progress=False)
+    with pytest.warns(UserWarning, match=r"joint positions \([0-9.]+%\) were missing and were interpolated"):
+        table = halp.embed_table("halp-base", damaged, topology="kinect-v2", cache=False, progress=False)
+    assert cosines(table.vectors, wanted).min() > 0.8
+    assert "interpolated" in table.warnings[-1]
+
+
+def test_the_share_that_was_filled_is_said_again_when_vectors_come_from_the_cache(
+    encoder: PretrainedEncoder, recordings: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="interpolated"):
+            assert halp.embed_table(encoder, recordings, topology="kinect-v2", progress=False).warnings
+
+
+def test_somebody_who_is_away_for_most_of_a_clip_is_not_filled_in(whole: list[np.ndarray]) -> None:
+    pair = np.stack([whole[0][:40], whole[1][:40] + 1], axis=1)
+    pair[5:35, 1] = 0
+    filled = fill_gaps(pair, get_topology("kinect-v2"))
+    np.testing.assert_array_equal(filled, pair)
+
+
+def two(clip: np.ndarray, slot: int) -> np.ndarray:
+    """A person alone in one of two slots."""
+    frames = np.zeros((len(clip), 2, *clip.shape[1:]), dtype=np.float32)
+    frames[:, slot] = clip
+    return frames
+
+
+@pytest.mark.parametrize("path", ["arrays", "files", "store", "plain store", "ready", "prepared"])
+def test_a_person_in_the_second_slot_has_the_vector_of_the_first(
+    encoder: PretrainedEncoder, whole: list[np.ndarray], tmp_path: Path, path: str
+) -> None:
+    def vectors(slot: int) -> np.ndarray:
+        clips, folder = [two(clip, slot) for clip in whole], tmp_path / str(slot)
+        if path in ("arrays", "prepared"):
+            function = halp.embed if path == "arrays" else halp.prepare_for
+            return function(encoder, clips, topology="kinect-v2", **({"progress": False} if path == "arrays" else {}))
+        folder.mkdir()
+        for number, clip in enumerate(clips):
+            np.save(folder / f"{number}.npy", clip)
+        if path == "files":
+            return halp.embed(encoder, folder, **LAYOUT, progress=False)
+        steps = {"store": tuple(STEPS), "plain store": (), "ready": tuple(STEPS)}[path]
+        target = {"topology": "body-16"} if path == "ready" else {}
+        halp.prepare("arrays", folder, tmp_path / f"s{slot}", normalisation=steps, progress=False, **LAYOUT, **target)
+        return halp.embed(encoder, tmp_path / f"s{slot}", progress=False)
+
+    np.testing.assert_allclose(vectors(1), vectors(0), atol=1e-5)
+
+
+def test_a_window_after_the_first_person_left_is_that_of_the_second_alone(
+    encoder: PretrainedEncoder, whole: list[np.ndarray], tmp_path: Path
+) -> None:
+    first, second = whole[0][:30], np.concatenate([whole[1][:30], whole[2][:30]]) + np.float32(1)
+    pair = np.stack([np.concatenate([first, np.zeros_like(first)]), second], axis=1)
+    options = {"window": 1.0, "fps": 30.0, "progress": False}
+    both = halp.embed(encoder, pair, topology="kinect-v2", **options)
+    alone = halp.embed(encoder, second, topology="kinect-v2", **options)
+    np.testing.assert_allclose(both[1], alone[1], atol=1e-5)
+    assert np.abs(both[0] - alone[0]).max() > 1e-3
+    np.save(tmp_path / "pair.npy", pair)
+    for steps in ((), ("centre",), tuple(STEPS)):
+        store = tmp_path / f"store{len(steps)}"
+        halp.prepare("arrays", tmp_path / "pair.npy", store, normalisation=steps, fps=30, progress=False, **LAYOUT)
+        np.testing.assert_allclose(halp.embed(encoder, store, **options)[1], alone[1], atol=1e-5)
 
 
 def test_two_dimensional_recordings_are_refused_with_a_way_out(encoder: PretrainedEncoder) -> None:

@@ -160,7 +160,7 @@ def test_evaluate_takes_packages_and_names(
     package = export(encoder, tmp_path / "small")
     main(["evaluate", str(package), "--data", str(store.path), "--split", "xsub", "--protocol", "knn", "--json"])
     rows = json.loads(capsys.readouterr().out)
-    assert list(rows) == ["raw coordinates", "untrained", "small"]
+    assert list(rows) == ["raw coordinates", "untrained", "halp-base", "small"]
     for same, data in ((encoder, store), (package, store.path)):
         assert rows["small"][0]["accuracy"] == halp.evaluate(same, data, "knn", "xsub", progress=False).accuracy
     with pytest.raises(SystemExit):
@@ -205,3 +205,19 @@ def test_a_missing_file_is_said_before_torch_is_loaded(arguments: list[str]) -> 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout.strip()) == (2, "False")
     assert "halp:" in answer.stderr
+
+
+def test_file_names_that_are_not_utf_8_are_spelled_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    clip = np.random.default_rng(0).normal(size=(20, 25, 3)).astype(np.float32)
+    try:
+        with open(os.fsencode(folder) + b"/caf\xe9.npy", "wb") as file:
+            np.save(file, clip)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    np.save(folder / "plain.npy", clip)
+    for _ in range(2):  # computed, and from the cache
+        table = halp.embed_table("halp-base", folder, options={"topology": "kinect-v2"}, progress=False)
+        assert sorted(table.recordings) == ["caf\\xe9", "plain"]

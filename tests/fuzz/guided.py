@@ -20,7 +20,7 @@ LIMIT = 4  # files may grow to so many times the size of the sample
 
 
 def available() -> bool:
-    """Whether atheris is installed; it is an extra (`pip install 'halp[fuzz]'`)."""
+    """Whether atheris is installed; it is an extra (`pip install 'halp-motion[fuzz]'`)."""
     return importlib.util.find_spec("atheris") is not None
 
 

@@ -147,7 +147,7 @@ def test_mining_is_info_nce_before_its_epoch_and_until_the_queue_is_full() -> No
     assert torch.allclose(
         torch.stack([mined[f"{stream}/loss_contrast"] for stream in STREAMS]).sum(), plain.detach()
     ), "the watched contrast stays comparable over the change"
-    queue.filled.fill_(3)
+    queue.filled = 3
     assert torch.equal(term(batches, queue, moment(5))[0], plain)
 
 

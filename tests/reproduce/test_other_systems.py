@@ -1,4 +1,4 @@
-"""Every row of the paper's tables is known: it runs by a recipe, or it is quoted and says why."""
+"""Every row of the paper's tables is known and runs by a recipe."""
 
 from __future__ import annotations
 
@@ -154,4 +154,17 @@ def test_the_list_as_a_table_has_a_line_per_row_of_the_paper() -> None:
     assert shown.row_count == len(list_rows())
     columns = [list(column.cells) for column in shown.columns]
     assert columns[0][0] == "Table 1"
-    assert set(columns[3]) == {"yes", "quoted"}
+    assert all(command.startswith("halp reproduce ") for command in columns[3])
+    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
+    own = [row for row in list_rows() if row.table in ("guide", "ntu10", "ntu10-streams")]
+    assert f"all {len(list_rows())} rows" in page
+    assert f"{len(list_rows()) - len(own)} of the paper and {len(own)} of ours" in page
+
+
+def test_assl_runs_by_its_own_protocol_with_the_share_of_the_column() -> None:
+    table = list_tables()["semi-network-others"]
+    row = next(row for row in table.rows if row.name == "ASSL")
+    settings = SCALES["paper"].protocol_settings(table.columns[1], row, {})
+    assert row.protocol_of(table.columns[1]) == "assl"
+    assert settings == {"share": 0.05}
+    assert not any(other.name == "ASSL, untrained" for other in table.all_rows())

@@ -99,9 +99,14 @@ def test_angles_command_writes_a_column_per_angle(tmp_path: Path, capsys: pytest
     with open(out) as file:
         table = list(csv.DictReader(file))
     assert len(table) == 61
-    assert float(table[30]["knee_left"]) == pytest.approx(90, abs=1e-3)
-    assert float(table[30]["time"]) == 1.0
-    assert "knee_left_velocity" in table[0]
+    assert float(table[30]["knee_left_deg"]) == pytest.approx(90, abs=1e-3)
+    assert float(table[30]["time_s"]) == 1.0
+    assert "knee_left_deg_per_s" in table[0]
+    assert float(table[30]["knee_flexion_left_deg"]) == pytest.approx(90, abs=1e-3)
+    main(["angles", str(tmp_path / "legs.npz"), "--convention", "clinical"])
+    shown = capsys.readouterr().out
+    assert "max (°)" in shown
+    assert "knee_flexion_left" in shown
     assert "Ranges of motion" in page.read_text()
 
 

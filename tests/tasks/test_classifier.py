@@ -28,7 +28,7 @@ from halp.tasks.classifier import (
     suggest,
     wilson,
 )
-from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, fit_heads, standardised_in_their_span, unit
+from halp.tasks.heads import KINDS, Candidate, candidates, fit_head, fit_heads, project_to_row_span, unit
 
 
 def blobs(count: int = 60, classes: int = 3, width: int = 8, noise: float = 0.5, seed: int = 0):
@@ -239,7 +239,7 @@ def test_samples_of_many_labels_keep_two_groups_of_every_class() -> None:
 def test_products_are_kept_in_the_span_of_few_vectors() -> None:
     vectors, _ = blobs(12, width=300)
     standard = (vectors - vectors.mean(0)) / vectors.std(0)
-    coordinates = standardised_in_their_span(vectors)
+    coordinates = project_to_row_span(vectors)
     assert coordinates.shape == (12, 12)
     assert np.allclose(coordinates @ coordinates.T, standard @ standard.T, atol=1e-2)
 

@@ -35,7 +35,7 @@ def _columns(events: Events, *names: str) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_events_come_back_from_every_format(name: str, tmp_path: Path) -> None:
     if name == "sleap":
-        pytest.importorskip("sleap_io", reason="events of SLEAP are written by the extra halp[sleap]")
+        pytest.importorskip("sleap_io", reason="events of SLEAP are written by the extra halp-motion[sleap]")
     kind = FORMATS[name]
     out = tmp_path / ("folder" if kind.single else f"events{kind.ending}")
     sample = SAMPLE if name != "audacity" else SAMPLE.with_events(e for e in SAMPLE if e.subject != "Bob")
@@ -202,6 +202,11 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
         ("x.csv", "who,when\na,0\n", "neither of events nor of BORIS"),
         ("x.csv", "Time,Subject,Behavior,Status\n1,,walk,STOP\n", "'walk' stops without a start"),
         ("x.csv", "Time,Subject,Behavior,Status\n1,,walk,START\n", "'walk' starts and never stops"),
+        ("x.csv", "recording,start,stop,label\na,0,1_0,walk\n", "'1_0' is not a number"),
+        ("x.csv", "recording,start,stop,label,label\na,0,1,walk,run\n", "line 1: column 'label' is there twice"),
+        ("x.csv", "recording,start,stop,label\na,0,1,wa\0lk\n", "NUL"),
+        ("x.TextGrid", 'File type = "ooTextFile"\n"TextGrid"\n0\n1\n1e999\n', "not a TextGrid"),
+        ("x.eaf", '<?xml version="1.0" encoding="UTF-7"?><a/>', "save it as UTF-8|not XML"),
         ("x.eaf", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type or entities"),
         ("x.eaf", "<ANNOTATION_DOCUMENT>", "not XML"),
         ("x.eaf", "<a/>", "not an ELAN file"),
@@ -216,6 +221,16 @@ def test_damaged_files_are_refused_in_a_sentence(name: str, text: str, sentence:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=sentence):
         read_events(tmp_path / name)
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("name", ["textgrid", "csv"])
+def test_text_in_utf_16_is_read_by_its_byte_order_mark(name: str, code: str, tmp_path: Path) -> None:
+    path = tmp_path / f"one{FORMATS[name].ending}"
+    FORMATS[name].write(path, Events([Event("one", 0, 1, "ging über")]))
+    text = path.read_text(encoding="utf-8")
+    path.write_bytes(("\ufeff" + text).encode(code) if code == "utf-16-be" else text.encode(code))
+    assert [event.label for event in read_events(path, name)[0]] == ["ging über"]
 
 
 def _slp(path: Path, **changes: object) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from clip_samples import moving_clips
 from safetensors.torch import load_file, save_file
 from use_samples import fresh_encoder
 
@@ -18,7 +19,9 @@ from halp.core.files import sha256
 from halp.core.packages import find_package, list_shipped
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
-from halp.tasks.export import check_onnx, export
+from halp.skeleton import get_topology
+from halp.tasks.export import export
+from halp.tasks.onnx_file import check_onnx
 
 
 def copied(package: Path, target: Path, **changes: object) -> Path:
@@ -126,29 +129,76 @@ def test_shipped_encoders_load_by_name(name: str) -> None:
     ],
     ids=["bidirectional", "causal", "stgcn", "branches"],
 )
-def test_onnx_equals_torch_for_several_batch_sizes(store: Store, tmp_path: Path, settings: dict[str, object]) -> None:
+def test_onnx_equals_the_library_for_several_encoders(
+    store: Store, tmp_path: Path, settings: dict[str, object]
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     encoder = fresh_encoder(store, **settings)
     made = export(encoder, tmp_path / "package", onnx=True)
     session = onnxruntime.InferenceSession(str(made / "model.onnx"), providers=["CPUExecutionProvider"])
-    assert check_onnx(encoder, session) < 1e-5
-    for batch in (1, 4, 9):
-        clips = torch.randn(batch, encoder.frames, 2, 25, 3)
-        found = session.run(None, {"clips": clips.numpy()})[0]
-        assert np.allclose(found, encoder(clips).detach().numpy(), atol=1e-5)
+    assert check_onnx(encoder, session, store.topology) < 1e-5
     # the check can fail: other weights are found out
     with torch.no_grad():
         next(encoder.parameters()).add_(1.0)
-    with pytest.raises(InputError, match="differs from torch"):
-        check_onnx(encoder, session)
+    with pytest.raises(InputError, match="differs from the library"):
+        check_onnx(encoder, session, store.topology)
+
+
+LAYOUTS = [
+    ("halp-base", "body-16"),
+    ("halp-base", "kinect-v2"),
+    ("halp-base", "mediapipe-33"),
+    ("halp-view", "coco-17"),
+    ("halp-view", "mediapipe-33-2d"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list_shipped())
-def test_shipped_encoders_can_be_exported_to_onnx(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    made = export(halp.load_encoder(name), tmp_path / "package", onnx=True)
-    assert json.loads((made / "config.json").read_text())["onnx"]["largest_difference"] < 5e-5
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+def test_one_file_prepares_encodes_and_classifies_as_the_library(name: str, layout: str, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    topology = get_topology(layout)
+    clips, labels = moving_clips(topology, 24), np.arange(24) % 3
+    source = halp.open_source(clips, topology=layout).labelled(labels, ["a", "b", "c"], np.arange(24) // 3)
+    for kind in ("linear", "knn", "prototypes"):
+        model = halp.classify_fit(name, source, kind=kind, rejection_rate=0.2, progress=False)
+        assert model.can_reject
+        made = export(model, tmp_path / kind, onnx=True, topology=layout)
+        assert (made / "model.onnx").stat().st_size < 15e6
+        session = onnxruntime.InferenceSession(str(made / "model.onnx"), providers=["CPUExecutionProvider"])
+        facts = session.get_modelmeta().custom_metadata_map
+        assert json.loads(facts["classes"]) == ["a", "b", "c"]
+        assert (facts["topology"], json.loads(facts["joints"])) == (layout, list(topology.joints))
+        answered = 0
+        for clip in [*clips[:6], *moving_clips(topology, 12, seed=1, damaged=True)]:
+            probabilities, rejected = session.run(None, {"points": clip[None]})
+            (answer,) = halp.classify_predict(model, clip, topology=layout, cache=False, progress=False)
+            wanted = model.classifier.predict(halp.embed(model.encoder, clip, topology=layout, progress=False))
+            np.testing.assert_allclose(probabilities, wanted.probabilities, atol=1e-4)
+            assert bool(rejected[0]) is (answer.more["best"] is None or answer.more["rejected"])
+            if answer.more["best"] is not None:
+                answered += 1
+                assert answer.more["best"] == ["a", "b", "c"][int(probabilities[0].argmax())]
+        assert 10 < answered < 18  # some clips have nobody in them
+
+
+def test_a_step_that_no_file_can_hold_is_refused_by_name(store: Store, tmp_path: Path) -> None:
+    encoder = fresh_encoder(store)
+    encoder.normalisation = ["smooth=9", "centre"]
+    with pytest.raises(InputError, match=r"the step 'smooth=9' .* cannot be put into an ONNX file"):
+        export(encoder, tmp_path / "package", onnx=True)
+    assert not (tmp_path / "package").exists()
+
+
+def test_export_of_a_model_keeps_its_classifier(tmp_path: Path) -> None:
+    clips = moving_clips(get_topology("body-16"), 6)
+    source = halp.open_source(clips, topology="body-16").labelled(np.arange(6) % 2, ["a", "b"])
+    model = halp.classify_fit("halp-base", source, kind="prototypes", progress=False)
+    made = export(halp.save_model(model, tmp_path / "model"), tmp_path / "out")
+    assert halp.load_model(made).classifier.classes == ("a", "b")
+    card = (made / "README.md").read_text()
+    for words in ("Intended use and limits", "apache-2.0", "CMU motion capture", "halp-base release", "| a | 3 |"):
+        assert words in card
 
 
 def test_export_to_onnx_says_nothing(package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -150,3 +150,40 @@ def test_repetitions_command_writes_events_and_a_page(tmp_path: Path, capsys: py
     assert [row["label"] for row in rows] == ["repetition"] * 3
     assert list(rows[0])[:7] == ["recording", "start", "stop", "label", "subject", "source", "score"]
     assert "Repetitions" in page.read_text()
+
+
+def test_a_cycle_goes_from_start_to_start_and_pauses_are_apart() -> None:
+    result = find_repetitions(squats([1.0, 1.0, 1.0, 1.0], pause=0.6))
+    whole = [r for r in result.repetitions if not r.partial]
+    assert [r.cycle for r in whole[:-1]] == pytest.approx([1.6] * 3, abs=0.1)
+    assert whole[-1].cycle is None
+    for r in whole[:-1]:
+        assert r.pause == pytest.approx(r.cycle - (r.stop - r.start), abs=1e-6)
+    row = result.to_json()
+    assert row["cadence"] == pytest.approx(60 / 1.6, rel=0.05)
+    low, high = row["cycle_interval"]
+    assert low <= row["cycle_mean"] <= high
+    assert row["count_interval"] == [4, 4 + row["partial"]]
+
+
+def test_repetitions_of_a_chosen_angle_or_joint_are_its_own() -> None:
+    """Both knees bend together, and the right arm swings three times in between: each is counted by itself."""
+    poses = squats([1.0] * 5, pause=0.6)
+    names = [*poses.topology.joints, "shoulder_right", "elbow_right", "wrist_right"]
+    time = np.arange(len(poses.joints)) / poses.fps
+    swing = np.radians(50 * np.sin(np.pi * 3 * time / time[-1]) ** 2)
+    arm = np.zeros((len(time), 3, 3))
+    arm[:, 0] = [0.2, 1.0, 0.0]
+    arm[:, 1] = [0.2, 0.6, 0.0]
+    arm[:, 2] = np.stack([np.full_like(time, 0.2), 0.6 - 0.4 * np.cos(swing), 0.4 * np.sin(swing)], axis=1)
+    poses = replace(poses, joints=np.concatenate([poses.joints, arm], axis=1), topology=topology_for(names, 3))
+    knee = find_repetitions(poses, angle="knee_right")
+    elbow, wrist = find_repetitions(poses, angle="elbow_right"), find_repetitions(poses, joint="wrist_right")
+    assert (knee.count, elbow.count, wrist.count) == (5, 3, 3)
+    assert {r.angle for r in knee.repetitions} == {"knee_right"}
+    assert {r.angle for r in wrist.repetitions} == {"elbow_right"}
+    assert [r.range for r in elbow.repetitions] == pytest.approx([50] * 3, abs=3)
+    with pytest.raises(InputError, match="angle of 'squats' 'knee_rigth'"):
+        find_repetitions(poses, angle="knee_rigth")
+    with pytest.raises(InputError, match="not both"):
+        find_repetitions(poses, angle="knee_right", joint="wrist_right")

@@ -214,6 +214,7 @@ def test_stats_command_prints_the_contract_and_writes_page_and_tables(
         "recordings.csv",
         "observed.csv",
         "bins.csv",
+        "summary.csv",
         "transitions.csv",
         "groups.csv",
     }

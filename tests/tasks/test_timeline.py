@@ -267,6 +267,28 @@ def test_nobody_is_a_state_and_the_clock_goes_on(model: Model, few: Store) -> No
     assert "no answer" in LiveRecognition(model, 30.0, 1.0, 0.5).summary()
 
 
+def test_a_person_in_a_later_slot_is_recognised_live_as_in_the_first(model: Model, few: Store) -> None:
+    def answers(slot: int) -> list[float]:
+        live = LiveRecognition(model, fps=30.0, window=1.0, stride=0.5)
+        frames = np.zeros((len(few.clip(0)), 4, *few.clip(0).shape[2:]), dtype=np.float32)
+        frames[:, slot] = few.clip(0)[:, 0]
+        return [answer.score for frame in frames if (answer := live.push(frame)) is not None]
+
+    assert answers(3) == pytest.approx(answers(0), abs=1e-6)
+    assert answers(1) == pytest.approx(answers(0), abs=1e-6)
+
+
+def test_live_recognition_takes_a_folder_and_the_windows_of_its_model(model: Model, tmp_path: Path) -> None:
+    cut = replace(model, cutting=WindowSettings(1.5, 0.5, 20.0))
+    live = LiveRecognition(save_model(cut, tmp_path / "model"))
+    assert (live.fps, live.window, live.stride) == (20.0, 1.5, 0.5)
+    assert LiveRecognition(model, 30.0).window == 2.0
+    with pytest.raises(InputError, match="frame rate"):
+        LiveRecognition(model)
+    with pytest.raises(InputError, match="a model is needed, not int"):
+        LiveRecognition(3)
+
+
 def test_live_frames_may_have_another_layout_by_name(model: Model) -> None:
     live = halp.LiveRecognition(model, 30.0, 0.1, 0.1, topology="mediapipe-33")
     person = np.random.default_rng(0).normal(size=(33, 3))

@@ -12,7 +12,7 @@ from halp.core.errors import InputError
 from halp.video import pose_model
 from halp.video.pose_model import image_metadata, obtain_pose_model, with_metadata
 
-flatbuffers = pytest.importorskip("flatbuffers", reason="flatbuffers is not installed (pip install halp[video])")
+flatbuffers = pytest.importorskip("flatbuffers", reason="flatbuffers is not installed (pip install halp-motion[video])")
 
 
 def network(described: bool) -> bytes:

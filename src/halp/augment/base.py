@@ -85,7 +85,7 @@ def register_augmentation(
     def add(augmentation: Any) -> Any:
         build, kind = augmentation, settings
         if settings is None and isinstance(augmentation, type) and dataclasses.is_dataclass(augmentation):
-            build, kind = functools.partial(_itself), augmentation
+            build, kind = functools.partial(_unchanged), augmentation
             build.__module__ = augmentation.__module__  # which says whose it is
         AUGMENTATIONS.register(name, kind, sampler=sampler)(build)
         return augmentation
@@ -93,7 +93,7 @@ def register_augmentation(
     return add
 
 
-def _itself(settings: Any, topology: Topology) -> Any:
+def _unchanged(settings: Any, topology: Topology) -> Any:
     return settings
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, findings, movements, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify, findings, movements, video, service  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process, note, warn
 from halp.core.errors import InputError
 
@@ -39,14 +39,17 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 # the commands as people look for them
 HEADINGS = {
     "Begin": ("demo", "doctor", "completion"),
-    "Look at recordings": ("explore", "inspect", "formats", "pose-model"),
+    "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
-        *("classify", "finetune", "embed", "export", "push", "pull"),
+        *("classify", "finetune", "embed", "export", "serve", "push", "pull"),
     ),
-    "Measure movement": ("events", "stats", "motifs", "repetitions", "angles", "deviation", "agreement", "poses"),
+    "Measure movement": (
+        *("events", "stats", "motifs", "repetitions", "gait", "angles", "curves"),
+        *("deviation", "agreement", "poses"),
+    ),
     "Make a store": ("prepare", "join", "merge", "split"),
-    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "convert"),
+    "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
 }
 PLUGINS = (
     "With any command, --plugin MODULE_OR_FILE loads encoders, terms, methods, augmentations, protocols and readers of your\n"

@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from halp._version import __version__
+from halp._version import DISTRIBUTION, __version__
+from halp.core.files import read_toml
 
 DEVELOPMENT = ("dev", "fuzz")  # extras that users do not need
 
@@ -19,7 +20,7 @@ def diagnose() -> dict[str, Any]:
     core = [name for name, extra in _requirements() if extra is None]
     extras: dict[str, list[str]] = {}
     for name, extra in _requirements():
-        if extra is not None and extra not in DEVELOPMENT and name != "halp":
+        if extra is not None and extra not in DEVELOPMENT and name != DISTRIBUTION:
             extras.setdefault(extra, []).append(name)
     return {
         "halp": __version__,
@@ -30,10 +31,11 @@ def diagnose() -> dict[str, Any]:
         "extras": {
             extra: {
                 "missing": [name for name in names if _version(name) is None],
-                "install": f"pip install 'halp[{extra}]'",
+                "install": f"pip install '{DISTRIBUTION}[{extra}]'",
             }
             for extra, names in sorted(extras.items())
         },
+        "conflict": _conflict(),
         "devices": _devices(),
         "cache": _cache(),
     }
@@ -42,12 +44,33 @@ def diagnose() -> dict[str, Any]:
 def _requirements() -> list[tuple[str, str | None]]:
     """Packages that halp asks for, each with the extra that it belongs to."""
     pairs = []
-    for line in metadata.requires("halp") or []:
+    for line in _requires():
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if name is not None:
             pairs.append((name.group(), None if extra is None else extra.group(1)))
     return pairs
+
+
+def _requires() -> list[str]:
+    """Requirements of the installed distribution; of pyproject.toml if halp runs from a checkout."""
+    try:
+        return metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        file = Path(__file__).parents[3] / "pyproject.toml"
+    if not file.is_file():
+        return []
+    project = read_toml(file)["project"]
+    extras = project["optional-dependencies"].items()
+    return [*project["dependencies"], *(f'{line}; extra == "{extra}"' for extra, lines in extras for line in lines)]
+
+
+def _conflict() -> str | None:
+    """What is wrong if the unrelated distribution called `halp` is installed too: it has the same import name."""
+    version = _version("halp")
+    if version is None:
+        return None
+    return f"the package 'halp' {version} is another project with the same import name and overwrites files of {DISTRIBUTION}"
 
 
 def _version(name: str) -> str | None:

@@ -70,6 +70,7 @@ app.verb(
         examples=(
             "halp stats segments.csv --html stats.html",
             "halp stats events.csv --by group --people people.csv --measure rate --json",
+            "halp stats events.csv --within visit --json",
             "halp stats project.boris --bins 60 --gap 0.5 --shortest 1 --out tables",
         ),
     ),
@@ -79,10 +80,13 @@ app.verb(
     Verb(
         "halp.tasks.angles:angles",
         texts={
-            "out": "also write a CSV table with a row per frame: every angle, and its velocity in degrees per second."
+            "out": "also write a CSV table with a row per frame: every angle in degrees, and its velocity in degrees per second."
         },
         whole=True,
-        examples=("halp angles squats.bvh --html angles.html", "halp angles recordings --out angles.csv --json"),
+        examples=(
+            "halp angles squats.bvh --html angles.html",
+            "halp angles recordings --convention clinical --out angles.csv --json",
+        ),
     ),
 )
 app.verb(
@@ -92,7 +96,27 @@ app.verb(
         whole=True,
         examples=(
             "halp repetitions squats.bvh --html repetitions.html",
-            "halp repetitions recordings --out repetitions.csv --json",
+            "halp repetitions recordings --angle knee_right --out repetitions.csv --json",
+        ),
+    ),
+)
+app.verb(
+    "gait",
+    Verb(
+        "halp.tasks.gait:gait",
+        whole=True,
+        examples=("halp gait walk.bvh --html gait.html", "halp gait recordings --out strides.csv --json"),
+    ),
+)
+app.verb(
+    "curves",
+    Verb(
+        "halp.tasks.curves:curves",
+        types={"people": Path | None},
+        whole=True,
+        examples=(
+            "halp curves walks knee_flexion --by side --html curves.html",
+            "halp curves recordings knee_flexion_right --by group --people people.csv --json",
         ),
     ),
 )
@@ -118,16 +142,17 @@ def poses(
     to: str = "trc",
     reading: WholeArgs = WHOLE,
 ) -> None:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or Motion-BIDS.
 
     Examples:
         halp poses recordings trc-files
         halp poses recordings bvh-files --to bvh
+        halp poses recordings dataset --to bids
 
     Args:
         source: a store, or recordings of any format; TRC and BVH need three dimensions.
         out: the folder to write to.
-        to: trc, bvh or nc.
+        to: trc, bvh, nc, nwb or bids.
     """
     from halp.tasks.pose_files import poses as write
 

@@ -110,8 +110,10 @@ def segment(
     if video is not None:
         from halp.data.readers.video import overlay_film
 
-        spans = [(event.start, event.stop, event.label or "?") for event in timeline]
-        note(f"written: {overlay_film(source, spans, video)}")
+        spans: dict[str, list[tuple[float, float, str]]] = {}
+        for event in timeline:
+            spans.setdefault(event.recording, []).append((event.start, event.stop, event.label or "?"))
+        note(f"written: {overlay_film(source, spans, video, reading.reading)}")
 
 
 def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None, reject: str) -> None:
@@ -123,7 +125,7 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
         raise InputError(
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
-    if cutting.fps is None or cutting.window is None or cutting.stride is None:
+    if cutting.fps is None:
         raise InputError("frames on standard input do not tell their rate; give it with --fps")
     live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
     reader = FrameReader(sys.stdin.buffer, live.layout)

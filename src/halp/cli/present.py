@@ -8,8 +8,10 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from halp.cli.app import table_of
-from halp.data.spans import COLUMNS, NOBODY, Event
+from halp.data.spans import COLUMNS, UNSEEN, Event
 
 _LONGEST = 20  # entries of a count table on a line
 
@@ -42,8 +44,11 @@ def _register() -> None:
     from halp.tasks.angles import Angles
     from halp.tasks.cluster import Clustering
     from halp.tasks.compare import Comparison
+    from halp.tasks.curves import Curves
     from halp.tasks.find_motifs import Motifs
+    from halp.tasks.gait import Gaits
     from halp.tasks.measure_deviation import Deviations
+    from halp.tasks.people import People
     from halp.tasks.repetitions import RepetitionCounts
     from halp.tasks.search import SearchResults
     from halp.tasks.segments import Predictions
@@ -55,9 +60,12 @@ def _register() -> None:
         (Clustering, _groups),
         (Comparison, _comparison),
         (Predictions, _predictions),
+        (People, lambda answer: Shown([table_of(answer.to_json(), digits=2)])),
         (Statistics, _statistics),
         (Angles, _angles),
         (RepetitionCounts, _repetitions),
+        (Gaits, _gaits),
+        (Curves, _curves),
         (Agreement, _agreement),
         (Motifs, _motifs),
         (Deviations, _deviations),
@@ -107,7 +115,7 @@ def _predictions(answer: Any) -> Shown:
 
 def _prediction_row(event: Event) -> dict[str, Any]:
     """A row for people: the state of a span in place of a class that it does not have."""
-    state = NOBODY if event.label == NOBODY else "rejected" if event.more.get("rejected") else ""
+    state = event.label if event.label in UNSEEN else "rejected" if event.more.get("rejected") else ""
     row = {"recording": event.recording, "start": event.start, "stop": event.stop, "score": event.score}
     return row | {"label": "" if state else event.label, "best": event.more.get("best"), "": state}
 
@@ -174,16 +182,56 @@ def _statistics(answer: Any) -> Shown:
 
 def _angles(answer: Any) -> Shown:
     from halp.core.files import write_csv
+    from halp.tasks.angles import headed
 
     def write(path: Path) -> list[Path]:
         rows = answer.series()
         return [write_csv(path, list(rows[0]) if rows else [], rows)]
 
-    return Shown([table_of(answer.to_json())], write=write)
+    hidden = ("unit", "isb", "smoothing", "interval", "interval_reason")
+    rows = [headed({name: v for name, v in row.items() if name not in hidden}) for row in answer.to_json()]
+    return Shown([table_of(rows)], write=write)
 
 
 def _repetitions(answer: Any) -> Shown:
-    return Shown([table_of([{k: v for k, v in row.items() if k != "repetitions"} for row in answer.to_json()])])
+    from halp.tasks.repetitions import repetition_row
+
+    return Shown([table_of([repetition_row(row) for row in answer.to_json()])])
+
+
+def _curves(answer: Any) -> Shown:
+    plain = answer.to_json()
+    rows = [
+        {"group": g["group"] or "all", "people": g["people"], "cycles": g["cycles"]}
+        | {"min (°)": min(g["mean"]), "at (%)": int(np.argmin(g["mean"]))}
+        | {"max (°)": max(g["mean"]), "at (% )": int(np.argmax(g["mean"]))}
+        | {"widest band (±°)": None if g["high"] is None else max(h - m for h, m in zip(g["high"], g["mean"]))}
+        for g in plain["groups"]
+    ]
+    tables, test = [table_of(rows, digits=1)], plain["test"]
+    said = [f"{plain['angle']} in degrees over a cycle of 0 to 100 %"]
+    if test and "reason" in test:
+        said.append(f"not tested: {test['reason']}")
+    elif test:
+        found = [
+            {
+                "from (%)": c["start"],
+                "to (%)": c["stop"],
+                "larger": test["first"] if c["sign"] > 0 else test["second"],
+                "p": c["p"],
+            }
+            for c in test["clusters"]
+        ]
+        kind = "all" if test["exact"] else "random"
+        said.append(f"{test['test']}, {test['permutations']} {kind} permutations of people: p = {test['p']:.3g}")
+        tables += [table_of(found)] if found else []
+    return Shown(tables, said)
+
+
+def _gaits(answer: Any) -> Shown:
+    from halp.tasks.gait import gait_row
+
+    return Shown([table_of([gait_row(row) for row in answer.to_json()])])
 
 
 def _agreement(answer: Any) -> Shown:

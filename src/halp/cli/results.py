@@ -8,7 +8,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from halp.cli.app import app, note, print_json, print_table, show
+from halp.cli.app import app, note, print_json, print_table, show, table_of
 from halp.cli.options import Settings, flat
 from halp.core.errors import InputError
 
@@ -147,7 +147,7 @@ def reproduce(
         precision: of trainings: 32-true, bf16-mixed or 16-mixed.
         set: override settings of all runs, such as epochs=100, or of protocols, such as linear.head=mlp.
         out: where runs, tables and reports go; a sweep that was stopped is resumed from there.
-        list: say for every row of the paper's tables what runs it, or why it is quoted; train nothing.
+        list: say for every row of the paper's tables what runs it; train nothing.
         dry_run: print the plan and what it costs, train nothing.
     """
     if table == "graphs":
@@ -177,6 +177,37 @@ def reproduce(
             print_table(shown)
     idle = "nothing was trained; leave out --dry-run to start, and call it again to resume after a stop"
     return show(answers if table == "all" else answers[0], json=json, said=idle if dry_run else "")
+
+
+@app.command
+def verify(path: Positional[Path], *, json: bool = False) -> None:
+    """Compare a finished table, or the evaluations of a run, with the figures that the paper reports.
+
+    Examples:
+        halp verify reproduced/tables/paper/linear.json
+        halp verify runs/ntu60-halp-seed0
+
+    Args:
+        path: a table that `halp reproduce` saved, the folder of a sweep, or a run of one of the paper's recipes.
+        json: print the differences as JSON.
+    """
+    from halp.reproduce.verify import verify as compare
+
+    found = compare(path)
+    rows = [
+        {
+            "table": cell.table,
+            "row": cell.row,
+            "column": cell.column,
+            "ours on": cell.data,
+            "paper": f"{cell.paper:g}",
+            "ours": f"{cell.ours:.2f}" if cell.std is None else f"{cell.ours:.2f} ± {cell.std:.2f}",
+            "difference": f"{cell.difference:+.2f}",
+            "verdict": cell.verdict,
+        }
+        for cell in found.cells
+    ]
+    show(found.to_json(), table_of(rows), json=json, said=found.sentence)
 
 
 def _reproduce_graphs(data: tuple[str, ...], jobs: int, dry_run: bool, json: bool, **choices: Any) -> None:

@@ -8,6 +8,7 @@ from shlex import quote
 
 from tyro.conf import Positional
 
+from halp._version import DISTRIBUTION
 from halp.cli.app import app, note, print_json, show, table_of
 from halp.cli.options import Settings, flat
 from halp.core.errors import check_choice
@@ -82,6 +83,10 @@ def doctor(*, json: bool = False) -> None:
 
     facts = diagnose()
     rows = [("halp", f"{facts['halp']}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores", "")]
+    if facts["conflict"]:
+        rows.append(
+            ("conflict", facts["conflict"], f"pip uninstall halp {DISTRIBUTION}, then pip install {DISTRIBUTION}")
+        )
     for name, version in facts["packages"].items():
         rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     for extra, state in facts["extras"].items():

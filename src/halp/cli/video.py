@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
 from halp.cli.app import app, note, print_json, warn
 from halp.cli.options import READING, ReadingArgs
+from halp.cli.verbs import Verb
 from halp.core.errors import InputError
+
+if TYPE_CHECKING:
+    from halp.tasks.live import LiveRecognition
 
 
 @app.command
@@ -27,8 +32,8 @@ def explore(
 ) -> None:
     """Open a page over a collection: a map of all movements, players, search, labels, groups and timelines.
 
-    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are written to a
-    CSV table of events as they are given.
+    The page is served on this machine only, at an address with a secret of its own, until Ctrl-C. Labels are kept in a
+    database as they are given, and written to a CSV table of events beside it.
 
     Examples:
         halp explore stores/mine
@@ -36,7 +41,7 @@ def explore(
         halp explore demo/store --encoder demo/halp --static shown
 
     Args:
-        labels: the table that labels are written to (default: beside the source, SOURCE.labels.csv).
+        labels: the CSV table of labels; the database beside it has the same stem (default: SOURCE.labels.csv).
         static: write the page into this folder, to be opened from disk or put on any web server, and end.
         runs: run folders whose metrics, results and settings are shown side by side under Method (default: that of the encoder).
         browser: open the page in the browser.
@@ -45,7 +50,9 @@ def explore(
     try:
         from halp.explorer.server import serve
     except ImportError as error:
-        raise InputError(f"the explorer needs {error.name}; install it with `pip install 'halp[explore]'`") from error
+        raise InputError(
+            f"the explorer needs {error.name}; install it with `pip install 'halp-motion[explore]'`"
+        ) from error
     from halp.explorer.session import Settings
 
     settings = Settings(source, encoder, labels, reading.reading, runs)
@@ -60,6 +67,17 @@ def explore(
         return
     if serve(settings, port=port, browser=browser).busy:
         os._exit(0)  # a map that is being laid out cannot be interrupted, and nobody waits for it any more
+
+
+app.verb(
+    "people",
+    Verb(
+        "halp.tasks.people:people",
+        types={"film": Path},
+        whole=True,
+        examples=("halp people film.mp4 --html people.html", "halp people film.mp4 --persons 10 --json"),
+    ),
+)
 
 
 @app.command(name="pose-model")
@@ -83,7 +101,7 @@ def pose_model(*, wheel: Path | None = None) -> None:
 @app.command
 def live(
     model: Positional[Path],
-    camera: Positional[str] = "0",
+    source: Positional[str] = "0",
     *,
     pose_model: str = "",
     window: float | None = None,
@@ -92,7 +110,7 @@ def live(
     reject: str = "auto",
     view: bool = True,
 ) -> None:
-    """Recognise what a camera or a film shows as it comes: lines of JSON, and the skeleton on a terminal.
+    """Recognise what a camera or a video shows as it comes: lines of JSON, and the skeleton on a terminal.
 
     Every answer tells how many milliseconds the picture, the pose and the recognition took. Ctrl-C ends it.
 
@@ -102,52 +120,35 @@ def live(
 
     Args:
         model: a model of `halp classify fit` or `halp finetune`.
-        camera: the number of a camera, or a video.
+        source: the number of a camera, or a video.
         pose_model: a .task file of your own (default: that of `halp pose-model`).
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
-        fps: frames per second that are taken from a camera; films have their own.
+        fps: frames per second that are taken from a camera; videos have their own.
         view: draw the skeleton on standard error where it is a terminal.
     """
     from halp.core.progress import console
-    from halp.data.windows import WindowSettings
-    from halp.tasks.live import LiveRecognition
-    from halp.tasks.model_folder import load_model
-    from halp.tasks.segment import timeline_cutting
     from halp.tasks.segments import prediction_json
-    from halp.video.live import camera_rate, terminal_skeleton, watch
-    from halp.video.pose_model import find_pose_model
+    from halp.tasks.watch import live as recognise
+    from halp.video.live import LivePicture, terminal_skeleton
 
-    fitted = load_model(model)
-    rate = camera_rate(camera) or fps
-    if rate <= 0:
-        raise InputError(f"--fps {fps:g}: frames per second have to be above 0")
-    cutting = timeline_cutting(fitted, WindowSettings(window, stride, rate))
-    dimensions = fitted.encoder.topology.dimensions
-    layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
-    span, step = cutting.window or 2.0, cutting.stride or stride
-    recognition = LiveRecognition(fitted, rate, span, step, layout, reject)
-    pictures, poses = 0, 0.0
+    pictures, poses, summary = 0, 0.0, ""
+
+    def look(picture: LivePicture, recognition: LiveRecognition) -> None:
+        nonlocal pictures, poses, summary
+        pictures, poses, summary = pictures + 1, poses + picture.pose, recognition.summary()
+        if view and console.is_terminal:
+            console.clear()
+            console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
+
+    how: dict[str, Any] = {"pose_model": pose_model, "window": window, "stride": stride, "fps": fps, "reject": reject}
     try:
-        for picture in watch(camera, find_pose_model(pose_model), persons=fitted.encoder.persons):
-            pictures, poses = pictures + 1, poses + picture.pose
-            answer = None
-            # frames are pushed by the clock: a late picture counts as often as its time asks for
-            while recognition.frames <= picture.time * rate:
-                answer = recognition.push(picture.joints(dimensions)) or answer
-            if view and console.is_terminal:
-                console.clear()
-                console.print(terminal_skeleton(picture.image, picture.size), highlight=False, markup=False)
-            if answer is not None:
-                stages = {"picture": round(picture.grab, 1), "pose": round(picture.pose, 1)}
-                stages["recognition"] = round(answer.more["milliseconds"], 1)
-                print_json({**prediction_json(answer), "stages": stages}, indent=None)
-                sys.stdout.flush()
+        for event in recognise(model, source, on_picture=look, **how):
+            print_json(prediction_json(event), indent=None)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         pass
     if not pictures:
-        warn(f"'{camera}' gave no picture")
+        warn(f"'{source}' gave no picture")
     else:
-        # both stages run one after the other, so that their times add up
-        seconds = poses / 1000 + recognition.busy
-        note(f"{recognition.summary(pictures / max(seconds, 1e-9))}; poses took {poses / pictures:.1f} ms per picture")
+        note(f"{pictures} pictures, {1000 * pictures / max(poses, 1e-9):.1f} poses per second; {summary}")

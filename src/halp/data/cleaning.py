@@ -17,6 +17,8 @@ from halp.skeleton import Topology
 Mask = npt.NDArray[np.bool_]
 #: Runs of at most so many frames count as a spike; what lasts longer is taken for a real movement.
 LONGEST_SPIKE = 3
+#: Share of a clip that a person may be missing before it counts as away.
+LONGEST_ABSENCE = 1 / 3
 # Metres in the units that recordings come in, and the usual length of a trunk in metres.
 _UNITS = (1.0, 0.01, 0.001, 0.0254)
 _TRUNK = 0.5
@@ -44,21 +46,70 @@ def interpolate_gaps(frames: Frames, limit: float = np.inf) -> Frames:
     return np.where((gaps & (lengths <= limit))[..., None], lines, frames).astype(np.float32)
 
 
-def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Every joint on the straight line between where it was seen last and is seen next, and the frames between the two.
+def fill_gaps(frames: Frames, topology: Topology) -> Frames:
+    """Fill what a detector missed: single joints, and all joints of a person for up to a third of the clip.
 
-    At the ends there is one neighbour only: the joint stays there, and the gap is as long as the way to it. What comes of a
-    joint that is never seen has no meaning.
+    Joints go on straight lines relative to the middle of the person's hips (or the layout's centre joint), which goes on a
+    straight line itself: the result does not depend on whether the recording was centred before. A person who is not seen
+    for longer is away and stays absent; so does a person or a joint that is never seen.
     """
-    count = len(frames)
-    time = np.arange(count)[:, None, None]
+    seen = seen_joints(frames)
+    gaps = _fillable(seen)
+    if not gaps.any():
+        return frames
+    centre = np.zeros_like(frames[:, :, :1])
+    anchor = anchor_joint(topology)
+    if anchor:
+        joint = topology.index(anchor)
+        centre, _ = _lines(frames[:, :, [joint]], seen[:, :, [joint]])
+    lines, _ = _lines(frames - centre, seen)
+    return np.where(gaps[..., None], lines + centre, frames).astype(np.float32)
+
+
+def anchor_joint(topology: Topology) -> str:
+    """The joint that gaps are filled relative to; empty where a layout has none."""
+    return "hip_center" if "hip_center" in topology.joints else topology.centre
+
+
+def _fillable(seen: Mask) -> Mask:
+    """Which joints `(T, P, V)` `fill_gaps` fills."""
+    there: Mask = np.asarray(seen.any(axis=2))
+    inside = np.maximum.accumulate(there) & np.maximum.accumulate(there[::-1])[::-1]
+    _, _, lengths = _neighbours(there)
+    near = there | (inside & (lengths <= len(seen) * LONGEST_ABSENCE))
+    return near[..., None] & ~seen & seen.any(axis=0)
+
+
+def gap_counts(frames: Frames) -> tuple[int, int]:
+    """How many joint positions of a clip `fill_gaps` fills, and how many there are with them."""
+    seen = seen_joints(frames)
+    filled = int(_fillable(seen).sum())
+    return filled, filled + int(seen.sum())
+
+
+def _neighbours(seen: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where something was seen last and is seen next, over time `(T, …)`, and how many frames lie between the two.
+
+    At the ends there is one neighbour only, and the gap is as long as the way to it; of what is seen, the gap is -1 frames.
+    """
+    count = len(seen)
+    time = np.arange(count).reshape(-1, *[1] * (seen.ndim - 1))
     before = np.maximum.accumulate(np.where(seen, time, -1), axis=0)
     after = np.minimum.accumulate(np.where(seen, time, count)[::-1], axis=0)[::-1]
     lengths = np.where(before < 0, after, np.where(after >= count, count - 1 - before, after - before - 1))
-    before, after = np.where(before < 0, after, before), np.where(after >= count, before, after)
+    return np.where(before < 0, after, before), np.where(after >= count, before, after), lengths
+
+
+def _lines(frames: npt.NDArray[Any], seen: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Every joint on the straight line between where it was seen last and is seen next, and the frames between the two.
+
+    At the ends the joint stays with its one neighbour. What comes of a joint that is never seen has no meaning.
+    """
+    before, after, lengths = _neighbours(seen)
+    time = np.arange(len(frames))[:, None, None]
     share = ((time - before) / np.maximum(after - before, 1)).astype(frames.dtype)[..., None]
     persons, joints = np.ogrid[: frames.shape[1], : frames.shape[2]]
-    low, high = (frames[np.clip(place, 0, count - 1), persons, joints] for place in (before, after))
+    low, high = (frames[np.clip(place, 0, len(frames) - 1), persons, joints] for place in (before, after))
     return low + share * (high - low), lengths
 
 
@@ -173,13 +224,15 @@ def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.
     return (end - start).mean(axis=0) if there.any() else np.zeros(frames.shape[3])
 
 
+def trunk_ends(topology: Topology) -> tuple[str, str] | None:
+    """The two joints between which the trunk lies; None where a layout names none."""
+    pairs = (("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_center", "head"), topology.up)
+    return next((pair for pair in pairs if pair is not None and set(pair) <= set(topology.joints)), None)
+
+
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
     """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None where it is not known."""
-    ends = next(
-        (pair for pair in (("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_center", "head"), topology.up)
-         if pair is not None and set(pair) <= set(topology.joints)),
-        None,
-    )  # fmt: skip
+    ends = trunk_ends(topology)
     if ends is None or not present(frames)[:, 0].any():
         return None
     line = mean_line(frames, topology, ends)

@@ -21,6 +21,7 @@ STEPS: dict[str, Step] = {
     "track-persons": cleaning.track_persons,
     "upright": cleaning.upright,
     "metres": cleaning.metres,
+    "fill-gaps": cleaning.fill_gaps,
 }
 Vector = npt.NDArray[np.float64]
 
@@ -30,9 +31,14 @@ NUMBERED: dict[str, tuple[Callable[..., Frames], float, str]] = {
     "remove-outliers": (cleaning.remove_outliers, 10.0, "it says how many times its usual step a joint has to jump"),
     "smooth": (cleaning.smooth, 7.0, "it is an odd number of frames, at least 5"),
     "lowpass": (cleaning.lowpass, 6.0, "it is a frequency in hertz"),
+    "pick": (lambda frames, count: pick_frames(frames, count), 50.0, "it is the number of frames to keep"),
 }
 #: Steps that look at a recording as a whole and keep its frames in time; they go before windows are cut.
-CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"})
+CLEANING = frozenset({*NUMBERED, "track-persons", "upright", "metres", "picture-up"} - {"pick"})
+#: Steps that refer to the first person.
+FIRST_PERSON = frozenset(
+    {"upright", "metres", "picture-up", "centre", "rotate-first", "rotate-mean", "yaw", "yaw-frames", "scale"}
+)
 #: What the authors do to NTU and PKU-MMD before they store them.
 AUTHORS = ("fill", "centre", "rotate-first")
 
@@ -65,8 +71,10 @@ def check_steps(steps: Sequence[str]) -> tuple[str, ...]:
 def normalise(frames: Frames, topology: Topology, steps: Sequence[str], fps: float = -1.0) -> Frames:
     """Apply the named steps in order to frames `(T, P, V, C)`; absent persons and joints stay all zeros.
 
-    `fps` is the frame rate where it is known (-1 otherwise); only `lowpass` needs it.
+    Where a step refers to the first person, whoever is there comes first. `fps` is the frame rate where it is known (-1
+    otherwise); only `lowpass` needs it.
     """
+    frames = present_first(frames) if FIRST_PERSON.intersection(steps) else frames
     for given in check_steps(steps):
         name, _, value = given.partition("=")
         if name in NUMBERED:
@@ -88,6 +96,14 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
     left_out = np.ones(clip.span, dtype=bool)
     left_out[numbers] = False
     return replace(clip, frames=frames, absent=runs(left_out))
+
+
+def present_first(frames: Frames) -> Frames:
+    """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
+    there = present(frames).any(axis=0)
+    if not (there[1:] > there[:-1]).any():
+        return frames
+    return frames[:, np.argsort(~there, kind="stable")]
 
 
 def motion_energy(frames: Frames) -> npt.NDArray[np.float32]:
@@ -239,6 +255,25 @@ def scale_by_body_size(frames: Frames, topology: Topology) -> Frames:
     return frames if size < 1e-9 else (frames / np.float32(size)).astype(np.float32)
 
 
+@step("box")
+def scale_to_box(frames: Frames, topology: Topology) -> Frames:
+    """Scale each axis of a clip to [−1, 1] over all its joints, as P&C does; joints that are not there stay zero."""
+    seen = seen_joints(frames)
+    if not seen.any():
+        return frames
+    points = frames[seen].astype(np.float64)
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = np.zeros_like(frames)
+    scaled[seen] = 2 * (points - low) / np.maximum(high - low, 1e-9) - 1
+    return scaled
+
+
+def pick_frames(frames: Frames, count: float) -> Frames:
+    """Every n-th frame, n the number of frames over `count` rounded down, and of these the first `count`, as P&C does."""
+    every = max(1, len(frames) // int(count))
+    return frames[::every][: int(count)]
+
+
 def rotation_between(source: Vector, target: Vector) -> Vector:
     """The smallest rotation that turns the direction `source` onto `target`; identity where there is no direction.
 
@@ -263,7 +298,8 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-_STANDING = 0.3  # of the trunk's length: what it has to rise or fall in the picture to tell which way is up
+#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+STANDING = 0.3
 
 
 @step("picture-up")
@@ -271,7 +307,7 @@ def picture_up(frames: Frames, topology: Topology) -> Frames:
     """Key points `(T, P, V, 2)` with y up. Pictures count y downwards, unless the first person's trunk shows that y points up."""
     _refuse_space(topology, "picture-up")
     line = trunk(frames, topology)
-    if line is not None and line[1] > _STANDING * float(np.linalg.norm(line)):
+    if line is not None and line[1] > STANDING * float(np.linalg.norm(line)):
         return frames
     return np.ascontiguousarray(frames * np.array([1, -1], dtype=np.float32))
 

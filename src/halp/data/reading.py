@@ -32,6 +32,10 @@ class Reading:
         Joint layout of arrays.
     options : mapping
         Settings of the format, as `halp prepare --option key=value` takes them.
+    person : str, optional
+        Which person of a video: all (each a recording of their own), longest, largest, left, right, or a number.
+    persons : int, optional
+        How many people of a video are followed at a time.
     labels : path, optional
         A CSV table with the columns name (or path) and label, subject, …, which override labels found in the files.
     pattern : str, optional
@@ -65,6 +69,10 @@ class Reading:
     """Joint layout of arrays."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the format."""
+    person: str | None = None
+    """Which person of a video: all, longest, largest, left, right, or a number (see `halp people`)."""
+    persons: int | None = None
+    """How many people of a video are followed at a time."""
     labels: str | os.PathLike[str] | None = None
     """A CSV table with the columns name (or path) and label; subject keeps people apart in cross-validation."""
     pattern: str | None = None
@@ -86,6 +94,12 @@ class Reading:
         return WindowSettings(self.window, self.stride, self.fps)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the format, with those that have a name of their own here."""
+        own = {"person": None if self.person is None else str(self.person), "persons": self.persons}
+        return {**self.options, **{name: value for name, value in own.items() if value is not None}}
+
+    @property
     def place(self) -> Engine:
         """Where shards run."""
         address, executor = (self.engine, None) if isinstance(self.engine, str) else (None, self.engine)
@@ -105,6 +119,8 @@ class ReadingKeywords(TypedDict, total=False):
     fps: float | None
     topology: str | Topology | None
     options: Mapping[str, Any]
+    person: str | None
+    persons: int | None
     labels: str | os.PathLike[str] | None
     pattern: str | None
     workers: int | None

@@ -186,7 +186,7 @@ def read_hdf5(path: Path, patterns: Sequence[str]) -> Content:
     """The arrays of a file whose names fit the patterns (`*/table`); needs the extra `formats`."""
     if importlib.util.find_spec("h5py") is None:
         raise InputError(
-            f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install 'halp[formats]'`, or export CSV"
+            f"'{path}' is an HDF5 file, which needs h5py; install it with `pip install 'halp-motion[formats]'`, or export CSV"
         )
     if path.is_file() and not is_hdf5(path):
         raise problem(path, "", "it does not begin like an HDF5 file")

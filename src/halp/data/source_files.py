@@ -39,13 +39,21 @@ _left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordin
 
 
 @contextmanager
-def leaving_out(*paths: Path | None) -> Iterator[None]:
+def excluding_files(*paths: Path | None) -> Iterator[None]:
     """Inside, `walk` passes over these files."""
     token = _left_out.set(_left_out.get() | {path.resolve() for path in paths if path is not None})
     try:
         yield
     finally:
         _left_out.reset(token)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder; a link that leads to itself is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def walk(root: Path) -> Iterator[Path]:
@@ -75,8 +83,8 @@ def walk(root: Path) -> Iterator[Path]:
                 f"folder '{error.filename}' cannot be listed ({error.strerror}); check its permissions"
             ) from error
         here = [entry for entry in here if not (entry.is_symlink() and leads_out(Path(entry.path), inside))]
-        folders = [entry.path for entry in here if entry.is_dir()]
-        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not entry.is_dir())
+        folders = [entry.path for entry in here if _is_folder(entry)]
+        paths = (Path(entry.path) for entry in here if not entry.name.startswith(".") and not _is_folder(entry))
         yield from (path for path in paths if not (skipped and path.resolve() in skipped))
         for inner in folders:
             yield from entries(inner)

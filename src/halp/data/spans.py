@@ -1,7 +1,8 @@
 """Events: who did what from when to when in which recording. One currency for segments, labels of people, and statistics.
 
 Times are half-open, `start <= t < stop`, in seconds of the recording's own clock. The label `nobody` says that nobody was
-there; an empty label says that somebody was there who did none of the labelled things.
+there, `absent` that this person of a video was not; an empty label says that somebody was there who did none of the labelled
+things.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from halp.core.errors import InputError, check_choice
 COLUMNS = ("recording", "start", "stop", "label", "subject", "source", "score")
 SOURCES = ("human", "model")
 NOBODY = "nobody"
+ABSENT = "absent"
+UNSEEN = (NOBODY, ABSENT)  # labels of time in which a recording shows nothing
 # ten days: what is larger counts milliseconds, frames or the seconds since 1970
 LATEST = 864_000.0
 _SLACK = 1e-6  # seconds that rounding may let two events overlap by
@@ -25,7 +28,31 @@ _SLACK = 1e-6  # seconds that rounding may let two events overlap by
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A span of a recording with a label; `more` holds further columns, such as a group or the best class of a model."""
+    """A span of a recording with a label, half-open, in seconds of the recording's own clock.
+
+    Attributes
+    ----------
+    recording : str
+        The name of the recording.
+    start, stop : float
+        Seconds (frames where the frame rate is not known).
+    label : str
+        `nobody` where nobody was there; empty where somebody was there who did none of the labelled things.
+    subject : str
+        Who it is, where that is known.
+    source : str
+        `human` or `model`.
+    score : float, optional
+        How sure a model is, or how similar a hit.
+    more : mapping
+        Further columns, such as a group, the best class of a model, or the number of the person where the recording is one of
+        several people of a video.
+
+    Examples
+    --------
+    >>> Event("walk_01", 0.5, 2.0, "walk").duration
+    1.5
+    """
 
     recording: str
     start: float
@@ -35,6 +62,11 @@ class Event:
     source: str = "human"
     score: float | None = None
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        person = person_of(self.recording)
+        if person is not None:
+            object.__setattr__(self, "more", {**self.more, "person": person})
 
     @property
     def duration(self) -> float:
@@ -48,7 +80,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Events(Sequence[Event]):
-    """Events in order of recording, subject and time, with the lengths of recordings where they are known.
+    """Events in order of recording, subject and time.
+
+    Attributes
+    ----------
+    events : sequence of Event
+        In any order; they are sorted and checked.
+    lengths : mapping
+        Seconds of recordings, where they are known.
+    origin : str
+        Where they come from, for messages.
 
     Examples
     --------
@@ -121,7 +162,7 @@ class Events(Sequence[Event]):
     @property
     def labels(self) -> list[str]:
         """Labels of movements: neither `nobody` nor the empty one."""
-        return sorted({event.label for event in self.events} - {"", NOBODY})
+        return sorted({event.label for event in self.events} - {"", *UNSEEN})
 
     def with_events(self, events: Iterable[Event]) -> Events:
         """Other events of the same recordings."""
@@ -151,7 +192,7 @@ class Events(Sequence[Event]):
         With `concurrent`, events of different labels may overlap: a person may walk and talk.
         """
         if labels is not None:
-            known = {*labels, "", NOBODY}
+            known = {*labels, "", *UNSEEN}
             for event in self.events:
                 if event.label not in known:
                     check_choice(f"label of '{event.recording}' in {self.origin}:", event.label, known - {""})
@@ -196,7 +237,7 @@ class Events(Sequence[Event]):
             bouts += bout.values()
         long = replace(
             self,
-            events=tuple(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", NOBODY)),
+            events=tuple(e for e in bouts if e.duration >= shortest - _SLACK or e.label in ("", *UNSEEN)),
             lengths=self.ends,
         )
         return long.with_events(e for tier in long.tiers().values() for e in _without_covered(tier))
@@ -221,6 +262,30 @@ def stem(name: str) -> str:
     ('visit 1', 'b')
     """
     return PurePosixPath(name.replace("\\", "/")).stem
+
+
+def person_recording(recording: str, person: int) -> str:
+    """The name under which one of several people of a video is a recording of his or her own."""
+    return f"{recording}#{person}"
+
+
+def person_of(recording: str) -> int | None:
+    """The number of the person, from 1, where a recording is one of several people of a video.
+
+    >>> person_of("visit#2"), person_of("visit")
+    (2, None)
+    """
+    _, mark, number = recording.rpartition("#")
+    return int(number) if mark and number.isascii() and number.isdecimal() and len(number) < 4 else None
+
+
+def film_of(recording: str) -> str:
+    """The video that a person was seen in; the recording itself where it is not one of several people.
+
+    >>> film_of("visit#2"), film_of("visit")
+    ('visit', 'visit')
+    """
+    return recording if person_of(recording) is None else recording.rpartition("#")[0]
 
 
 def match_name(name: str, recordings: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ from halp.data.store_check import (
     topology_from_json,
     verify,
 )
-from halp.data.text_files import refuse_twins
+from halp.data.text_files import check_unique_names
 from halp.skeleton import Topology
 
 FORMAT = 1
@@ -392,7 +392,7 @@ class StoreWriter:
         names = self._columns["name"]
         if not names:
             raise InputError(f"no clip was left for the store '{self.path}'; nothing was written")
-        refuse_twins(names, self.path)
+        check_unique_names(names, self.path)
         self._file.seek(0)
         self._write_array_header()
         self._file.flush()

@@ -17,7 +17,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.data.clip import Clip, unknown
-from halp.data.source_files import leaving_out, walk
+from halp.data.source_files import excluding_files, walk
 from halp.data.store import open_store
 from halp.data.text_files import LONGEST_NAME, Table, are_whole, problem, read_plain_table, shown
 
@@ -222,7 +222,7 @@ def table_tags(path: Path, source: Path) -> TableTags | EventTags:
             raise problem(path, table.where(row, key), f"'{cell}' comes twice", "keep one row per clip")
         rows[name] = row
     cells = {name: tuple("" if c in _NOTHING else c for c in table.columns[given]) for given, name in columns.items()}
-    with leaving_out(path):
+    with excluding_files(path):
         return TableTags(path, table.columns[key], cells, rows, _bare_names(source, store))
 
 

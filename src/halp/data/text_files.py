@@ -29,6 +29,15 @@ MOST_CELLS = 2**28
 MOST_CLASSES = 10_000
 
 
+def utf8(text: str) -> str:
+    r"""A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
+
+    >>> utf8(b"caf\xe9.bvh".decode("utf-8", "surrogateescape"))
+    'caf\\xe9.bvh'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def problem(path: Path, where: str, what: str, remedy: str = "check that the file is whole") -> InputError:
     """The error of every reader: file, line or key, what is wrong there, and the remedy."""
     return InputError(f"'{path}'{', ' + where if where else ''}: {what}; {remedy}")
@@ -43,7 +52,7 @@ def shown(value: object) -> str:
 def number(text: str, path: Path, where: str) -> float:
     """One finite number from text."""
     try:
-        value = float(text)
+        value = float("nothing" if "_" in text else text)  # Python takes 1_0 for 10, nobody else does
     except ValueError:
         raise problem(path, where, f"{shown(text)} is not a number", "correct it or leave this clip out") from None
     if not math.isfinite(value):
@@ -182,7 +191,7 @@ def safe_name(name: object, path: Path, where: str) -> str:
     return text
 
 
-def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
+def mask_low_scores(frames: Frames, scores: npt.NDArray[Any], min_score: float) -> tuple[Frames, tuple[str, ...]]:
     """Joints whose score is 0 or below the threshold become zeros, that is, missing: `(…, V, C)` and `(…, V)`."""
     unsure = (scores <= 0) | (scores < min_score)
     lost = int((unsure & (frames != 0).any(axis=-1)).sum())
@@ -190,12 +199,12 @@ def forget_unsure(frames: Frames, scores: npt.NDArray[Any], min_score: float) ->
     return kept, (f"{lost} joints with a score below {min_score:g} made missing",) if lost else ()
 
 
-def unless_empty(clip: Clip) -> Clip | Dropped:
+def drop_if_empty(clip: Clip) -> Clip | Dropped:
     """The clip, or the note that there is nobody in it."""
     return clip if clip.frames.any() else Dropped(clip.name, "there is no body in any of its frames")
 
 
-def refuse_twins(names: Iterable[str], path: Path) -> None:
+def check_unique_names(names: Iterable[str], path: Path) -> None:
     """Raise where two clips of one source have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:

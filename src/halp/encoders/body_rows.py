@@ -21,7 +21,7 @@ BODIES = 64  # side by side: few enough to stay in the cache, enough to make cal
 CHUNK = 8  # frames whose gates are computed at once
 
 
-def in_rows(x: Tensor) -> bool:
+def can_use_row_kernels(x: Tensor) -> bool:
     """Whether rows compute what a graph of torch operations would: no gradients, no other device, no export."""
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.compiler.is_compiling()
     plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")

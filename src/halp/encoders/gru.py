@@ -32,6 +32,7 @@ class GRUSettings(CheckedSettings):
     pooling: str = limited("last", among=POOLINGS)
     input_norm: bool = True
     persons: int = limited(0, least=0)  # the first so many are read; 0: all
+    gate_bias: float = 0.0  # of the reset and update gates before training; TensorFlow's cell has 1
 
 
 def joints_by_frame(clips: Tensor, inputs: int) -> Tensor:
@@ -110,4 +111,10 @@ def build_gru(settings: GRUSettings, topology: Topology, persons: int) -> nn.Mod
     """The GRU encoder for all joints of all persons side by side."""
     read = min(settings.persons or persons, persons)
     inputs = read * len(topology) * topology.dimensions
-    return initialise(GRUEncoder(inputs, replace(settings, persons=read if read < persons else 0)))
+    encoder = initialise(GRUEncoder(inputs, replace(settings, persons=read if read < persons else 0)))
+    if settings.gate_bias:
+        with torch.no_grad():
+            for name, bias in encoder.named_parameters():
+                if "bias_ih" in name:
+                    bias[: 2 * settings.hidden].fill_(settings.gate_bias)
+    return encoder

@@ -27,7 +27,7 @@ from halp.encoders.body_rows import (
     BODIES,
     Mixture,
     body_rows,
-    in_rows,
+    can_use_row_kernels,
     kernel_sums,
     mixture,
     read_both_ways,
@@ -207,7 +207,7 @@ class KernelFusionEncoder(FusionEncoder):
         return cast(Tensor, self.invariance((super().forward(clips) - self.shift) / self.spread))
 
     def describe(self, bodies: Tensor) -> Tensor:
-        if in_rows(bodies) and not self.training and not any(self.gains[STREAMS:]):
+        if can_use_row_kernels(bodies) and not self.training and not any(self.gains[STREAMS:]):
             return torch.cat(run_in_threads([partial(self._describe_rows, part) for part in bodies.split(BODIES)]))
         maps = self.sequences(bodies[:, :: self.step]) if len(self.layers) else []
         thirds = [self.pool([one])[:, THIRDS * one.shape[2] :] for one in maps]  # the maxima follow the means

@@ -18,7 +18,7 @@ from halp.core.cores import run_in_threads
 from halp.core.errors import InputError
 from halp.core.initialisation import initialise
 from halp.encoders import register_encoder
-from halp.encoders.body_rows import BODIES, body_rows, convolve_rows, in_rows, in_tiles
+from halp.encoders.body_rows import BODIES, body_rows, can_use_row_kernels, convolve_rows, in_tiles
 from halp.encoders.fusion import Projection
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
 from halp.skeleton import Topology, get_topology
@@ -65,7 +65,7 @@ class Lifter(nn.Module):
         self.size = nn.Linear(width, 1)
 
     def forward(self, bodies: Tensor) -> Tensor:
-        if in_rows(bodies):
+        if can_use_row_kernels(bodies):
             parts = run_in_threads([partial(self._in_rows, part) for part in bodies.split(BODIES)])
             return torch.cat(parts)
         seen = (bodies != 0).any(3).any(1)  # (B, V)
@@ -152,7 +152,8 @@ class LiftedEncoder(nn.Module):
             lifted = self.lifter(bodies) * seen[:, None, None, None]
         else:  # nobody costs nothing
             lifted = bodies.new_zeros(*bodies.shape[:3], 3)
-            lifted[seen] = in_tiles(self.lifter, bodies[seen])
+            if bool(seen.any()):
+                lifted[seen] = in_tiles(self.lifter, bodies[seen])
         if stride == 2:
             later = torch.cat([lifted[:, 1:], lifted[:, -1:]], dim=1)
             lifted = torch.stack([lifted, (lifted + later) / 2], dim=2).flatten(1, 2)[:, :frames]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
 from halp.core.sampling import generator
-from halp.data.spans import NOBODY
-from halp.evaluation.analysis.prototypes import KeySpace, similarity_curves
+from halp.data.spans import UNSEEN
 from halp.explorer.collection import Collection, Floats
 from halp.explorer.groups import Grouping
 from halp.features.embed import embed_frames, ready_clips
 from halp.features.ready import prepare_source
 from halp.hallucinate import plan_positives
 from halp.reports.player import describe_body, pack_joints, upward
-from halp.reports.run_report import prototype_chart
 from halp.sphere import kmeans
 from halp.tasks.classifier import Prediction, fit_classifier
 from halp.tasks.cluster import directions
@@ -26,6 +24,9 @@ from halp.tasks.compare import compare_clips
 from halp.tasks.heads import unit
 from halp.tasks.index import search_exactly
 from halp.tasks.segments import merge_windows
+
+if TYPE_CHECKING:
+    from halp.evaluation.analysis.prototypes import KeySpace
 
 QUANTILES = (0.99, 0.95, 0.9, 0.75, 0.5)
 SAMPLED = 4_000  # rows that quantiles and suggestions are computed with
@@ -62,9 +63,11 @@ def search(
     spans: Sequence[tuple[int, float, float]] = (),
     against: Sequence[int] = (),
     k: int = 24,
+    passing: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
     """Rows most like any of the examples, nearest first, and what lies at quantiles of the similarity.
 
+    `passing` says of every row whether it may be found.
     With examples `against`, a classifier of the two kinds decides which rows are left to choose from.
     """
     vectors = [np.asarray(collection.table.vectors[row])[None] for row in rows]
@@ -74,7 +77,13 @@ def search(
     queries = unit(np.concatenate(vectors))
     examples = {*rows, *against}
     wanted = min(len(collection), (k + len(examples)) * (4 if against else 1) * collection.overlapping)
-    found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
+    if passing is None:
+        found, similarity = (part.ravel() for part in search_exactly(collection.table.vectors, queries, wanted))
+    else:
+        rows_left = np.flatnonzero(passing)
+        wanted = min(wanted, len(rows_left))
+        near, similarity = search_exactly(np.asarray(collection.table.vectors[rows_left]), queries, wanted)
+        found, similarity = rows_left[near].ravel(), similarity.ravel()
     order = np.argsort(-similarity, kind="stable")
     kept = [place for place in order if found[place] not in examples]
     first = {int(found[place]): float(similarity[place]) for place in reversed(kept)}
@@ -156,7 +165,7 @@ def timeline(
                 "score": None if part.score is None else round(part.score, 3),
             }
             for part in parts
-            if part.label != NOBODY
+            if part.label not in UNSEEN
         ]
 
     if prediction is not None:
@@ -195,6 +204,9 @@ def understand(
     Positives and prototypes have no place on a map of their own: each is given with the real rows nearest to it.
     """
     import torch
+
+    from halp.evaluation.analysis.prototypes import similarity_curves
+    from halp.reports.run_report import prototype_chart
 
     rows = sample(collection, most=SAMPLED_KEYS)
     rows = rows if row in rows else np.append(rows, row)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
-import shlex
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from halp._version import __version__
 from halp.core.errors import InputError
-from halp.core.files import spreadsheet_cell
+from halp.explorer.described import (
+    describe_groups,
+    describe_model,
+    describe_row,
+    describe_state,
+    label_state,
+    recording_table,
+    result_table,
+)
 from halp.explorer.labels import Outcome
 from halp.explorer.ledger import NO_GROUND, Ground
 from halp.explorer.packing import pack
@@ -96,6 +101,11 @@ class Api:
             raise InputError(f"recording {recording} is not of a film")
         return path
 
+    def events(self, given: dict[str, Any]) -> Any:
+        """All labels of people, for a figure."""
+        found = [event for _, event in self.session.labels.now.human]
+        return [asdict(event) for event in sorted(found, key=lambda one: (one.recording, one.start))[:20_000]]
+
     def about(self, given: dict[str, Any]) -> Any:
         return describe_row(self.session, _whole(given, "row", len(self.session.collection)))
 
@@ -111,7 +121,15 @@ class Api:
         spans = [(self._recording(one), _number(one, "start"), _number(one, "stop")) for one in _objects(given, 20)]
         rows, against = self._rows(given, "rows", 200), self._rows(given, "against", 200)
         count = _whole(given, "k", MOST_HITS + 1) if "k" in given else 24
-        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count))
+        passing = self._passing(given)
+        return search(self.session.collection, rows, spans=spans, against=against, k=max(1, count), passing=passing)
+
+    def _passing(self, given: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
+        """Rows that the filter of the page lets through: those without a category that is hidden; None: all."""
+        if "hidden" not in given:
+            return None
+        column = self.session.column(_text(given, "column"))
+        return ~np.isin(column.values, [one for one in _list(given, "hidden", 10_000) if isinstance(one, int)])
 
     def timeline(self, given: dict[str, Any]) -> Any:
         from halp.explorer.answers import timeline
@@ -203,6 +221,13 @@ class Api:
     def redo(self, given: dict[str, Any]) -> Any:
         return self._changed(self.session.labels.redo(_meant(given), ground=_ground(given)))
 
+    def settings(self, given: dict[str, Any]) -> Any:
+        """Keep settings of the page."""
+        kept: dict[str, Any] = {"researcher": given["researcher"] is True} if "researcher" in given else {}
+        kept |= {"pattern": _text(given, "pattern")[:200].strip()} if "pattern" in given else {}
+        self.session.set(**kept)
+        return kept
+
     def skip(self, given: dict[str, Any]) -> Any:
         """Never propose rows again."""
         self.session.skip(self._rows(given, "rows", 200))
@@ -222,6 +247,15 @@ class Api:
         session.groups.act(action, groups, name=name, count=count, ground=_ground(given))
         session.touch()
         return {"group": describe_groups(session)}
+
+    def counts(self, given: dict[str, Any]) -> Any:
+        """How far groups are apart for 2 to 12 of them, and the largest number that is nearly as good as the best."""
+        found = self.session.collection.silhouettes()
+        good = [count for count, value in found.items() if value >= 0.9 * max(found.values())]
+        return {
+            "counts": [[count, round(value, 3)] for count, value in found.items()],
+            "suggested": max(good, default=1),
+        }
 
     def model(self, given: dict[str, Any]) -> Any:
         return describe_model(self.session)
@@ -253,10 +287,12 @@ LOOKING = (
     "clips",
     "chunk",
     "film",
+    "events",
     "about",
     "find",
     "timeline",
     "model",
+    "counts",
     "runs",
     "table",
 )
@@ -272,6 +308,7 @@ ACTING = (
     "undo",
     "redo",
     "skip",
+    "settings",
     "groups",
 )
 
@@ -283,186 +320,6 @@ def answer(api: Api, name: Any, given: Any) -> Any:
     if not isinstance(given, dict):
         raise InputError("send a JSON object")
     return getattr(api, name)(given)
-
-
-def describe_state(session: Session) -> dict[str, Any]:
-    """What a page has to know before anything else; little until the collection is read."""
-    from halp.reports.player import describe_body
-
-    given = session.settings
-    facts: dict[str, Any] = {"version": __version__, "source": given.source.name, **session.pulse(), "rows": 0}
-    if "pca" not in session.progress.ready:
-        return facts
-    collection = session.collection
-    columns = [*collection.columns, "group", "label", "prediction", "confidence"]
-    window, stride = collection.source.cutting.window, collection.source.cutting.stride
-    return {
-        **facts,
-        "rows": len(collection),
-        "recordings": len(collection.recordings),
-        "long": len(collection.recordings) < len(collection),
-        "unit": "s" if collection.timed else "frames",
-        "encoder": given.encoder,
-        "command": _fit_command(session),
-        "window": window,
-        "stride": stride,
-        "body": describe_body(collection.source.topology),
-        "columns": columns,
-        "maps": [method for method in ("pca", "tsne", "umap") if method in collection.maps],
-        "label_file": session.labels.path.name,
-        "skipped": session.skipped,
-        "warnings": session.warnings,
-        "runs": list(session.runs),
-        "static": False,
-        **label_state(session),
-        "group": describe_groups(session),
-        "few": describe_model(session),
-    }
-
-
-def _fit_command(session: Session) -> str:
-    """What fits a model to the labels outside the page."""
-    given, cutting = session.settings, session.collection.source.cutting
-    labels = given.labels or given.source.with_name(session.labels.path.name)
-    words = ["halp", "classify", "fit", given.encoder, str(given.source), "model", "--labels", str(labels)]
-    words += [] if given.reading.format == "auto" else ["--format", given.reading.format]
-    for name in ("window", "stride", "fps"):
-        value = getattr(cutting, name)
-        words += [] if value is None else [f"--{name}", f"{value:g}"]
-    return shlex.join(words)
-
-
-def describe_row(session: Session, row: int) -> list[list[Any]]:
-    """Name, text and place of every column that has a value for a row."""
-    found: list[list[Any]] = []
-    for name in (*session.collection.columns, "group", "label", "prediction", "confidence"):
-        try:
-            column = session.column(name)
-        except InputError:  # not there yet
-            continue
-        value = column.values[row].item()
-        if column.categories is None:
-            found += [[name, f"{value:.3g}"]] if np.isfinite(value) else []
-        elif value >= 0 and name != "recording":
-            found.append([name, column.categories[value], value])
-        elif name == "prediction":
-            found.append([name, "none of these"])
-    return found
-
-
-def label_state(session: Session) -> dict[str, Any]:
-    """Classes with the number of rows that have them, what can be undone and redone, and the revision of all this."""
-    column = session.label_column()
-    counts = np.bincount(column.values[column.values >= 0], minlength=len(column.names))
-    labels = column.labels
-    return {
-        "classes": [{**asdict(one), "rows": int(counts[one.place])} for one in labels.classes],
-        "undo": labels.undo,
-        "redo": labels.redo,
-        "labels": labels.revision,
-        "news": session.labels.news,
-    }
-
-
-def describe_groups(session: Session) -> dict[str, Any] | None:
-    """Ids, names, sizes and typical rows of the groups."""
-    now, collection = session.groups.now, session.collection
-    if now is None:
-        return None
-    clusters, count = now.clusters, len(collection.recordings)
-    recordings = np.bincount(np.unique(clusters.group * count + collection.recording) // count)
-    return {
-        "silhouette": round(clusters.silhouette, 3),
-        "undo": now.undo,
-        "revision": now.revision,
-        "groups": [
-            {
-                "id": number,
-                "name": name,
-                "size": int(size),
-                "recordings": int(own),
-                "typical": collection.describe(int(row)),
-            }
-            for number, name, size, own, row in zip(now.ids, now.names, clusters.sizes, recordings, clusters.typical)
-        ],
-    }
-
-
-def describe_model(session: Session) -> dict[str, Any] | None:
-    """The few-label model: classes, accuracy beside the baseline, what to label next."""
-    model = session.model
-    if model is None:
-        return None
-    return {
-        "revision": model.revision,
-        "classes": list(model.classifier.classes),
-        "counts": model.counts,
-        "kind": str(model.classifier.head.candidate),
-        "rejects": model.classifier.rejection_rate is not None,
-        "seconds": round(model.seconds, 3),
-        "assessment": model.assessment,
-        "suggestions": model.suggestions,
-    }
-
-
-def result_table(session: Session) -> str:
-    """A table of all rows for a spreadsheet."""
-    collection, out = session.collection, io.StringIO()
-    column = session.label_column()
-    values, names = column.values, column.names
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["recording", "start", "stop", "label", "group", "best", "probability", "rejected"])
-    model, now = session.model, session.groups.now
-    for row in range(len(collection)):
-        name, start, stop = collection.span(row)
-        label = names[values[row]] if values[row] >= 0 else ""
-        group = now.names[now.clusters.group[row]] if now is not None else ""
-        cells: list[Any] = [
-            spreadsheet_cell(name),
-            round(start, 3),
-            round(stop, 3),
-            spreadsheet_cell(label),
-            spreadsheet_cell(group),
-        ]
-        if model is not None:
-            best = model.classifier.classes[int(model.prediction.best[row])]
-            cells += [spreadsheet_cell(best), round(float(model.prediction.probability[row]), 4)]
-            cells.append(bool(model.prediction.rejected[row]))
-        table.writerow(cells)
-    return out.getvalue()
-
-
-def recording_table(session: Session) -> str:
-    """One line for each recording: the label and the class that most of it has, and the share of its rows that have it."""
-    collection, model, out = session.collection, session.model, io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["recording", "start", "stop", "label", "label share", "best", "best share", "probability"])
-    column = session.label_column()
-    values, names = column.values, column.names
-    order = np.argsort(collection.recording, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(collection.recording[order])) + 1):
-        given = values[rows]
-        counts = np.bincount(given[given >= 0], minlength=1)
-        label = [names[counts.argmax()], round(counts.max() / len(rows), 4)] if counts.any() else ["", 0]
-        start, stop = collection.table.starts[rows].min(), collection.table.stops[rows].max()
-        name = collection.recordings[collection.recording[rows[0]]]
-        cells = [
-            spreadsheet_cell(name),
-            round(float(start), 3),
-            round(float(stop), 3),
-            spreadsheet_cell(label[0]),
-            label[1],
-        ]
-        if model is not None:
-            mean = model.prediction.probabilities[rows].mean(0)
-            share = (model.prediction.best[rows] == mean.argmax()).mean()
-            cells += [
-                spreadsheet_cell(model.classifier.classes[mean.argmax()]),
-                round(float(share), 4),
-                round(float(mean.max()), 4),
-            ]
-        table.writerow(cells)
-    return out.getvalue()
 
 
 def _checked(value: Any, limit: int, what: str) -> int:

@@ -62,7 +62,7 @@ class Camera:
 
     def _poses(self, picture: npt.NDArray[np.uint8], persons: int) -> Any:
         if self._estimate is None:
-            from halp.video.landmarks import pose_estimator
+            from halp.video.networks import pose_estimator
             from halp.video.pose_model import find_pose_model
 
             self._estimate = self._opened.enter_context(pose_estimator(find_pose_model(), persons))

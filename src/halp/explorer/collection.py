@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,18 @@ from halp.data.normalise import normalise
 from halp.data.windows import squeeze_warning
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.evaluation.analysis.embedding import embedding_map, principal_places
-from halp.evaluation.analysis.prototypes import KeySpace
 from halp.features.content import RecordingFiles
 from halp.features.embed import embed_frames, embed_table, keep_rows, ready_clips
 from halp.features.source import Source
 from halp.features.table import FeatureTable
-from halp.reports.player import Box, Up, bounding_box, frequent_first, pack_joints, upward, within_one
+from halp.reports.player import Box, Up, bounding_box, order_by_frequency, pack_joints, scale_to_unit_box, upward
 from halp.tasks.cluster import Clusters, group_vectors
+from halp.tasks.heads import unit
 from halp.tasks.segment import STRIDE, WINDOW
 from halp.video.film import SUFFIXES as FILMS
+
+if TYPE_CHECKING:
+    from halp.evaluation.analysis.prototypes import KeySpace  # brings the training along, which is slow to import
 
 REDUCED = 64  # principal components that maps, groups of large collections and static pages are computed from
 GROUPED = 1_000  # vectors that are grouped as they are; of more, principal components are
@@ -36,6 +40,7 @@ MOST_CATEGORIES = 500
 CHUNK = 1_500  # frames of a recording that are sent at once
 LONGEST = 3_000  # frames of one clip that are sent; longer ones are thinned
 SHORTEST = 0.25  # seconds for which nobody has to be there to be shown as absent
+SEPARATORS = "_/ -."  # of the parts of a recording's name; the first one that parts all names alike is taken
 _OPEN = 16  # recordings that are kept as they are shown
 
 Numbers = npt.NDArray[np.int64]
@@ -133,8 +138,8 @@ class Collection:
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
-        """Normalisation under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped."""
-        steps = tuple(step for step in self.encoder.normalisation if step != "drop-empty")
+        """Steps under which raw recordings are shown: the encoder's, where the joints allow it; no frame is dropped or filled."""
+        steps = tuple(step for step in self.encoder.normalisation if step not in ("drop-empty", "fill-gaps"))
         try:
             normalise(self.source.recording(0).frames[:8], self.source.topology, steps)
         except InputError:
@@ -237,7 +242,7 @@ class Collection:
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """What rows can be coloured by and that does not change: class, subject, camera and further columns of a store."""
+        """What rows can be coloured by: class, subject, camera, further columns of a store, and parts of recordings' names."""
         made: dict[str, Column] = {}
         if (self.table.labels >= 0).any():
             known = list(self.table.class_names) or [str(number) for number in range(int(self.table.labels.max()) + 1)]
@@ -254,11 +259,31 @@ class Collection:
                 made[name] = column
         if 1 < len(self.recordings) < min(len(self), MOST_CATEGORIES):
             made["recording"] = _ranked("recording", self.recording, self.recordings)
+        for name, parts in name_parts(self.recordings, self.pattern).items():
+            column = _column(name, np.array(parts)[self.recording]) if name not in made else None
+            if column is not None and column.categories and len(column.categories) < len(self.recordings):
+                made[name] = column
         return made
+
+    pattern = ""  # how recordings are named, such as {set}_{action}_{style}_{n}
+
+    def name_by(self, pattern: str) -> None:
+        """Read columns from the names of recordings; an empty pattern parts them at their separators."""
+        if pattern and not name_parts(self.recordings, pattern):
+            raise InputError(f"no name of a recording fits '{pattern}'; the first is '{self.recordings[0]}'")
+        self.pattern = pattern
+        self.__dict__.pop("columns", None)
+
+    @cached_property
+    def shared_prefix(self) -> int:
+        """How many letters all names of recordings begin with; what differs comes after them."""
+        first, last = min(self.recordings), max(self.recordings)
+        same = next((at for at, (one, two) in enumerate(zip(first, last)) if one != two), 0)
+        return max(first[:same].rfind(separator) for separator in SEPARATORS) + 1
 
     def _kept(self, name: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """An array that is kept beside the vectors, computed where it is not there."""
-        return compute() if self.table.folder is None else kept_array(self.table.folder / f"{name}.npy", compute)
+        return compute() if self.table.folder is None else load_or_compute(self.table.folder / f"{name}.npy", compute)
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
@@ -278,16 +303,84 @@ class Collection:
         if len(self) > LAID_OUT:
             chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:LAID_OUT])
         places = embedding_map(self.reduced[chosen], method=method)
-        return places if len(chosen) == len(self) else beside_neighbours(self.reduced, self.reduced[chosen], places)
+        return places if len(chosen) == len(self) else interpolate_positions(self.reduced, self.reduced[chosen], places)
+
+    @cached_property
+    def even_rows(self) -> Numbers:
+        """Rows of which no recording has many more than others, so that long ones do not outweigh short ones."""
+        counts = np.bincount(self.recording)
+        most = max(4, int(np.median(counts)))
+        if counts.max() <= 2 * most:
+            return np.arange(len(self))
+        parts = [
+            rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(int))]
+            for rows in map(self.rows_of, range(len(counts)))
+        ]
+        return np.sort(np.concatenate(parts))
+
+    @property
+    def _grouped_by(self) -> npt.NDArray[np.float32]:
+        return np.asarray(self.table.vectors if len(self) <= GROUPED else self.reduced)
+
+    def silhouettes(self) -> dict[int, float]:
+        """How far groups are apart for every number of them that is tried, of at most 2,000 rows."""
+        rows = self.even_rows
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, 2_000).astype(int))]
+
+        def tried() -> npt.NDArray[np.float64]:
+            found = group_vectors(self._grouped_by[rows]).silhouettes if len(rows) > 2 else {}
+            return np.array([[count, value] for count, value in found.items()], dtype=np.float64).reshape(-1, 2)
+
+        return {int(count): float(value) for count, value in self._kept("silhouettes", tried).tolist()}
 
     def group(self, count: int | None = None) -> Clusters:
-        """Groups as `halp cluster` makes them; of more than 1,000 rows by their principal components."""
-        vectors = self.table.vectors if len(self) <= GROUPED else self.reduced
-        name = f"groups-{count or 'auto'}"
-        group = self._kept(name, lambda: _grouped(group_vectors(np.asarray(vectors), count)))
+        """Groups as `halp cluster` makes them, each recording counted about alike; of more than 1,000 rows by their
+        principal components."""
+        name = f"even-groups-{count or 'auto'}"
+        group = self._kept(name, lambda: _grouped(_spread(self._grouped_by, self.even_rows, count)))
         typical = len(self) + np.arange(len(group) - len(self) - 1)
         silhouette = float(group[-1])
         return Clusters(group[: len(self)].astype(np.int64), group[typical].astype(np.int64), silhouette, {})
+
+
+def name_parts(names: Sequence[str], pattern: str = "") -> dict[str, list[str]]:
+    """Parts of names by column: those that a pattern names, else what stands between separators where all have as many."""
+    if pattern:
+        pieces = re.split(r"\{(\w+)\}", pattern)
+        fields = pieces[1::2]
+        if not fields or len(set(fields)) != len(fields):
+            raise InputError(
+                f"the pattern '{pattern}' names no part, or one twice; write it like {{action}}_{{person}}_{{n}}"
+            )
+        expression = "".join(
+            f"(.+{'?' if i < len(pieces) - 2 else ''})" if i % 2 else re.escape(one) for i, one in enumerate(pieces)
+        )
+        found = [re.fullmatch(expression, name) for name in names]
+        if not any(found):
+            return {}
+        return {field: [one[number] if one else "" for one in found] for number, field in enumerate(fields, start=1)}
+    for separator in SEPARATORS if len(names) > 3 else "":
+        parted = [name.split(separator) for name in names]
+        if len(parted[0]) > 1 and len({len(parts) for parts in parted}) == 1:
+            return {f"name, part {place + 1}": [parts[place] for parts in parted] for place in range(len(parted[0]))}
+    return {}
+
+
+def _spread(vectors: npt.NDArray[np.float32], rows: Numbers, count: int | None) -> Clusters:
+    """Groups of some rows, to which all others are added by the nearest centre."""
+    if count is not None and len(rows) < count <= len(vectors):
+        rows = np.arange(len(vectors))
+    found = group_vectors(vectors[rows], count)
+    if len(rows) == len(vectors):
+        return found
+    middle = vectors[rows].mean(0)
+    own = unit(vectors - middle)
+    sums = np.zeros((len(found.typical), vectors.shape[1]), dtype=np.float32)
+    np.add.at(sums, found.group, own[rows])
+    group = (own @ unit(sums).T).argmax(1)
+    group[rows] = found.group
+    order = np.argsort(-np.bincount(group, minlength=len(sums)), kind="stable")  # the largest first
+    return Clusters(np.argsort(order)[group], rows[found.typical[order]], found.silhouette, {})
 
 
 def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:
@@ -295,7 +388,7 @@ def _grouped(clusters: Clusters) -> npt.NDArray[np.float64]:
     return np.concatenate([clusters.group, clusters.typical, [clusters.silhouette]]).astype(np.float64)
 
 
-def beside_neighbours(
+def interpolate_positions(
     vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32], places: npt.NDArray[Any], k: int = 3
 ) -> npt.NDArray[np.float64]:
     """Places of vectors at the weighted mean of those of their k nearest known ones."""
@@ -310,7 +403,7 @@ def beside_neighbours(
 def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Two coordinates within −1 … 1."""
     places = np.asarray(places, dtype=np.float64)
-    return within_one(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
+    return scale_to_unit_box(np.pad(places, ((0, 0), (0, max(0, 2 - places.shape[1])))))
 
 
 def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
@@ -329,11 +422,11 @@ def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
 
 def _ranked(name: str, values: Numbers, categories: list[str]) -> Column:
     """A column of categories, of which the most frequent can be told apart on the map."""
-    categories, values = frequent_first(categories, values)
+    categories, values = order_by_frequency(categories, values)
     return Column(name, values.astype(np.int16), categories)
 
 
-def kept_array(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def load_or_compute(path: Path, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """The array of a file whose hash stands beside it; computed and written where either is missing or does not fit."""
     if is_sealed(path):
         return np.load(path, allow_pickle=False)

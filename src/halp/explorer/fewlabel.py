@@ -17,7 +17,7 @@ from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
 from halp.tasks.assessment import cross_validate
 from halp.tasks.classifier import fit_classifier, folds, sample_rows, suggest
-from halp.tasks.classify import group_clips, without_doubtful_rejection
+from halp.tasks.classify import disable_unreliable_rejection, group_clips
 
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
@@ -37,7 +37,7 @@ def fit_labels(
         return None
     groups, grouped_by = _groups(collection, rows, labels)
     classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
-    classifier = without_doubtful_rejection(classifier, grouped_by)
+    classifier = disable_unreliable_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = candidates(collection, values, revision)
     open_rows = open_rows[~np.isin(open_rows, np.asarray(skipped, dtype=np.int64))]

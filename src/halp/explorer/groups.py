@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from halp.explorer.collection import Collection
     from halp.tasks.cluster import Clusters
 
-GROUPS = 10  # to begin with: more than needed are soon merged
+GROUPS = 10  # to begin with, at most: more than needed are soon merged
 Step = dict[str, Any]  # action, groups, name, count
 
 
@@ -84,10 +84,15 @@ class GroupBook:
             act = ledger.write(self.topic, action, ground=ground, step=step)
             self.now = replace(made, revision=act.revision, undo=act.revision)
 
+    @property
+    def _count(self) -> int:
+        """How many groups to begin with; few of few movements."""
+        return min(GROUPS, max(1, round(len(self.collection) ** 0.5)))
+
     def _replayed(self) -> Grouping:
         """What the acts that stand lead to, from the last that grouped anew."""
         acts = self.book.ledger.stacks.get(self.topic, Stacks()).done
-        steps: list[Step] = [{"action": "count", "count": min(GROUPS, len(self.collection)), "first": 0}]
+        steps: list[Step] = [{"action": "count", "count": self._count, "first": 0}]
         steps += [act.body["step"] for act in acts]
         last = max(place for place, one in enumerate(steps) if one["action"] == "count")
         made = self._done(None, steps[last])
@@ -101,7 +106,7 @@ class GroupBook:
         path = self.book.path.with_name(f"{self.book.path.name}.groups")
         try:
             kept = read_json(path)
-            steps = kept["acts"][1:] if kept["of"] == of and self.topic not in self.book.ledger.stacks else []
+            steps = kept["acts"] if kept["of"] == of and self.topic not in self.book.ledger.stacks else []
             for one in steps:
                 ids = self.now.ids if self.now else ()
                 groups = [ids[place] for place in one.get("groups", ())]

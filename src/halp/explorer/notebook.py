@@ -41,6 +41,10 @@ def explore(
         A store, or recordings of any format.
     encoder
         A run folder, a package, or the name of an encoder that comes with halp.
+    labels
+        The table that labels are written to, with the database beside it; `SOURCE.labels.csv` beside the source, unless given.
+    file_format, window, stride, fps
+        How recordings are read and cut, as in `halp explore`.
     runs
         Run folders that are shown side by side under Method; that of the encoder, unless given.
     height
@@ -58,7 +62,9 @@ def explore(
         import anywidget
         import traitlets
     except ImportError as error:
-        raise InputError(f"notebooks need {error.name}; install it with `pip install 'halp[notebook]'`") from error
+        raise InputError(
+            f"notebooks need {error.name}; install it with `pip install 'halp-motion[notebook]'`"
+        ) from error
     how = combine(reading, keywords)
     table = Path(how.labels) if how.labels else None
     settings = Settings(Path(source), encoder, table, replace(how, labels=None), tuple(map(Path, runs)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -100,14 +102,18 @@ class Session:
         self._threads: list[threading.Thread] = []
         self._label_rows: LabelColumn | None = None
         self.skipped: list[int] = []  # rows that were proposed and not labelled
+        self.settings_kept: dict[str, Any] = {}
+        self._heard: list[str] = []  # warnings while the collection was read
 
     @cached_property
     def runs(self) -> dict[str, Run]:
         """The runs that were named, else the one that the encoder is of; by the names of their folders."""
-        from halp.reports.run_report import open_runs
-
         paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
-        return open_runs(paths) if paths else {}
+        if not paths:
+            return {}
+        from halp.reports.run_report import open_runs  # brings the training along, which is slow to import
+
+        return open_runs(paths)
 
     @cached_property
     def _own_run(self) -> Path | None:
@@ -186,6 +192,15 @@ class Session:
 
     def load(self) -> None:
         """Read the collection and lay it out."""
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            collection = self._read()
+        for one in heard:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        self._heard = [str(one.message) for one in heard if issubclass(one.category, UserWarning)]
+        self.open(collection)
+
+    def _read(self) -> Collection:
         from halp.features.loading import open_for
 
         given = self.settings
@@ -193,12 +208,16 @@ class Session:
         from halp.encoders.pretrained import compacted  # after what is wrong with the paths has been said
         from halp.explorer.collection import Collection
 
-        self.open(Collection(compacted(encoder), source))
+        return Collection(compacted(encoder), source)
 
     def open(self, collection: Collection) -> None:
         """Lay a collection out, quickest first."""
         self._collection = collection
-        self.skipped = self._known_rows(self.labels.ledger.setting("skipped", []))
+        with self.labels.lock:
+            self.skipped = self._known_rows(self.labels.ledger.setting("skipped", []))
+            self.settings_kept = self.labels.ledger.setting("page", {})
+        with suppress(InputError):  # of other recordings
+            collection.name_by(self.settings_kept.get("pattern", ""))
         self.collection.lay_out("pca")
         self._ready("pca", "laying out the map")
         self.collection.lay_out("tsne")
@@ -214,13 +233,28 @@ class Session:
     def warnings(self) -> list[str]:
         """What people have to know about the collection and their labels, as sentences."""
         own = [self.labels.trouble] if self.labels.trouble else []
-        return [*own, *getattr(self.collection.source, "warnings", ())]
+        for part in (self.collection.source, self.collection.table):
+            own += getattr(part, "warnings", ())
+        return list(dict.fromkeys([*own, *self._heard]))
+
+    def set(self, **settings: Any) -> None:
+        """Keep settings of the page: how recordings are named (`pattern`), whether it is for researchers (`researcher`)."""
+        if "pattern" in settings:
+            self.collection.name_by(settings["pattern"])
+        with self.labels.lock:
+            self.settings_kept |= settings
+            self.labels.ledger.set("page", self.settings_kept)
+        self.touch()
 
     def skip(self, rows: Sequence[int]) -> None:
         """Do not propose these rows again, now and after a restart."""
         self.skipped = [*self.skipped, *(row for row in rows if row not in self.skipped)]
         with self.labels.lock:
             self.labels.ledger.set("skipped", [self.collection.span(row) for row in self.skipped])
+        model = self.model
+        if model is not None and not [one for one in model.suggestions if one["row"] not in self.skipped]:
+            self._fitted = -1  # all were skipped: others are proposed
+            self.touch()
 
     def _known_rows(self, spans: Sequence[tuple[str, float, float]]) -> list[int]:
         """Rows that have exactly these spans."""

@@ -12,7 +12,8 @@ import numpy as np
 from halp.core.errors import InputError
 from halp.core.files import building
 from halp.core.progress import Bar, console
-from halp.explorer.api import Api, asset, describe_row, describe_state
+from halp.explorer.api import Api, asset
+from halp.explorer.described import describe_row, describe_state
 from halp.explorer.packing import pack
 from halp.explorer.session import Session, Settings
 from halp.tasks.heads import unit
@@ -43,7 +44,8 @@ def write_static(settings: Settings, folder: Path) -> Path:
             page = asset("index.html").replace(b'<html lang="en">', b'<html lang="en" data-static>')
             (partial / "index.html").write_bytes(page)
             _write_parts(session, partial / "data")
-    console.print(f"written: [bold]{folder / 'index.html'}[/]; open it, or put the folder on a web server")
+    written = f"written: {folder / 'index.html'}; open it, or put the folder on a web server"
+    console.print(written, highlight=False, markup=False, soft_wrap=True)
     return folder
 
 

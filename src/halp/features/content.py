@@ -20,7 +20,7 @@ from halp.data.ingest.pipeline import Pipeline
 from halp.data.ingest.shards import FileHashes, item_files, item_keys
 from halp.data.readers import Item, reader_options
 from halp.data.readers.archives import expansion_limit
-from halp.data.source_files import leaving_out, walk
+from halp.data.source_files import excluding_files, walk
 from halp.data.store import Store
 from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
@@ -41,6 +41,8 @@ ROW = np.dtype(
         ("label", "<i8"),
         ("subject", "<i8"),
         ("seen", "<f4"),
+        ("filled", "<i4"),
+        ("points", "<i4"),
     ]
 )
 _BLOCK = 16_384  # frames looked at together
@@ -48,7 +50,7 @@ _KEPT = 256 << 20  # bytes of recordings that stay in memory; what is beyond is 
 
 
 @dataclass(frozen=True)
-class Recorded:
+class SourceIndex:
     """What reading a source found.
 
     Rows; names of recordings, and the item that each was first met in; name and file of every clip that has rows; when nobody is
@@ -163,7 +165,7 @@ class StoredClips:
                 return store, self.chosen.start - first
         return None
 
-    def recorded(self, cutting: WindowSettings) -> Recorded:
+    def recorded(self, cutting: WindowSettings) -> SourceIndex:
         """Rows of all clips at once."""
         store, known = self.store, self._spans
         here = slice(self.chosen.start, self.chosen.stop)
@@ -186,7 +188,7 @@ class StoredClips:
         some = np.union1d(np.unique(empty), np.array(gaps, dtype=np.int64)).tolist()
         absent = [run for clip in some for run in absences(self.get(clip, 0), int(recording[clip]))]
         shown = [(names[clip], "") for clip in np.unique(clips).tolist()]
-        return Recorded(rows, recordings[order].tolist(), shown, absent, first[order])
+        return SourceIndex(rows, recordings[order].tolist(), shown, absent, first[order])
 
     def read(self) -> Iterator[tuple[int, int, Clip]]:
         for item in range(self.items):
@@ -245,7 +247,7 @@ class RecordingFiles:
 
     @cached_property
     def _found(self) -> tuple[list[list[Path]], list[Path]]:
-        with leaving_out(self.table):
+        with excluding_files(self.table):
             return item_files(self.files, list(walk(self.path)))
 
     @property

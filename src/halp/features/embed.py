@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from halp.core.files import cache_home
 from halp.core.progress import Bar
 from halp.data.clip import Clip, Frames
 from halp.data.reading import Reading, ReadingKeywords
+from halp.data.store import Store
 from halp.data.windows import squeeze_warning
 from halp.encoders.body_rows import in_tiles
 from halp.encoders.pretrained import PretrainedEncoder, compacted
@@ -26,7 +28,7 @@ from halp.features.cache import FeatureCache, feature_key, rows_key
 from halp.features.collection import Collection, write_collection
 from halp.features.content import ArrayClips, RecordingFiles
 from halp.features.loading import AnyEncoder, open_for
-from halp.features.ready import Preparation, prepare_source
+from halp.features.ready import GAPS, Preparation, gap_note, prepare_source
 from halp.features.shards import embed_shards
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
@@ -97,7 +99,10 @@ def embed_table(
     squeezed = None if source.cutting.window else squeeze_warning(source.rows["length"].tolist(), encoder.frames)
     if squeezed is not None:
         warnings.warn(squeezed, stacklevel=2)
-    told = tuple(sentence for sentence in (note, *source.warnings, squeezed) if sentence)
+    gaps = gap_note(source.known.rows)
+    if gaps:
+        warnings.warn(gaps, stacklevel=2)
+    told = tuple(sentence for sentence in (note, *source.warnings, squeezed, gaps) if sentence)
     facts = source.recordings, source.class_names, source.known.absent, folder
     return FeatureTable(vectors, source.rows, *facts, told, tuple(source.left_out))
 
@@ -136,7 +141,13 @@ def _find_vectors(source: Source, embedding: Embedding, cache: bool, progress: b
             return found
         home = None
     key = "" if home is None else feature_key(encoder, source.hash)
-    entry = FeatureCache(home).get(key, width, lambda: embedding(source, progress))
+
+    def filled() -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        return {"gaps": np.stack([source.known.rows[name] for name in GAPS])}, {}
+
+    entry = FeatureCache(home).get(key, width, lambda: embedding(source, progress), filled)
+    for name, counts in zip(GAPS, entry.arrays["gaps"]):
+        source.known.rows[name] = counts
     return entry.vectors, entry.folder
 
 
@@ -219,7 +230,7 @@ def embed_blocks(
 ) -> Iterator[Vectors]:
     """Vectors `(n, F)` of a source in the order of its rows, block by block; rows are known when the last one is there."""
     ready, held = prepare_source(encoder, source), source.content.held if source.store is not None else None  # type: ignore[attr-defined]
-    if held is not None and ready.leaves(held[0].persons):
+    if held is not None and _as_stored(ready, source, *held):
         pool = ClipPool.from_store(held[0], torch.device(device), keep=False)
         item, first, length = (torch.from_numpy(source.rows[name].copy()) for name in ("item", "first", "length"))
         item += held[1]
@@ -227,6 +238,23 @@ def embed_blocks(
         yield from encode_crops(encoder, pool, item, first + inner, length, batch_size=batch_size, progress=progress)
     else:
         yield from _embed_recordings(encoder, source, ready, batch_size, device, progress)
+
+
+def _as_stored(ready: Preparation, source: Source, store: Store, before: int = 0) -> bool:
+    """Whether rows of a store are read as they are: ready for the encoder, with the first person seen in each.
+
+    `before` is how many clips of the store come before the first item of the source.
+    """
+    if not ready.is_identity(store.persons):
+        return False
+    if store.persons == 1:
+        return True
+    blocks = range(0, len(store.frames), _FRAMES)
+    first = np.concatenate([(store.frames[at : at + _FRAMES, 0] != 0).any(axis=(1, 2)) for at in blocks])
+    counted = np.concatenate([[0], np.cumsum(first)])
+    rows = source.rows[source.rows["seen"] > 0]
+    begin = store.offsets[:-1][rows["item"] + before] + rows["first"]
+    return bool((counted[begin + rows["length"]] > counted[begin]).all())
 
 
 def _embed_recordings(
@@ -298,7 +326,7 @@ def frames_pool(encoder: PretrainedEncoder, clips: Sequence[Frames], device: tor
 def source_pool(encoder: PretrainedEncoder, source: Source, device: torch.device | str = "cpu") -> ClipPool:
     """All clips of a source, ready for the encoder, as one tensor on the device."""
     ready, store = prepare_source(encoder, source), source.store
-    if store is not None and ready.leaves(store.persons) and source.cutting.window is None:
+    if store is not None and source.cutting.window is None and _as_stored(ready, source, store):
         return ClipPool.from_store(store, device)
     return frames_pool(
         encoder, [frames for clip, rows in source.read() for frames in ready.windows(clip, rows)], device
@@ -386,8 +414,8 @@ def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int])
     """Clips of some rows as the encoder reads them; only their own recordings are read, where they are not in memory."""
     ready, clips = prepare_source(encoder, source), []
     for row in map(int, rows):
-        first, length = int(source.rows[row]["first"]), int(source.rows[row]["length"])
-        whole = source.recording(row)
-        frames = ready.recording(whole.frames, whole.fps)[first : first + length]
-        clips.append(ready.clip(replace(source.clip(row), frames=frames)))
+        (frames,) = ready.pieces(source.recording(row), source.rows[row : row + 1])
+        piece = source.clip(row)
+        absent = () if len(frames) == piece.span else piece.absent  # frames that were left out may be there again
+        clips.append(ready.clip(replace(piece, frames=frames, absent=absent)))
     return clips

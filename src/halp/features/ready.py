@@ -8,7 +8,7 @@ give what they would give on the recordings; where they cannot, the store is ref
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any, Protocol
 
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.data.cleaning import gap_counts
 from halp.data.clip import Clip, Frames, present
 from halp.data.ingest.pipeline import split_steps
-from halp.data.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip
+from halp.data.normalise import CLEANING, MIDDLE, keep_most_moving, normalise, normalise_clip, present_first
 from halp.data.store import Store
 from halp.features.source import Source
 from halp.skeleton import Topology, list_topologies, map_joints
@@ -44,15 +45,30 @@ _CANCELS = {
     "scale": {"size"},
 }
 # Repairs of a recording: they keep its place, direction and size, so that what they leave can be normalised like any other.
-_REPAIRS = CLEANING | {"fill", "drop-empty", "order-persons"}
+_REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
-class Reads(Protocol):
+class EncoderInput(Protocol):
     """What has to be known of an encoder to make clips ready for it."""
 
     topology: Topology
     persons: int
     normalisation: list[str]
+
+
+#: Columns of rows: joint positions that were missing and filled for the encoder, and all of them.
+GAPS = ("filled", "points")
+
+
+def gap_note(rows: npt.NDArray[Any]) -> str:
+    """How many joint positions of these rows were missing and filled; empty where none were."""
+    filled, points = (int(rows[name].sum()) for name in GAPS)
+    if not filled:
+        return ""
+    return (
+        f"{filled:,} of {points:,} joint positions ({filled / points:.1%}) were missing and were interpolated between the frames "
+        "in which they are seen"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,20 +82,28 @@ class Preparation:
     move: bool  # whether that joint is to be moved away from zero first
     cleaning: tuple[str, ...]
     steps: tuple[str, ...]
+    again: tuple[
+        str, ...
+    ] = ()  # steps for a window in which the person is missing whom earlier steps took for the first
     note: str = ""  # what a user should know about the vectors
 
     @property
     def maps(self) -> bool:
         return (self.source.joints, self.source.dimensions) != (self.target.joints, self.target.dimensions)
 
-    def leaves(self, persons: int) -> bool:
-        """Whether clips of so many persons are ready as they are."""
+    @property
+    def fills(self) -> bool:
+        """Whether gaps are filled."""
+        return "fill-gaps" in self.steps
+
+    def is_identity(self, persons: int) -> bool:
+        """Whether clips of so many persons are ready as they are, where the first of them is seen."""
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
     def recording(self, frames: Frames, fps: float = -1.0) -> Frames:
-        """A whole recording `(T, P, V, C)` with the encoder's persons and joints, cleaned."""
+        """A whole recording `(T, P, V, C)` with the encoder's joints, cleaned; of too many persons who moves most comes first."""
         if frames.shape[1] > self.persons:
-            frames, _ = keep_most_moving(frames, self.persons)
+            frames, _ = keep_most_moving(frames, frames.shape[1])
         if self.move:
             frames = _moved_from_origin(frames, self.source.index(self.origin))
         if self.maps:
@@ -88,27 +112,54 @@ class Preparation:
             return normalise(frames, self.target, self.cleaning, fps)
 
     def window(self, frames: Frames, fps: float = -1.0) -> Frames:
-        """A clip or window of such a recording, normalised; where nobody is seen in it, it stays all zeros."""
-        if not self.steps or not frames.any():
+        """A clip or window of such a recording, normalised; where nobody is seen in it, it stays all zeros.
+
+        Whoever is there comes first, as many persons as the encoder reads.
+        """
+        frames, steps = self._ordered(frames)
+        if not steps or not frames.any():
             return frames
         with np.errstate(over="ignore", invalid="ignore"):
-            return normalise(frames, self.target, self.steps, fps)
+            return normalise(frames, self.target, steps, fps)
 
     def clip(self, piece: Clip) -> Clip:
-        """A clip or window of a recording that went through `recording`, normalised; it knows which frames were left out."""
-        if not self.steps or not piece.frames.any():
+        """The same with what is known of the clip, and which frames were left out."""
+        frames, steps = self._ordered(piece.frames)
+        piece = replace(piece, frames=frames)
+        if not steps or not piece.frames.any():
             return piece
         with np.errstate(over="ignore", invalid="ignore"):
-            return normalise_clip(piece, self.target, self.steps)
+            return normalise_clip(piece, self.target, steps)
 
-    def windows(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
-        """The clips or windows of a recording that rows of its source speak of, ready for the encoder."""
+    def _ordered(self, frames: Frames) -> tuple[Frames, tuple[str, ...]]:
+        """The persons that the encoder reads, and the steps that they still have to go through."""
+        ordered = present_first(frames)
+        steps = self.steps if ordered is frames else self.again or self.steps
+        return ordered[:, : self.persons], steps
+
+    def pieces(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
+        """What rows of a source cut of a recording with the encoder's joints; a whole clip has its empty frames back, if gaps
+        are filled."""
+        if self.fills and recording.absent:
+            recording = recording.restored()
+            yield from (self.recording(recording.frames, recording.fps) for _ in rows)
+            return
         frames = self.recording(recording.frames, recording.fps)
         for first, length in zip(rows["first"].tolist(), rows["length"].tolist()):
-            yield self.window(frames[first : first + length], recording.fps)
+            yield frames[first : first + length]
+
+    def windows(self, recording: Clip, rows: npt.NDArray[Any]) -> Iterator[Frames]:
+        """The clips or windows of a recording that rows of its source speak of, ready for the encoder.
+
+        The rows learn how many joint positions are filled.
+        """
+        for place, frames in enumerate(self.pieces(recording, rows)):
+            if self.fills:
+                rows["filled"][place], rows["points"][place] = gap_counts(frames[:, : self.persons])
+            yield self.window(frames, recording.fps)
 
 
-def prepare_source(encoder: Reads, source: Source) -> Preparation:
+def prepare_source(encoder: EncoderInput, source: Source) -> Preparation:
     """How this source is made ready for this encoder; an error says what to do where it cannot be."""
     wanted = tuple(encoder.normalisation)
     done = source.applied
@@ -119,10 +170,10 @@ def prepare_source(encoder: Reads, source: Source) -> Preparation:
         steps = wanted[len(done) :] if wanted else ()
         move, note = False, ""
     else:
-        left = _uncancelled(done, wanted, source.store is not None and source.store.persons == 1)
+        left = _irreversible_steps(done, wanted, source.store is not None and source.store.persons == 1)
         if left:
             raise InputError(_refusal(encoder, source, left))
-        same = {*wanted, "order-persons", *(["interpolate-gaps"] if "picture" in wanted else [])}
+        same = {*wanted, "order-persons", *(["interpolate-gaps"] if {"picture", "fill-gaps"} & {*wanted} else [])}
         unwanted = [step for step in repairs if step not in same]
         steps, move = wanted, "centre" in done or "centre-persons" in done
         note = (
@@ -132,16 +183,18 @@ def prepare_source(encoder: Reads, source: Source) -> Preparation:
             else ""
         )
     gaps = source.store is not None and bool(source.store.absent) and source.cutting.window is not None
+    again = () if _irreversible_steps(done, wanted, alone=True) else split_steps(wanted)[1]
     if gaps and "drop-empty" not in steps:
+        again = ("drop-empty", *again) if again and "drop-empty" not in again else again
         steps = ("drop-empty", *steps)  # windows are cut in time, with the empty frames that a store left out put back
     cleaning, steps = split_steps(steps)
     origin = source.topology.centre if "centre" in done else MIDDLE if "centre-persons" in done else ""
-    ready = Preparation(source.topology, encoder.topology, encoder.persons, origin, move, cleaning, steps, note)
+    ready = Preparation(source.topology, encoder.topology, encoder.persons, origin, move, cleaning, steps, again, note)
     _rehearse(ready)
     return ready
 
 
-def _uncancelled(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
+def _irreversible_steps(done: Sequence[str], wanted: Sequence[str], alone: bool) -> list[str]:
     """Steps of `done` whose effect none of the wanted steps cancels; somebody `alone` has no place among others."""
     cancelled = set().union(*(_CANCELS.get(step, set()) for step in wanted))
     cancelled |= {f"{effect}s" for effect in cancelled & {"place", "size"}} if alone else set()
@@ -172,7 +225,7 @@ def _rehearse(ready: Preparation) -> None:
     ready.window(ready.recording(frames, 1000.0), 1000.0)
 
 
-def _refuse_unlike(encoder: Reads, source: Source) -> None:
+def _refuse_unlike(encoder: EncoderInput, source: Source) -> None:
     mine, theirs = encoder.topology.dimensions, source.topology.dimensions
     if mine != theirs:
         raise InputError(
@@ -182,7 +235,7 @@ def _refuse_unlike(encoder: Reads, source: Source) -> None:
         )
 
 
-def _refusal(encoder: Reads, source: Source, left: Sequence[str]) -> str:
+def _refusal(encoder: EncoderInput, source: Source, left: Sequence[str]) -> str:
     return (
         f"'{source.name}' was normalised by {', '.join(source.applied)} on joints of '{source.topology.name}', and the "
         f"encoder reads {', '.join(encoder.normalisation)}, which cannot undo {', '.join(left)}; prepare the recordings for "
@@ -190,7 +243,7 @@ def _refusal(encoder: Reads, source: Source, left: Sequence[str]) -> str:
     )
 
 
-def prepare_command(encoder: Reads, store: Store | None) -> str:
+def prepare_command(encoder: EncoderInput, store: Store | None) -> str:
     """The command that makes a store of the same recordings for this encoder."""
     header: dict[str, Any] = {} if store is None else dict(store.header.get("origin", {}))
     target = "stores/for-encoder" if store is None else f"{store.path}-for-encoder"

@@ -29,7 +29,7 @@ from halp.data.clip import Dropped
 from halp.data.ingest.shards import FILES, cut_shards
 from halp.engine import Engine, Failure, run_shards
 from halp.features.cache import Entry, FeatureCache, open_entry
-from halp.features.content import ROW, Recorded, RecordingFiles, StoredClips
+from halp.features.content import ROW, RecordingFiles, SourceIndex, StoredClips
 from halp.features.source import Source, edges
 from halp.features.table import join_vectors
 
@@ -295,7 +295,7 @@ def join_parts(source: Source, parts: Sequence[Part], dead: dict[str, Failure]) 
     notes = [note for piece in pieces for note in piece.notes]
     met = np.zeros(len(places), dtype=np.int64)
     source.learn(
-        Recorded(
+        SourceIndex(
             rows, list(places), [clip for _, clip in units], absent, met, sorted(left_out, key=itemgetter(0)), notes
         )
     )

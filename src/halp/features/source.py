@@ -27,7 +27,7 @@ from halp.data.ingest.pipeline import is_store, nothing_usable
 from halp.data.ingest.pipeline import open_source as open_recordings
 from halp.data.readers import ChoosesDimensions
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.source_files import leaving_out
+from halp.data.source_files import excluding_files
 from halp.data.store import Store, open_store
 from halp.data.tags import Tagger, make_tagger
 from halp.data.windows import WindowSettings
@@ -35,9 +35,9 @@ from halp.engine import Engine
 from halp.features.content import (
     ROW,
     ArrayClips,
-    Recorded,
     RecordingFiles,
     Recordings,
+    SourceIndex,
     StoredClips,
     absences,
     array_clips,
@@ -93,7 +93,7 @@ class Source(RowColumns):
         self.content, self.cutting, self.name, self.tags = content, cutting, name, tags
         self.topology, self.applied = content.topology, content.applied
         self.engine, self._left_out_file = engine or Engine(), left_out_file
-        self.recorded: Recorded | None = None
+        self.recorded: SourceIndex | None = None
         self.collection: Any = None  # that keeps its vectors, where it was opened by one
         self.shards: list[Any] = []  # that its vectors were found in
         self.notes: list[str] = []  # warnings while a shard was read
@@ -148,7 +148,7 @@ class Source(RowColumns):
         return self.known.recordings
 
     @property
-    def known(self) -> Recorded:
+    def known(self) -> SourceIndex:
         """What reading the source found; read now, where that was not done."""
         if self.recorded is None and self._at_once and isinstance(self.content, StoredClips):
             self.learn(self.content.recorded(self.cutting))
@@ -160,7 +160,7 @@ class Source(RowColumns):
             raise RuntimeError("rows are complete once all recordings were read")
         return self.recorded
 
-    def learn(self, recorded: Recorded) -> None:
+    def learn(self, recorded: SourceIndex) -> None:
         """Take over what reading this source found, now or earlier; what a user should know of it is told every time."""
         self.recorded = recorded
         if self._is_shard:
@@ -244,13 +244,12 @@ class Source(RowColumns):
         if dimensions == self.topology.dimensions or not isinstance(files, RecordingFiles):
             return self
         reader = files.pipeline.reader
-        if files.options or not isinstance(reader, ChoosesDimensions):
+        if not isinstance(reader, ChoosesDimensions):
             return self
-        with leaving_out(files.table):
-            plan = open_recordings(
-                files.path, reader.name, WindowSettings(fps=self.cutting.fps), (), dimensions=dimensions
-            )
-        other = RecordingFiles(files.path, *plan, {}, files.table, files.verify)
+        with excluding_files(files.table):
+            windows = WindowSettings(fps=self.cutting.fps)
+            plan = open_recordings(files.path, reader.name, windows, (), options=files.options, dimensions=dimensions)
+        other = RecordingFiles(files.path, *plan, files.options, files.table, files.verify)
         return self._like(other, self.cutting, self.tags)
 
     def only(self, rows: npt.NDArray[Any]) -> Source:
@@ -313,7 +312,7 @@ class Source(RowColumns):
             yield clip, rows
         left_out = list(self.content.left_out)
         self.learn(
-            Recorded(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
+            SourceIndex(np.concatenate(parts), list(places), clips, absent, np.array(met, dtype=np.int64), left_out)
         )
 
     def _whole(self, row: Any) -> Clip:
@@ -393,7 +392,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     (3, [1.0, 2.0, 3.0], (30, 1, 25, 3))
     """
     reading = combine(reading, keywords)
-    cutting, topology, options = reading.windows, reading.topology, reading.options
+    cutting, topology, options = reading.windows, reading.topology, reading.settings
     if isinstance(source, Source):
         return source.cut(*astuple(cutting)) if reading.window or reading.fps else source
     tags = (None if reading.labels is None else Path(reading.labels), reading.pattern)
@@ -412,7 +411,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
         return Source(StoredClips(source, cutting.fps), cutting, str(source.path), tags, reading.place)
     path = Path(source) if reading.engine is None else Path(source).absolute()  # workers have folders of their own
-    with leaving_out(tags[0]):
+    with excluding_files(tags[0]):
         pipeline, items = open_recordings(path, reading.format, WindowSettings(fps=reading.fps), (), options=options)
     files = RecordingFiles(path, pipeline, items, dict(options), tags[0], reading.verify)
     listed = None if reading.left_out is None else Path(reading.left_out)

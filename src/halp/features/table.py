@@ -250,7 +250,7 @@ def pyarrow_modules() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "Parquet files need pyarrow, which is missing; install it with `pip install 'halp[parquet]'`, or write .npz "
+            "Parquet files need pyarrow, which is missing; install it with `pip install 'halp-motion[parquet]'`, or write .npz "
             "or .csv"
         ) from None
     return pyarrow, pyarrow.parquet

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from halp.core.config import CheckedSettings, limited
 from halp.core.distributed import compute_on_rank_zero
@@ -50,8 +49,8 @@ def guided_prototypes(keys: Tensor, guide: Tensor, prototypes: int, generator: t
 def _by_clusters(keys: Tensor, guide: Tensor, prototypes: int, generator: torch.Generator | None) -> Tensor:
     centres = kmeans(guide, prototypes, generator=generator)
     with torch.autocast(keys.device.type, enabled=False):
-        similarity = guide @ centres.T
-        member = F.one_hot(similarity.argmax(1), prototypes).to(keys)
+        similarity = (guide @ centres.T).to(keys)
+        member = torch.zeros_like(similarity).scatter_(1, similarity.argmax(1, keepdim=True), 1)
         nearest = similarity.argmax(0)[None]
         member.scatter_(0, nearest, torch.where(member.sum(0) == 0, 1, member.gather(0, nearest)))
         return group_means(keys, member.T / member.sum(0)[:, None])

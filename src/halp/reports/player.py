@@ -88,10 +88,31 @@ def player(
 def describe_body(topology: Topology) -> dict[str, Any]:
     """What a player has to know about a topology: bones, the side of every joint, and which one is the head."""
     return {
-        "bones": topology.bones,
+        "bones": [*topology.bones, *_trunk_lines(topology)],
         "sides": [_side(joint) for joint in topology.joints],
         "head": next((v for v, joint in enumerate(topology.joints) if joint in ("head", "nose")), -1),
     }
+
+
+def _trunk_lines(topology: Topology) -> list[tuple[int, int]]:
+    """Lines that make a trunk of a body whose bones are a tree: shoulders, hips, and both sides, where a side is missing."""
+    corners = [f"{part}_{side}" for part in ("shoulder", "hip") for side in ("left", "right")]
+    if not all(joint in topology.joints for joint in corners):
+        return []
+    left_shoulder, right_shoulder, left_hip, right_hip = (topology.joints.index(joint) for joint in corners)
+    sides = [(left_shoulder, left_hip), (right_shoulder, right_hip)]
+    known = {frozenset(bone) for bone in topology.bones}
+    if not any(frozenset(side) in known for side in sides):
+        return []  # a spine joins them
+    lines = [*sides, (left_shoulder, right_shoulder), (left_hip, right_hip)]
+    lines += [
+        (joint, right_shoulder)
+        for bone in known
+        if left_shoulder in bone
+        for joint in bone
+        if topology.joints[joint] == "nose"
+    ]
+    return [line for line in lines if frozenset(line) not in known]
 
 
 def _side(joint: str) -> str:
@@ -209,9 +230,9 @@ def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[st
         raise InputError(f"a map of {len(where)} points needs a group and a name for each of them")
     shown = np.flatnonzero(np.isfinite(where).all(axis=1)).tolist()
     known, places_of = np.unique(np.array([str(groups[row]) for row in shown], dtype=np.str_), return_inverse=True)
-    categories, values = frequent_first(known.tolist(), places_of)
+    categories, values = order_by_frequency(known.tolist(), places_of)
     data = {
-        "places": [round(value, 4) for value in within_one(where[shown]).ravel().tolist()],
+        "places": [round(value, 4) for value in scale_to_unit_box(where[shown]).ravel().tolist()],
         "categories": categories,
         "values": values.tolist(),
         "names": None if names is None else [str(names[row]) for row in shown],
@@ -222,10 +243,10 @@ def clip_map(places: npt.ArrayLike, groups: Sequence[str], *, names: Sequence[st
 MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours in nine shapes
 
 
-def frequent_first(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
+def order_by_frequency(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
     """Categories and the place of each row's (−1: none); where there are more than marks, the most frequent have one.
 
-    >>> frequent_first(["a", "b"], np.array([1, 0, 1]))
+    >>> order_by_frequency(["a", "b"], np.array([1, 0, 1]))
     (['a', 'b'], array([1, 0, 1]))
     """
     if len(categories) <= MARKS:
@@ -235,7 +256,7 @@ def frequent_first(categories: list[str], values: npt.NDArray[Any]) -> tuple[lis
     return [categories[place] for place in order], places[values]
 
 
-def within_one(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def scale_to_unit_box(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Places `(N, 2)` within −1 … 1, both axes in the same scale."""
     if not len(places):
         return np.zeros((0, 2), np.float32)

@@ -215,13 +215,13 @@ def list_as_table() -> Table:
 
 
 def rows_as_table() -> Table:
-    """Every row of the paper's tables: what runs it, or why it is quoted."""
-    shown = Table("in the paper", "row", "published", "runs", "by, or why not", "note")
+    """Every row of the paper's tables, and what runs it."""
+    shown = Table("in the paper", "row", "published", "run by", "note")
     before = ""
     for status in list_rows():
         paper = " / ".join("–" if value is None else f"{value:g}" for value in status.paper)
         source = status.source if status.source != before else ""
-        shown.add_row(source, status.row, paper, "yes" if status.runs else "quoted", status.how, status.note)
+        shown.add_row(source, status.row, paper, status.how, status.note)
         before = status.source
     return shown
 

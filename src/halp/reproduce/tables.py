@@ -89,7 +89,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or analysis figure of the paper. `quoted` are rows that nothing here can run, each with the reason as its note."""
+    """A table or analysis figure of the paper."""
 
     id: str
     title: str
@@ -99,13 +99,12 @@ class PaperTable:
     rows: tuple[TableRow, ...]
     kind: str = "table"
     baselines: bool = True  # rows of raw coordinates and of untrained encoders
-    quoted: tuple[TableRow, ...] = ()
     scale: str = "tiny"  # what it is reproduced at where no scale is named
     corrected: bool = False  # intervals hold for all differences of the table at once (Bonferroni)
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
-        for row in (*self.rows, *self.quoted):
+        for row in self.rows:
             if row.paper and len(row.paper) != len(self.columns):
                 raise InputError(
                     f"table '{self.id}', row '{row.name}': {len(row.paper)} values, {len(self.columns)} columns"
@@ -129,7 +128,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class RowStatus:
-    """One row of a table of the paper. `how` is the command that runs it, or the reason why it is quoted."""
+    """One row of a table of the paper. `how` is the command that runs it."""
 
     source: str  # where it stands in the paper
     table: str
@@ -147,13 +146,10 @@ def _tables() -> dict[str, PaperTable]:
     tables: dict[str, PaperTable] = {}
     for entry in data["tables"]:
         if "extends" in entry:
-            entry = {**entries[entry["extends"]], "baseline": (), "quoted": (), **entry}
+            entry = {**entries[entry["extends"]], "baseline": (), **entry}
         entries[entry["id"]] = entry
         columns = _columns(entries[entry.get("columns_of", entry["id"])], data["columns"])
         rows = tuple(_rows(entry, data["systems"]))
-        quoted = tuple(
-            TableRow(row["name"], note=row["reason"], paper=_figures(row["paper"])) for row in entry.get("quoted", ())
-        )
         further = {key: entry[key] for key in ("kind", "scale", "corrected") if key in entry}
         tables[entry["id"]] = PaperTable(
             entry["id"],
@@ -162,7 +158,6 @@ def _tables() -> dict[str, PaperTable]:
             entry.get("caption", ""),
             columns,
             rows,
-            quoted=quoted,
             **further,
         )
     return tables
@@ -216,14 +211,12 @@ def list_tables() -> dict[str, PaperTable]:
 
 
 def list_rows() -> list[RowStatus]:
-    """All rows of all tables, in the order of the paper: which command runs each, or why it is quoted."""
-    rows = []
-    for table in list_tables().values():
-        for row in table.rows:
-            rows.append(
-                RowStatus(table.source, table.id, row.name, row.paper, True, f"halp reproduce {table.id}", row.note)
-            )
-        rows += [RowStatus(table.source, table.id, row.name, row.paper, False, row.note) for row in table.quoted]
+    """All rows of all tables, in the order of the paper, and which command runs each."""
+    rows = [
+        RowStatus(table.source, table.id, row.name, row.paper, True, f"halp reproduce {table.id}", row.note)
+        for table in list_tables().values()
+        for row in table.rows
+    ]
     return sorted(rows, key=_place)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import UNSEEN, Event, Events
+from halp.tasks.intervals import rounded
 from halp.tasks.read_events import EventsLike, read_matched
-from halp.tasks.stats import rounded
 
 NONE = "none"  # in confusions: time that an account leaves without a label
 Tiers = dict[tuple[str, str], list[Event]]
@@ -134,7 +134,7 @@ def compare_accounts(
     names = [*labels, NONE]
     confusion = np.zeros((len(names), len(names)))
     np.add.at(confusion, (codes[0], codes[1]), bin_width)
-    movements = [label for label in labels if label != NOBODY]
+    movements = [label for label in labels if label not in UNSEEN]
     matches = {label: [_matched(one, two, label, overlap) for one, two, _ in pairs] for label in movements}
     return {
         "kappa": kappa(codes[0], codes[1]),
@@ -167,7 +167,7 @@ def _by_person(events: Events, gap: float, shortest: float) -> Tiers:
             named[key[0]].append(key)
     for recording, keys in named.items():
         unnamed = tiers.get((recording, ""), [])
-        if unnamed and all(event.label in ("", NOBODY) for event in unnamed):
+        if unnamed and all(event.label in ("", *UNSEEN) for event in unnamed):
             for key in keys:
                 tiers[key] += unnamed
             del tiers[recording, ""]

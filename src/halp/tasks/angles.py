@@ -8,20 +8,20 @@ the image, which equals the angle only where the limb moves in the image plane.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.skeleton import Topology
+from halp.tasks.intervals import asymmetry, rounded
 from halp.tasks.pose_tracks import Floats, Poses, read_poses, source_name
-from halp.tasks.stats import rounded
 
 FLAT = "the poses have two dimensions: angles are those of the projection onto the image, so ranges and velocities only compare movements in the image plane"  # noqa: E501
 _SMOOTHING = 0.2  # seconds of the window that velocities are fitted in
@@ -32,7 +32,7 @@ _SIDED = {
     "shoulder": (("hip",), "shoulder", ("elbow",)),
     "hip": (("shoulder",), "hip", ("knee",)),
     "knee": (("hip",), "knee", ("ankle",)),
-    "ankle": (("knee",), "ankle", ("foot", "foot_index", "toe_big")),
+    "ankle": (("knee",), "ankle", ("foot", "foot_index", "toe_big", "toe")),
     "wrist": (("elbow",), "wrist", ("hand", "index", "hand_tip")),
 }
 _MIDDLE = {"neck": (("hip_center", "spine"), "shoulder_center", ("head", "nose"))}
@@ -106,20 +106,29 @@ def _slope(angle: Floats, fps: float) -> Floats:
     return np.asarray(savgol_filter(angle, width, 2, deriv=1, delta=1 / fps))
 
 
+FASTEST = 1000.0  # degrees per second that hardly any joint reaches: faster ones are probably tracking errors
+
+
 @dataclass(frozen=True)
 class Angles:
     """Joint angles of every person of every recording of a source."""
 
     people: Sequence[Poses]
     origin: str
+    convention: str = "interior"
 
     def to_json(self) -> list[dict[str, Any]]:
         """Ranges, velocities and asymmetry: a row per person and angle."""
-        return rounded([row for poses in self.people for row in angle_rows(poses)])
+        from halp.tasks.clinical import clinical_rows
+
+        rows = angle_rows if self.convention == "interior" else clinical_rows
+        return rounded([row for poses in self.people for row in rows(poses)])
 
     def series(self) -> list[dict[str, Any]]:
-        """Every angle and its velocity over time: a row per person and frame."""
-        return [row for poses in self.people for row in angle_series(poses)]
+        """Every angle of both conventions and its velocity over time: a row per person and frame."""
+        from halp.tasks.clinical import clinical_angles
+
+        return [row for poses in self.people for row in angle_series(poses, clinical_angles(poses))]
 
     def events(self) -> Events:
         """The time that each person was observed."""
@@ -127,15 +136,25 @@ class Angles:
         return Events([Event(p.recording, start, stop, "", p.subject, "model") for p, start, stop in spans])
 
 
-def angles(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Angles:
+def angles(
+    source: AnySource,
+    *,
+    convention: str = "interior",
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> Angles:
     """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
 
-    Interior angles between two bones, 0 to 180 degrees, 180 where the limb is straight. Any topology that has the joints.
+    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 where the body
+    stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are positive. Any topology that has the
+    joints. Angles are not smoothed; velocities are slopes over 0.2 s.
 
     Parameters
     ----------
     source : source
         A store, recordings of any format, or arrays.
+    convention : str
+        `interior`, or `clinical` (knee_flexion, ankle_dorsiflexion, trunk_flexion, pelvis_obliquity and others).
     reading, **keywords
         How recordings are read: a `halp.Reading`, or its fields.
 
@@ -154,16 +173,31 @@ def angles(source: AnySource, *, reading: Reading | None = None, **keywords: Unp
     people = list(read_poses(source, reading, **keywords))
     if any(poses.topology.dimensions == 2 for poses in people):
         warnings.warn(FLAT, stacklevel=2)
-    return Angles(people, source_name(source))
+    answer = Angles(people, source_name(source), check_choice("convention", convention, ("interior", "clinical")))
+    fast = [row for row in answer.to_json() if row["outliers"]]
+    if fast:
+        more = f", and {len(fast) - 1} more angles do" if len(fast) > 1 else ""
+        warnings.warn(
+            f"{fast[0]['angle']} of '{fast[0]['recording']}' changes faster than {FASTEST:,.0f} °/s in {fast[0]['outliers']} "
+            f"frames{more}: probably tracking errors",
+            stacklevel=2,
+        )
+    return answer
 
 
 def angle_rows(poses: Poses) -> list[dict[str, Any]]:
     """A row per angle: smallest, largest, range, mean, fastest change; and how much the left side moves more than the right.
 
     `asymmetry` is 200 · (left − right) / (left + right) of the ranges, in per cent: 0 is alike, positive is more on the left.
+    `outliers` counts frames that change faster than 1,000 degrees per second.
     """
+    return angle_table(poses, joint_angles(poses.joints, poses.topology))
+
+
+def angle_table(poses: Poses, angles: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    """Rows of `angle_rows` for angles `(T,)` by name."""
     rows: dict[str, dict[str, Any]] = {}
-    for name, angle in joint_angles(poses.joints, poses.topology).items():
+    for name, angle in angles.items():
         known = angle[np.isfinite(angle)]
         if not len(known):
             continue
@@ -177,24 +211,37 @@ def angle_rows(poses: Poses) -> list[dict[str, Any]]:
             "mean": float(known.mean()),
             "peak_velocity": float(np.nanmax(speed)) if np.isfinite(speed).any() else None,
             "missing": float(1 - len(known) / len(angle)),
+            "outliers": int((speed[np.isfinite(speed)] > FASTEST).sum()),
             "asymmetry": None,
         }
     for name, row in rows.items():
         right = rows.get(name.replace("_left", "_right")) if name.endswith("_left") else None
         if right is not None:
-            both = row["range"] + right["range"]
-            asymmetry = 200 * (row["range"] - right["range"]) / both if both > 0 else None
-            row["asymmetry"] = right["asymmetry"] = asymmetry
+            row["asymmetry"] = right["asymmetry"] = asymmetry(row["range"], right["range"])
     return list(rows.values())
 
 
-def angle_series(poses: Poses) -> list[dict[str, Any]]:
-    """A row per frame: time, every angle, and every angular velocity as `…_velocity`; None where missing."""
+HEADINGS = {
+    "min": "min (°)", "max": "max (°)", "range": "range (°)", "mean": "mean (°)", "peak_velocity": "peak velocity (°/s)",
+    "missing": "missing (share)", "outliers": "outliers (frames)", "asymmetry": "asymmetry (%)",
+}  # fmt: skip
+
+
+def headed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of angles for people: units in the names of columns."""
+    return {HEADINGS.get(name, name): value for name, value in row.items()}
+
+
+def angle_series(poses: Poses, more: Mapping[str, Floats] | None = None) -> list[dict[str, Any]]:
+    """A row per frame: `time_s`, every angle as `…_deg`, and every angular velocity as `…_deg_per_s`; None where missing.
+
+    `more` has further angles by name, such as clinical ones.
+    """
     columns: dict[str, Floats] = {}
-    for name, angle in joint_angles(poses.joints, poses.topology).items():
-        columns[name], columns[f"{name}_velocity"] = angle, angular_velocity(angle, poses.fps)
+    for name, angle in {**joint_angles(poses.joints, poses.topology), **(more or {})}.items():
+        columns[f"{name}_deg"], columns[f"{name}_deg_per_s"] = angle, angular_velocity(angle, poses.fps)
     return [
-        {**poses.to_json(), "time": round(float(time), 6)}
+        {**poses.to_json(), "time_s": round(float(time), 6)}
         | {name: round(float(v[at]), 4) if np.isfinite(v[at]) else None for name, v in columns.items()}
         for at, time in enumerate(poses.times)
     ]

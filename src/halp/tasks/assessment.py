@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from halp.core.progress import Bar
 from halp.tasks.classifier import accuracy_interval, choose_candidate, fit_classifier, folds
-from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, standardised_in_their_span
+from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, project_to_row_span
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
@@ -62,7 +62,7 @@ def assess(
             score = cross_validate(features, labels, groups, recordings, kind=kind, seed=seed, bar=bar)
             scores.append({**asdict(score), "chosen": str(chosen)})
             # all products are the same in the span of the rows, which has far fewer coordinates
-            rows = standardised_in_their_span(features)
+            rows = project_to_row_span(features)
             curves.append(learning_curve(chosen, rows, labels, groups, splits, seed=seed))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}

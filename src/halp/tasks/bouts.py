@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.progress import Bar
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import UNSEEN, Event, Events
 
 Floats = npt.NDArray[np.float64]
 ORDERS, FEWEST_ORDERS = 40_000_000, 199  # bouts in all random orders together, and orders that are drawn at least
@@ -49,10 +49,10 @@ def observed_bouts(events: Events, start: float = 0.0, stop: float | None = None
         end = ends.get(recording, 0.0)
         end = end if stop is None else min(end, stop)
         cut = [_cut(event, start, end) for event in rows if overlap(event, start, end) > 0]
-        named = {e.subject for e in cut if e.label not in ("", NOBODY)} or {e.subject for e in cut} or {""}
+        named = {e.subject for e in cut if e.label not in ("", *UNSEEN)} or {e.subject for e in cut} or {""}
         for subject in sorted(named):
-            bouts = [e for e in cut if e.subject == subject and e.label not in ("", NOBODY)]
-            absent = [e for e in cut if e.label == NOBODY and e.subject in ("", subject)]
+            bouts = [e for e in cut if e.subject == subject and e.label not in ("", *UNSEEN)]
+            absent = [e for e in cut if e.label in UNSEEN and e.subject in ("", subject)]
             tiers.append(
                 Bouts(recording, subject, sorted(bouts, key=lambda e: e.start), absent, start, max(end, start))
             )
@@ -153,7 +153,7 @@ def transitions(
 def _sequences(tier: Bouts, place: Mapping[str, int]) -> list[npt.NDArray[np.int64]]:
     parts: list[list[int]] = [[]]
     for event in sorted([*tier.bouts, *tier.absent], key=lambda e: (e.start, e.stop)):
-        if event.label == NOBODY:
+        if event.label in UNSEEN:
             parts.append([])
         else:
             parts[-1].append(place[event.label])

@@ -18,7 +18,7 @@ from halp.tasks.heads import (
     candidates,
     fit_head,
     fit_heads,
-    standardised_in_their_span,
+    project_to_row_span,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -128,7 +128,7 @@ def choose_candidate(
     tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
     if not splits:
         return tried[0], 1.0
-    rows, held = standardised_in_their_span(vectors), np.concatenate([test for _, test in splits])
+    rows, held = project_to_row_span(vectors), np.concatenate([test for _, test in splits])
 
     per_fold = [
         [head.logits(rows[test]) for head in fit_heads(tried, rows[train], labels[train], classes)]

@@ -117,7 +117,7 @@ def fit(
         classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
         assessment = assess(*part, data.recordings[rows], progress=progress, **how)
     facts = {**assessment, "grouped_by": data.grouped_by}
-    return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
+    return Model(encoder, disable_unreliable_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
 
 
 def labelled_rows(source: Source) -> Source:
@@ -262,7 +262,7 @@ def warn_about(model: Model, cutting: WindowSettings, reject: Reject = "auto") -
         warnings.warn(sentence, stacklevel=3)
 
 
-def without_doubtful_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
+def disable_unreliable_rejection(classifier: Classifier, grouped_by: str) -> Classifier:
     """The classifier; without rejection where its similarities are not between different persons."""
     return classifier if grouped_by == "person" else replace(classifier, rejection_rate=None)
 

@@ -1,15 +1,10 @@
-"""Export: an encoder as a package to hand on (config, weights, card), and as an ONNX file that is checked against torch."""
+"""Export: an encoder or a model as a folder to hand on (config, weights, card, ONNX file), and hubs for such folders."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import os
 import re
-import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,53 +12,54 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 from urllib.request import Request, urlopen
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 
 from halp.core.errors import InputError
-from halp.core.files import building, read_json, write_json
+from halp.core.files import building, read_json, sha256, write_json
 from halp.core.packages import CARD, COMPACT, CONFIG, WEIGHTS
-from halp.encoders.pretrained import PretrainedEncoder, describe, load_package, write_package
-from halp.features.embed import embed, prepare_for
+from halp.data.topology_file import find_topology
+from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
 from halp.features.loading import AnyEncoder, as_encoder
-from halp.reports.drawing import render
+from halp.skeleton import Topology
+from halp.tasks.card import model_card
+from halp.tasks.model_folder import Model, as_model, is_model, write_model
 
 ONNX = "model.onnx"
-BATCHES = (1, 2, 5)  # batch sizes that an ONNX file is checked with
-TOLERANCE = 1e-4
-_MISSING = "ONNX needs the packages onnx and onnxruntime; install them with `pip install 'halp[onnx]'`"
 
 
 def export(
-    encoder: AnyEncoder,
+    encoder: AnyEncoder | Model,
     out: str | os.PathLike[str],
     *,
     stream: str | None = None,
     onnx: bool = False,
+    topology: str | Topology | None = None,
 ) -> Path:
-    """Write an encoder as a package folder, whole or not at all.
+    """Write an encoder as a package, or a model with its classifier, to hand on; whole or not at all.
 
     Parameters
     ----------
-    encoder : PretrainedEncoder, path or str
-        An encoder, a run, a package or a shipped name.
+    encoder : PretrainedEncoder, Model, path or str
+        An encoder, a run, a package or a shipped name; or a model of `classify_fit` or its folder.
     out : path
         The folder to make.
     stream : str, optional
         Which stream of a run.
     onnx : bool
-        Also write `model.onnx`, compared with torch for several batch sizes.
+        Also write `model.onnx`, one file that takes raw key points and gives probabilities and rejection (features for an
+        encoder), compared with the library on recordings with gaps.
+    topology : str or Topology, optional
+        Joint layout of the points that the ONNX file takes (default: that of the encoder).
 
     Returns
     -------
     Path
-        The folder: config.json, model.safetensors, README.md.
+        The folder: config.json, model.safetensors, README.md, and the encoder of a model.
 
     Raises
     ------
     InputError
-        Where the folder exists already, or cannot be written.
+        Where the folder exists already, cannot be written, or something cannot be put into an ONNX file.
 
     Examples
     --------
@@ -72,122 +68,33 @@ def export(
     ...     sorted(file.name for file in halp.export("halp-base", f"{folder}/mine").iterdir())
     ['README.md', 'compact.safetensors', 'config.json', 'model.safetensors']
     """
-    loaded = as_encoder(encoder, stream=stream)
     out = Path(out)
+    what = as_model(encoder) if is_model(encoder) else as_encoder(encoder, stream=stream)
+    loaded = what.encoder if isinstance(what, Model) else what
     if not loaded.architecture:
         raise InputError("this encoder does not know its architecture; export one that `load_encoder` gave")
     if out.exists():
         raise InputError(f"'{out}' exists already; remove it or choose another folder for the package")
     try:
         with building(out) as partial:
-            write_package(loaded, partial, card=model_card(loaded, out.name, onnx))
-            if onnx:
-                error = write_onnx(loaded, partial / ONNX)
-                config = read_json(partial / "config.json")
-                write_json(partial / "config.json", {**config, "onnx": {"file": ONNX, "largest_difference": error}})
+            facts = _write_onnx(what, partial / ONNX, topology) if onnx else None
+            if isinstance(what, Model):
+                write_model(what, partial, out.name, facts)
+            else:
+                write_package(what, partial, card=model_card(what, out.name, facts))
+                if facts is not None:
+                    write_json(partial / CONFIG, {**read_json(partial / CONFIG), "onnx": facts})
     except (OSError, SafetensorError) as error:
         raise InputError(f"the package '{out}' cannot be written ({error}); choose another folder") from error
     return out
 
 
-def write_onnx(encoder: PretrainedEncoder, path: Path) -> float:
-    """Export `(B, frames, persons, joints, coordinates)` → `(B, F)` for any batch size; returns the largest difference.
+def _write_onnx(what: PretrainedEncoder | Model, path: Path, topology: str | Topology | None) -> dict[str, Any]:
+    """Write the ONNX file, and say what the card and the configuration tell of it."""
+    from halp.tasks.onnx_file import write_onnx
 
-    The stream is derived inside. Normalisation and resizing to so many frames are done before, as `config.json` states.
-    """
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime
-    except ImportError:
-        raise InputError(_MISSING) from None
-    shape = (encoder.frames, encoder.persons, len(encoder.topology), encoder.topology.dimensions)
-    # two clips: one would be taken for a constant
-    example = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
-    encoder = encoder.cpu().eval()
-    try:
-        with _quietly(), torch.no_grad():
-            _export_graph(encoder, example, path)
-    except Exception as error:  # whatever an encoder's operations make the exporter say
-        words = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
-            f"encoder '{encoder.architecture.get('name', '?')}' cannot be exported to ONNX ({words[0][:200]}); leave out --onnx"
-        ) from error
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return check_onnx(encoder, session)
-
-
-def _export_graph(encoder: PretrainedEncoder, example: torch.Tensor, path: Path) -> None:
-    """By tracing; by torch.export where tracing fails. The latter unrolls a GRU frame by frame, which takes minutes."""
-    names: dict[str, Any] = {"input_names": ["clips"], "output_names": ["features"]}
-    try:
-        axes = {"clips": {0: "batch"}, "features": {0: "batch"}}
-        torch.onnx.export(encoder, (example,), str(path), dynamo=False, dynamic_axes=axes, opset_version=17, **names)
-    except Exception:
-        shapes = ({0: torch.export.Dim("batch", min=1, max=1 << 20)},)
-        torch.onnx.export(
-            encoder,
-            (example,),
-            str(path),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-            dynamic_shapes=shapes,
-            **names,
-        )
-
-
-def check_onnx(encoder: PretrainedEncoder, session: Any) -> float:
-    """The largest difference between `halp.embed` and ONNX on the same recordings, relative to the largest feature."""
-    draw = np.random.default_rng(1)
-    shape = (encoder.persons, len(encoder.topology), encoder.topology.dimensions)
-    worst = 0.0
-    for batch in BATCHES:
-        recordings = [draw.normal(size=(encoder.frames + 11 * number, *shape)) for number in range(batch)]
-        recordings[0][:, 1:] = 0  # somebody is absent
-        wanted = embed(encoder, recordings, progress=False)
-        answer = session.run(None, {"clips": prepare_for(encoder, recordings)})[0]
-        if answer.shape != wanted.shape:
-            raise InputError(
-                f"ONNX gives features of shape {answer.shape} in place of {wanted.shape}; leave out --onnx"
-            )
-        worst = max(worst, float(np.abs(answer - wanted).max() / max(float(np.abs(wanted).max()), 1e-12)))
-    if not worst <= TOLERANCE:
-        raise InputError(f"ONNX differs from torch by {worst:.2g} of the largest feature; leave out --onnx")
-    return worst
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Exporters tell of their progress on standard output and print graphs from C++: both streams are shut meanwhile."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(stream) for stream in (1, 2)]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for stream in (1, 2):
-            os.dup2(nowhere, stream)
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for stream, copy in zip((1, 2), kept):
-            os.dup2(copy, stream)
-        for handle in (*kept, nowhere):
-            os.close(handle)
-        logger.setLevel(level)
-
-
-def model_card(encoder: PretrainedEncoder, name: str, onnx: bool = False) -> str:
-    """A README in the layout of model hubs: what the encoder reads, where it comes from, how it is used."""
-    facts = {"topology": encoder.topology, "provenance": describe(encoder)["provenance"], "onnx": ONNX if onnx else ""}
-    return render("model_card.md", name=name, encoder=encoder, **facts)
+    facts = write_onnx(what, path, None if topology is None else find_topology(topology))
+    return {"file": ONNX, "sha256": sha256(path), "bytes": path.stat().st_size, **facts}
 
 
 FILES = [CONFIG, WEIGHTS, COMPACT, CARD, ONNX]
@@ -294,7 +201,9 @@ def _talking(repository: str) -> Iterator[Any]:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise InputError("a model hub needs huggingface_hub; install it with `pip install 'halp[hub]'`") from None
+        raise InputError(
+            "a model hub needs huggingface_hub; install it with `pip install 'halp-motion[hub]'`"
+        ) from None
     hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         yield hub

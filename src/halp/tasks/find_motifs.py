@@ -13,17 +13,17 @@ from typing_extensions import Unpack
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import UNSEEN, Event, Events
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.loading import AnyEncoder
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.bouts import measures
+from halp.tasks.intervals import rounded
 from halp.tasks.motifs import MotifModel, fit_motifs, load_motifs, motif_names
 from halp.tasks.motifs import stability as measure_stability
 from halp.tasks.segment import check_stride
 from halp.tasks.segments import merge_windows
-from halp.tasks.stats import rounded
 from halp.tasks.windows import embedded
 
 
@@ -164,7 +164,7 @@ def motif_answers(
 
 def motif_rows(events: Events, probability: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
     """A row per motif: how many windows it has, and what is measured about its bouts over all recordings."""
-    observed = sum(event.duration for event in events if event.label != NOBODY)
+    observed = sum(event.duration for event in events if event.label not in UNSEEN)
     windows = np.bincount(probability.argmax(1), minlength=probability.shape[1]).tolist()
     rows = []
     for name, count in zip(motif_names(len(windows)), windows):

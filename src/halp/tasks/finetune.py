@@ -29,7 +29,7 @@ from halp.tasks.classifier import (
     folds,
     nearest_similarities,
 )
-from halp.tasks.classify import Labelling, check_classes, labelled_rows, labelling, without_doubtful_rejection
+from halp.tasks.classify import Labelling, check_classes, disable_unreliable_rejection, labelled_rows, labelling
 from halp.tasks.heads import Candidate, Head, unit
 from halp.tasks.model_folder import Model
 
@@ -105,7 +105,7 @@ def finetune(
     if nearest is None:
         nearest = nearest_similarities(head.bank, data.groups)
     classifier = Classifier(head, data.classes, temperature, nearest, rejection_rate)
-    classifier = without_doubtful_rejection(classifier, data.grouped_by)
+    classifier = disable_unreliable_rejection(classifier, data.grouped_by)
     tuned = network.encoder
     tuned.origin = {**encoder.origin, "finetuned": {"epochs": settings.epochs, "learning_rate": settings.learning_rate}}
     return Model(tuned.eval().cpu(), classifier, source.cutting, {**facts, "grouped_by": data.grouped_by}, data.counts)

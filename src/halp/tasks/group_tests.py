@@ -15,6 +15,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError, check_choice
 from halp.data.spans import Events
 from halp.tasks.bouts import Bouts, false_discovery, measures
+from halp.tasks.intervals import mean_interval, welch_interval
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("share", "rate", "mean", "count", "total", "latency")
@@ -33,8 +34,8 @@ def groups_of(events: Events, by: str) -> dict[str, str]:
         before = membership.setdefault(person, group)
         if before != group and before and group:
             raise InputError(
-                f"{events.origin}: person '{person}' is in the groups '{before}' and '{group}' of '{by}'; persons are what is "
-                "counted and belong to one group"
+                f"{events.origin}: person '{person}' is in the groups '{before}' and '{group}' of '{by}'; groups need different "
+                f"people: compare conditions of the same people with --within {by}"
             )
         membership[person] = before or group
     return membership
@@ -62,6 +63,7 @@ def compare_groups(
     membership: Mapping[str, str],
     *,
     test: str = "permutation",
+    covariates: Mapping[str, Mapping[str, float]] | None = None,
     resamples: int = 9999,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -73,11 +75,13 @@ def compare_groups(
     membership : the group of every person; people without one are left out and counted.
     test : `permutation` of people between groups (difference of means for two groups, of mean ranks for more), or
         `kruskal` (Kruskal–Wallis, asymptotic).
+    covariates : numbers by name and person that are taken out of the difference of two groups (Freedman and Lane, 1983).
 
     Returns
     -------
     Persons per group, people left out, and a row per label with means, `p`, `p_corrected` over labels (Benjamini–Hochberg),
-    and for every pair of groups the difference of means and Cliff's delta with 95 % bootstrap intervals over people.
+    and for every pair of groups the difference of means (Welch's 95 % interval), Hedges' g, and Cliff's delta (bootstrap
+    interval over people, too narrow where these are few).
     """
     check_choice("test", test, TESTS)
     persons = sorted({person for row in values.values() for person in row})
@@ -93,6 +97,11 @@ def compare_groups(
         raise InputError(
             f"there {'is one group' if names else 'are no groups'} ({', '.join(names)}); two or more are compared"
         )
+    if covariates and (len(names) != 2 or test != "permutation"):
+        raise InputError(
+            f"covariates are taken out of the difference of two groups by permutation; there are {len(names)} groups, and the "
+            f"test is {test}"
+        )
     for name, size in sizes.items():
         if size < 2:
             raise InputError(f"group '{name}' has one person; groups need two or more people to be compared")
@@ -101,11 +110,16 @@ def compare_groups(
         numbers = np.array([by_person.get(person, math.nan) for person in known])
         group = np.array([names.index(membership[person]) for person in known])
         there = np.isfinite(numbers)
-        rows.append(_compare_label(label, numbers[there], group[there], names, test, resamples, seed))
+        row = _compare_label(label, numbers[there], group[there], names, test, resamples, seed)
+        if covariates:
+            kept = [person for person, ok in zip(known, there) if ok]
+            row |= _adjusted(row, numbers[there], group[there], kept, covariates, resamples, seed)
+        rows.append(row)
     tested = [row for row in rows if row["p"] is not None]
     for row, corrected in zip(tested, false_discovery([row["p"] for row in tested])):
         row["p_corrected"] = corrected
-    return {"test": test, "persons": sizes, "left_out": len(persons) - len(known), "labels": rows}
+    facts = {"test": test, "persons": sizes, "left_out": len(persons) - len(known), "labels": rows}
+    return {"design": "between people", "covariates": sorted(covariates or ()), **facts}
 
 
 def _compare_label(
@@ -121,6 +135,7 @@ def _compare_label(
                 "mean": float(part.mean()) if len(part) else None,
                 "median": float(np.median(part)) if len(part) else None,
                 "std": float(part.std(ddof=1)) if len(part) > 1 else None,
+                "interval": mean_interval(part),
             }
             for name, part in zip(names, parts)
         ],
@@ -134,19 +149,75 @@ def _compare_label(
     row["p"] = _kruskal(parts) if test == "kruskal" else permutation_p(values, group, resamples, rng)
     for a, b in combinations(range(len(names)), 2):
         drawn = [part[rng.integers(0, len(part), (2000, len(part)))] for part in (parts[a], parts[b])]
-        differences = drawn[0].mean(1) - drawn[1].mean(1)
         deltas = np.sign(drawn[0][:, :, None] - drawn[1][:, None, :]).mean((1, 2))
         row["pairs"].append(
             {
                 "first": names[a],
                 "second": names[b],
                 "difference": float(parts[a].mean() - parts[b].mean()),
-                "difference_interval": [float(v) for v in np.percentile(differences, [2.5, 97.5])],
+                "difference_interval": welch_interval(parts[a], parts[b]),
+                "effect_name": "Hedges' g",
+                **_hedges(parts[a], parts[b]),
                 "delta": cliffs_delta(parts[a], parts[b]),
                 "delta_interval": [float(v) for v in np.percentile(deltas, [2.5, 97.5])],
             }
         )
     return row
+
+
+def _hedges(first: Floats, second: Floats) -> dict[str, Any]:
+    """Hedges' g, the difference of means in standard deviations, with its usual large-sample interval."""
+    n, m = len(first), len(second)
+    pooled = ((n - 1) * first.var(ddof=1) + (m - 1) * second.var(ddof=1)) / (n + m - 2)
+    if not pooled > 0:
+        return {"effect": None, "effect_interval": None}
+    g = float((first.mean() - second.mean()) / math.sqrt(pooled)) * (1 - 3 / (4 * (n + m) - 9))
+    reach = 1.959964 * math.sqrt((n + m) / (n * m) + g**2 / (2 * (n + m)))
+    return {"effect": g, "effect_interval": [g - reach, g + reach]}
+
+
+def _adjusted(
+    row: dict[str, Any],
+    values: Floats,
+    group: npt.NDArray[np.int64],
+    people: Sequence[str],
+    covariates: Mapping[str, Mapping[str, float]],
+    resamples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """The difference of two groups with covariates taken out, its interval, and p by permuted residuals (Freedman-Lane)."""
+    from scipy.stats import t as student
+
+    columns = np.array([[column.get(person, math.nan) for column in covariates.values()] for person in people])
+    there = np.isfinite(columns).all(1)
+    values, group, columns = values[there], group[there], columns[there]
+    free = len(values) - columns.shape[1] - 2
+    if free < 1 or len(np.unique(group)) < 2:
+        return {"p": None, "pairs": [], "reason": f"{len(values)} people with all covariates are too few"}
+    base = np.column_stack([np.ones(len(values)), columns - columns.mean(0)])
+    one = (group == 0).astype(float)
+    # what is left of the groups once covariates are taken out; its product with residuals is the adjusted difference
+    left = one - base @ np.linalg.lstsq(base, one, rcond=None)[0]
+    size = float(left @ left)
+    if size < 1e-9:
+        return {"p": None, "pairs": [], "reason": "a covariate is the same as the groups"}
+    residual = values - base @ np.linalg.lstsq(base, values, rcond=None)[0]
+
+    def ratio(rest: Floats) -> Floats:
+        difference = rest @ left / size
+        inner = ((rest - difference[:, None] * left) ** 2).sum(1)
+        return np.abs(difference) / np.sqrt(np.maximum(inner, 1e-300) / free / size)
+
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permuted(np.tile(residual, (resamples, 1)), axis=1)
+    shuffled -= shuffled @ base @ np.linalg.pinv(base.T @ base) @ base.T
+    observed = ratio(residual[None])[0]
+    p = float((1 + (ratio(shuffled) >= observed * (1 - 1e-9)).sum()) / (resamples + 1))
+    difference = float(residual @ left / size)
+    error = math.sqrt(float(((residual - difference * left) ** 2).sum()) / free / size)
+    reach = float(student.ppf(0.975, free)) * error
+    adjusted = {"adjusted_difference": difference, "adjusted_interval": [difference - reach, difference + reach]}
+    return {"p": p, "pairs": [pair | adjusted for pair in row["pairs"]], "people_with_covariates": len(values)}
 
 
 def permutation_p(values: Floats, group: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator) -> float:

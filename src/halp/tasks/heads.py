@@ -19,8 +19,8 @@ Labels = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float64]
 
 KINDS = ("linear", "knn", "prototypes")
-_SHARPNESS = 10.0  # cosine similarities are multiplied by it before they compete
-_FAINT = 1e-3  # vote that a class has without any neighbour
+SHARPNESS = 10.0  # cosine similarities are multiplied by it before they compete
+FAINT = 1e-3  # vote that a class has without any neighbour
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Head:
             return (self.standardise(vectors) @ self.weight.T + self.bias).astype(np.float64)
         rows = self.directions(vectors)
         if self.candidate.kind == "prototypes":
-            return (_SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
+            return (SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
         from halp.evaluation.protocols.knn import knn_votes
 
         k = min(int(self.candidate.setting), len(self.bank))
-        votes = knn_votes(self.bank, self.labels, rows, k, classes=self.classes, temperature=1 / _SHARPNESS)
-        return np.log(votes / votes.sum(1, keepdims=True) + _FAINT)
+        votes = knn_votes(self.bank, self.labels, rows, k, classes=self.classes, temperature=1 / SHARPNESS)
+        return np.log(votes / votes.sum(1, keepdims=True) + FAINT)
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
@@ -141,7 +141,7 @@ def _scale(vectors: Vectors) -> Vectors:
     return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
 
 
-def standardised_in_their_span(vectors: Vectors) -> Vectors:
+def project_to_row_span(vectors: Vectors) -> Vectors:
     """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
     rows = ((vectors - vectors.mean(0)) / _scale(vectors)).astype(np.float32)
     if rows.shape[1] <= len(rows):

@@ -33,7 +33,7 @@ CANDIDATES = 5  # times the wanted neighbours, and at least 50, are compared exa
 _SAMPLE = 100  # queries that recall is measured with
 _TRAINING = 40_000  # vectors that the lists are laid out with
 _BLOCK = 65_536
-_REMEDY = "install it with `pip install 'halp[search]'`, or search exactly with --exact"
+_REMEDY = "install it with `pip install 'halp-motion[search]'`, or search exactly with --exact"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,22 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.data.clip import present
-from halp.data.normalise import normalise
+from halp.data.clip import Frames, present
 from halp.data.spans import Event
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
 from halp.features.embed import embed_frames
-from halp.skeleton import Topology, map_joints
+from halp.features.ready import prepare_source
+from halp.features.source import open_source
+from halp.skeleton import Topology
 from halp.tasks.classifier import Reject, check_rejection
-from halp.tasks.model_folder import Model
+from halp.tasks.model_folder import Model, as_model
+from halp.tasks.segment import WINDOW, timeline_cutting
 from halp.tasks.segments import SEEN, predicted
 
 Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
-HOPELESS = 30  # lines at the start of a stream of which none is a frame
+MOST_BAD = 30  # lines at the start of a stream of which none is a frame
 LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
@@ -39,42 +42,53 @@ class LiveRecognition:
     Parameters
     ----------
     model
-        What `classify_fit` or `load_model` gave.
+        What `classify_fit` or `load_model` gave, or the folder of a model.
     fps
-        Frames per second that come in.
+        Frames per second that come in; by default the rate that the model was fitted with, where it was given.
     window, stride
-        Seconds of a window and between two answers.
+        Seconds of a window and between two answers; by default those that the model was fitted with, else 2 and 0.5.
     topology
         The joint layout of the frames, or its name; that of the encoder unless given.
     reject
         "auto" for the rate of the model, "none" for never, or the share of known windows that may be rejected.
     """
 
-    model: Model
-    fps: float
-    window: float
-    stride: float
+    model: Model | str | os.PathLike[str]
+    fps: float | None = None
+    window: float | None = None
+    stride: float | None = None
     topology: Topology | str | None = None
     reject: Reject = "auto"
     frames: int = field(default=0, init=False)
     answers: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        WindowSettings(self.window, self.stride, self.fps)
+        self.model = as_model(self.model)
         check_rejection(self.reject)
+        self._cut()
         encoder = self.model.encoder
         self.layout = encoder.topology if self.topology is None else find_topology(self.topology)
+        blank = np.zeros((self.width, 1, len(self.layout), self.layout.dimensions), dtype=np.float32)
+        self._ready = prepare_source(encoder, open_source(blank, topology=self.layout, fps=self.fps))
+        self._ring = blank
+        self._latencies: deque[float] = deque(maxlen=10_000)
+        self._busy = 0.0
+        self._warm_up()
+
+    def _cut(self) -> None:
+        """Rate, window and stride: those of the model where they are not given."""
+        if self.window is None and self.stride is not None:
+            self.window = self.model.cutting.window or WINDOW
+        cutting = timeline_cutting(self.model, WindowSettings(self.window, self.stride, self.fps))
+        if cutting.fps is None:
+            raise InputError("the model does not know the frame rate of what comes in; give it with fps=")
+        self.window, self.stride, self.fps = cutting.window, cutting.stride, cutting.fps
         self.width = max(1, round(self.window * self.fps))
         if self.width > LONGEST_WINDOW:
             raise InputError(
                 f"a window of {self.window:g} s at {self.fps:g} frames per second has {self.width:,} frames, "
                 f"more than {LONGEST_WINDOW:,}; choose a shorter window"
             )
-        shape = (self.width, encoder.persons, len(encoder.topology), encoder.topology.dimensions)
-        self._ring = np.zeros(shape, dtype=np.float32)
-        self._latencies: deque[float] = deque(maxlen=10_000)
-        self._busy = 0.0
-        self._warm_up()
 
     def _warm_up(self) -> None:
         """Recognise noise once: what is loaded or built at the first use is there before the first frame."""
@@ -85,43 +99,58 @@ class LiveRecognition:
     def push(self, frame: Frame | None) -> Event | None:
         """Take one frame `(V, C)` or `(P, V, C)`, None where nobody is seen; an answer where a stride is complete."""
         began = time.perf_counter()
+        if not self.take(frame):
+            return None
+        best, probability, rejected = self._recognise()
+        spent = time.perf_counter() - began
+        self._busy += spent
+        self._latencies.append(1000 * spent)
+        return predicted("live", *self.span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+
+    def take(self, frame: Frame | None) -> bool:
+        """Take one frame; whether a stride is complete, so that the last window can be looked at."""
         place = self.frames % self.width
         self._ring[place] = 0
         if frame is not None:
-            persons = self._mapped(frame)
+            persons = self._checked(frame)
+            if len(persons) > self._ring.shape[1]:
+                more = len(persons) - self._ring.shape[1]
+                self._ring = np.pad(self._ring, ((0, 0), (0, more), (0, 0), (0, 0)))
             self._ring[place, : len(persons)] = persons
         self.frames += 1
         # strides are counted in time, so that rounding does not add up
         if self.frames < self.width + round(self.answers * self.stride * self.fps):
-            return None
-        best, probability, rejected = self._recognise()
-        spent = time.perf_counter() - began
+            return False
         self.answers += 1
-        self._busy += spent
-        self._latencies.append(1000 * spent)
-        span = (self.frames - self.width) / self.fps, self.frames / self.fps
-        return predicted("live", *span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+        return True
 
-    def _mapped(self, frame: Frame) -> Frame:
-        """As many persons of a frame as the encoder takes, in its layout."""
-        shape, encoder = (len(self.layout), self.layout.dimensions), self.model.encoder
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and stop of the last window in seconds."""
+        return (self.frames - self.width) / self.fps, self.frames / self.fps
+
+    def window_frames(self) -> Frames | None:
+        """The last window, ready for the encoder; None where nobody is seen most of the time."""
+        window = np.roll(self._ring, -self.frames % self.width, axis=0)
+        if present(window).any(1).mean() < SEEN:
+            return None
+        return self._ready.window(self._ready.recording(window, self.fps), self.fps)
+
+    def _checked(self, frame: Frame) -> Frame:
+        """The persons `(P, V, C)` of a frame; zeros for joints that are not seen."""
+        shape = (len(self.layout), self.layout.dimensions)
         frame = np.asarray(frame, dtype=np.float32)
         frame = frame[None] if frame.ndim == 2 else frame
-        if frame.ndim != 3 or frame.shape[1:] != shape:
+        if frame.ndim != 3 or frame.shape[1:] != shape or len(frame) > MOST_PERSONS:
             raise InputError(f"a frame has shape {frame.shape}; topology '{self.layout.name}' needs (persons, {shape})")
-        frame = np.where((np.abs(frame) <= LARGEST).all(-1, keepdims=True), frame, 0)[: encoder.persons]
-        if self.layout.joints != encoder.topology.joints:
-            frame = map_joints(frame[None], self.layout, encoder.topology)[0]
-        return frame
+        return np.where((np.abs(frame) <= LARGEST).all(-1, keepdims=True), frame, 0)
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
         """Best class, its probability, and whether it is rejected; nothing where nobody is seen most of the time."""
-        window = np.roll(self._ring, -self.frames % self.width, axis=0)
-        if present(window).any(1).mean() < SEEN:
+        frames = self.window_frames()
+        if frames is None:
             return None, None, None
-        encoder = self.model.encoder
-        frames = normalise(window, encoder.topology, encoder.normalisation)
-        prediction = self.model.classifier.predict(embed_frames(encoder, [frames]), reject=self.reject)
+        prediction = self.model.classifier.predict(embed_frames(self.model.encoder, [frames]), reject=self.reject)
         return (
             self.model.classifier.classes[prediction.best[0]],
             float(prediction.probability[0]),
@@ -149,7 +178,8 @@ class FrameReader:
     """Frames of a stream of JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
 
     `null` is a missing joint or person; `null` or `[]` in place of a frame is nobody. A line that is not a frame counts as a
-    frame in which nobody is seen, so that the clock goes on; `bad` counts them and `problem` says what the last one was.
+    frame in which nobody is seen, so that the clock goes on; `bad` counts them and `problem` says what the last one was. Where
+    none of the first `MOST_BAD` lines is a frame, or none of all, the stream is refused.
     """
 
     lines: BinaryIO
@@ -163,8 +193,8 @@ class FrameReader:
             self.read += 1
             if line.strip():
                 frame = self._frame(line)
-                if self.bad == self.read and self.bad >= HOPELESS:
-                    raise InputError(f"none of the first {HOPELESS} lines is a frame: {self.problem}")
+                if self.bad == self.read and self.bad >= MOST_BAD:
+                    raise InputError(f"none of the first {MOST_BAD} lines is a frame: {self.problem}")
                 yield frame
         if self.read and self.bad == self.read:
             raise InputError(f"none of the {self.read} lines is a frame: {self.problem}")

@@ -20,9 +20,9 @@ from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.tasks.deviation import Windows, make_reference, resampled_poses, warnings_about
 from halp.tasks.deviation import deviation as measure
+from halp.tasks.intervals import rounded
 from halp.tasks.pose_tracks import source_name
 from halp.tasks.read_events import read_people
-from halp.tasks.stats import rounded
 from halp.tasks.windows import LONGEST, embedded
 
 

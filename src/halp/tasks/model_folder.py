@@ -22,10 +22,11 @@ from halp.core.files import building, read_json, save_arrays, sha256, write_json
 from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
-from halp.reports.drawing import render
+from halp.features.source import AnySource
+from halp.tasks.card import model_card
 from halp.tasks.classifier import Classifier, check_rejection
-from halp.tasks.export import model_card
 from halp.tasks.heads import Candidate, Head
+from halp.tasks.segments import Predictions
 
 FORMAT = "halp-classifier"
 VERSION = 2
@@ -56,6 +57,22 @@ class Model:
     assessment: dict[str, Any] = field(default_factory=dict)
     labelled: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def can_reject(self) -> bool:
+        """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it cannot."""
+        return self.classifier.can_reject()
+
+    def predict(self, source: AnySource, **options: Any) -> Predictions:
+        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's joints unless
+        `topology` is given. Safe to call from several threads."""
+        from halp.tasks.classify import predict
+
+        return predict(self, source, **{"cache": False, "progress": False, **options})
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as a folder, whole or not at all, see `halp.save_model`."""
+        return save_model(self, path)
+
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """Write a model folder, whole or not at all.
@@ -85,20 +102,40 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     check_free(path)
-    head, classifier = model.classifier.head, model.classifier
-    tensors = {name: getattr(head, name) for name in _PARTS[:-1]} | {"similarities": classifier.similarities}
     try:
         with building(path) as partial:
-            (partial / "encoder").mkdir()
-            write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
-            save_arrays(tensors, partial / WEIGHTS)
-            config = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
-            write_json(partial / CONFIG, {**config, "sha256": fingerprint(config)})
-            facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
-            write_text(partial / CARD, render("classifier_card.md", name=path.name, **facts))
+            write_model(model, partial, path.name)
     except (OSError, SafetensorError) as error:
         raise InputError(f"the model '{path}' cannot be written ({error}); choose another folder") from error
     return path
+
+
+def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | None = None) -> None:
+    """Write the files of a model into a folder that exists; `onnx` is what is to be said of its ONNX file."""
+    head, classifier = model.classifier.head, model.classifier
+    tensors = {part: getattr(head, part) for part in _PARTS[:-1]} | {"similarities": classifier.similarities}
+    (folder / "encoder").mkdir()
+    write_package(model.encoder, folder / "encoder", card=model_card(model.encoder, f"{name}/encoder"))
+    save_arrays(tensors, folder / WEIGHTS)
+    described = _describe(model, sha256(folder / WEIGHTS)) | ({} if onnx is None else {"onnx": onnx})
+    config = json.loads(json.dumps(described))
+    write_json(folder / CONFIG, {**config, "sha256": fingerprint(config)})
+    width, stride = model.cutting.window, model.cutting.stride or model.cutting.window
+    windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"
+    facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
+    facts |= {"classes": classifier.classes, "can_reject": model.can_reject, "windows": windows}
+    write_text(folder / CARD, model_card(model.encoder, name, onnx, **facts))
+
+
+def is_model(source: Any) -> bool:
+    """Whether this is a model, or the folder of one."""
+    if not isinstance(source, (str, os.PathLike)):
+        return isinstance(source, Model)
+    config = Path(source) / CONFIG
+    if not config.is_file():
+        return False
+    facts = read_json(config)
+    return isinstance(facts, dict) and facts.get("format") == FORMAT
 
 
 def check_free(path: Path) -> None:
@@ -184,6 +221,17 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         fault = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"model '{path}' is damaged ({fault}); fit it again") from error
     return Model(encoder, classifier, cutting, *facts)
+
+
+def as_model(model: Model | str | os.PathLike[str]) -> Model:
+    """A model, given as one or as its folder."""
+    if isinstance(model, (str, os.PathLike)):
+        return load_model(model)
+    if not isinstance(model, Model):
+        raise InputError(
+            f"a model is needed, not {type(model).__name__}; give a folder, or what classify_fit or load_model gave"
+        )
+    return model
 
 
 def fingerprint(facts: dict[str, Any]) -> str:

@@ -16,9 +16,11 @@ from halp.data.spans import stem
 from halp.data.text_files import safe_name
 from halp.features.source import AnySource
 from halp.tasks.events.cells import needed
+from halp.tasks.pose_archives import write_bids, write_nwb
 from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses
 
-FORMATS = ("trc", "bvh", "nc")
+FORMATS = ("trc", "bvh", "nc", "nwb", "bids")
+_FLAT = ("nc", "nwb", "bids")  # formats that hold two dimensions as well
 
 
 def poses(
@@ -29,7 +31,9 @@ def poses(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> list[Path]:
-    """Write poses for other programs: TRC (OpenSim), BVH (animation) or netCDF (`movement`), a file per person.
+    """Write poses for other programs: TRC (OpenSim), BVH (animation), netCDF (`movement`), NWB or Motion-BIDS.
+
+    A file per person; Motion-BIDS is one data set with a folder per participant.
 
     Parameters
     ----------
@@ -38,7 +42,7 @@ def poses(
     out : path
         The folder to write to.
     to : str
-        trc, bvh or nc.
+        trc, bvh, nc, nwb (with the extra nwb) or bids.
     reading, **keywords
         How recordings are read: a `halp.Reading`, or its fields.
 
@@ -53,17 +57,22 @@ def poses(
 def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list[Path]:
     """Write every person to a file named after the recording; units stay as they are (metres, for most formats)."""
     check_choice("format of poses", file_format, FORMATS)
+    if file_format == "bids":
+        try:
+            return write_bids(people, folder)
+        except OSError as error:
+            raise InputError(f"'{folder}' cannot be written ({error}); choose another place") from error
     paths: list[Path] = []
     for poses in people:
-        if poses.topology.dimensions != 3 and file_format != "nc":
+        if poses.topology.dimensions != 3 and file_format not in _FLAT:
             raise InputError(f"'{poses.recording}' has poses of two dimensions; {file_format} needs three")
         name = stem(safe_name(poses.recording, folder, "")) + (f"-person{poses.person + 1}" if poses.person else "")
         path = folder / f"{name}.{file_format}"
         if path in paths:
             raise InputError(f"two recordings would be called '{path.name}'; write them to folders of their own")
         try:
-            if file_format == "nc":
-                write_netcdf(path, poses)
+            if file_format in ("nc", "nwb"):
+                (write_netcdf if file_format == "nc" else write_nwb)(path, poses)
             else:
                 write_text(path, trc(poses, path.name) if file_format == "trc" else bvh(poses))
         except OSError as error:

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from halp.core.errors import InputError
 from halp.data.clip import present
 from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import person_of
 from halp.features.source import AnySource, open_source
 from halp.skeleton import Topology
 
@@ -41,7 +42,12 @@ class Poses:
         return self.recording if not self.person else f"{self.recording}, person {self.person + 1}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"recording": self.recording, "subject": self.subject, "person": self.person}
+        return {"recording": self.recording, "subject": self.subject, "person": self.number}
+
+    @property
+    def number(self) -> int:
+        """The person's number from 1: in the video, where it shows several people, else the place in the recording."""
+        return person_of(self.recording) or self.person + 1
 
 
 def read_poses(

@@ -8,19 +8,21 @@ longest way is taken, so that three waves of a raised hand count, and not the ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
 from halp.data.reading import Reading, ReadingKeywords
 from halp.data.spans import Event, Events
 from halp.features.source import AnySource
 from halp.tasks.angles import angle_joints, joint_angles
 from halp.tasks.compare import align
+from halp.tasks.intervals import mean_interval, rounded, with_interval
 from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
 
 COMPONENTS = 5
@@ -30,12 +32,17 @@ _LIKE = 0.5  # of the usual prominence, below which an excursion is partial
 _FAINT = 0.2  # of the usual prominence, below which it is nothing
 _REST = 0.08  # of the height of an excursion, below which it has not begun or has ended
 _ABOVE_NOISE = 0.1  # mean bone lengths that an excursion has to move the whole body by, root mean square over joints
+_SMALLEST_BEND = 5.0  # degrees of an excursion of an angle
 _SAMPLES = 48
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """One repetition, in seconds; `partial` ones are cut off or much smaller, and are not counted."""
+    """One repetition, in seconds; `partial` ones are cut off or much smaller, and are not counted.
+
+    `cycle` is the time from its start to the start of the next one, `pause` the part of it after its stop: for a leg in
+    walking, the stride and the stance. Both are None for the last one.
+    """
 
     start: float
     stop: float
@@ -44,6 +51,8 @@ class Repetition:
     range: float | None
     smoothness: float | None
     distance: float | None
+    cycle: float | None = None
+    pause: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         values = {"duration": self.stop - self.start, **vars(self)}
@@ -77,12 +86,28 @@ class Repetitions:
 
     def to_json(self) -> dict[str, Any]:
         whole = [r.stop - r.start for r in self.repetitions if not r.partial]
+        cycles = [r.cycle for r in self.repetitions if r.cycle is not None and not r.partial]
+        pauses = [r.pause for r in self.repetitions if r.pause is not None and not r.partial]
+        ranges = [r.range for r in self.repetitions if r.range is not None and not r.partial]
+        partial = len(self.repetitions) - self.count
+        summary = {
+            "count": self.count,
+            "count_interval": [self.count, self.count + partial],
+            "partial": partial,
+            "duration_mean": float(np.mean(whole)) if whole else None,
+            "duration_interval": mean_interval(whole),
+            "duration_cv": float(np.std(whole) / np.mean(whole)) if len(whole) > 1 else None,
+            "cycle_mean": float(np.mean(cycles)) if cycles else None,
+            "cycle_interval": mean_interval(cycles),
+            "cadence": 60 / float(np.mean(cycles)) if cycles else None,
+            "pause_mean": float(np.mean(pauses)) if pauses else None,
+            "angle": next((r.angle for r in self.repetitions), ""),
+            "range_mean": float(np.mean(ranges)) if ranges else None,
+            "range_interval": mean_interval(ranges),
+        }
         return {
             **self.poses.to_json(),
-            "count": self.count,
-            "partial": len(self.repetitions) - self.count,
-            "duration_mean": round(float(np.mean(whole)), 6) if whole else None,
-            "duration_cv": round(float(np.std(whole) / np.mean(whole)), 6) if len(whole) > 1 else None,
+            **rounded(summary),
             "reference": self.reference,
             "repetitions": [repetition.to_json() for repetition in self.repetitions],
         }
@@ -117,6 +142,8 @@ class RepetitionCounts(Sequence[Repetitions]):
 def repetitions(
     source: AnySource,
     *,
+    angle: str | None = None,
+    joint: str | None = None,
     reference: int | None = None,
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
@@ -129,6 +156,10 @@ def repetitions(
     ----------
     source : source
         A store, recordings of any format, or arrays.
+    angle : str, optional
+        Find repetitions in this joint angle, such as knee_right (default: in the movement of the whole body).
+    joint : str, optional
+        Find repetitions in the path of this joint, such as wrist_left.
     reference : int, optional
         Which repetition (from 1) the others are compared with (default: the one nearest to all others).
     reading, **keywords
@@ -146,28 +177,41 @@ def repetitions(
     >>> len(halp.repetitions(body, topology="kinect-v2", fps=30))
     1
     """
-    found = [find_repetitions(poses, reference=reference) for poses in read_poses(source, reading, **keywords)]
+    how: dict[str, Any] = {"reference": reference, "angle": angle, "joint": joint}
+    found = [find_repetitions(poses, **how) for poses in read_poses(source, reading, **keywords)]
     return RepetitionCounts(found, source_name(source))
 
 
-def find_repetitions(poses: Poses, *, reference: int | None = None) -> Repetitions:
+def find_repetitions(
+    poses: Poses, *, reference: int | None = None, angle: str | None = None, joint: str | None = None
+) -> Repetitions:
     """Count and cut the repetitions of one person.
 
     Parameters
     ----------
     reference : which whole repetition (from 1) the others are compared with; by default the one nearest to all others.
+    angle : find repetitions in this joint angle, such as `knee_right`, and report its range.
+    joint : find repetitions in the path of this joint about the hips, such as `wrist_left`.
     """
+    _check_asked(poses, angle, joint)
     if len(poses.joints) < 3 * _FASTEST * poses.fps:
         return Repetitions(poses, [], np.zeros(len(poses.joints)), None)
     body = body_coordinates(poses)
     smooth = _smoothed(body.reshape(len(body), -1), poses.fps)
-    curve, spans = _best_component(smooth, poses.fps, poses.joints.shape[1])
+    if angle is not None:
+        bend = _smoothed(filled(joint_angles(poses.joints, poses.topology)[angle])[:, None], poses.fps)
+        bend -= bend.mean()
+        curve, spans = _best_curve([bend[:, 0]], bend, poses.fps, _SMALLEST_BEND)
+    else:
+        kept = [poses.topology.index(joint)] if joint is not None else list(range(poses.joints.shape[1]))
+        moved = smooth.reshape(*body.shape)[:, kept].reshape(len(body), -1)
+        curve, spans = _best_component(moved, poses.fps, len(kept))
     whole = [at for at, (_, _, partial) in enumerate(spans) if not partial]
     if reference is not None and not 1 <= reference <= len(whole):
         raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is none of them")
     cuts = [smooth[first : last + 1] for first, last, _ in spans]
     distances, medoid = _distances([cuts[at] for at in whole], None if reference is None else reference - 1)
-    angle = _widest_angle(poses)
+    angle = angle or _widest_angle(poses, joint)
     values = filled(joint_angles(poses.joints, poses.topology)[angle]) if angle else None
     result = []
     for at, (first, last, partial) in enumerate(spans):
@@ -185,7 +229,23 @@ def find_repetitions(poses: Poses, *, reference: int | None = None) -> Repetitio
                 None if partial else distances[whole.index(at)],
             )
         )
-    return Repetitions(poses, result, curve, None if medoid is None else medoid + 1)
+    timed = [
+        replace(one, cycle=after.start - one.start, pause=max(after.start - one.stop, 0.0))
+        for one, after in pairwise(result)
+    ]
+    return Repetitions(poses, [*timed, *result[-1:]], curve, None if medoid is None else medoid + 1)
+
+
+def _check_asked(poses: Poses, angle: str | None, joint: str | None) -> None:
+    """Refuse an angle or a joint that the recording does not have."""
+    if angle is not None and joint is not None:
+        raise InputError("repetitions are found in one angle or in one joint; give --angle or --joint, not both")
+    if angle is not None:
+        check_choice(f"angle of '{poses.recording}'", angle, angle_joints(poses.topology))
+        if not np.isfinite(joint_angles(poses.joints, poses.topology)[angle]).any():
+            raise InputError(f"'{angle}' is never seen in '{poses.recording}'; choose another angle")
+    if joint is not None:
+        check_choice(f"joint of '{poses.recording}'", joint, poses.topology.joints)
 
 
 def body_coordinates(poses: Poses) -> Floats:
@@ -209,11 +269,17 @@ def _best_component(values: Floats, fps: float, joints: int) -> tuple[Floats, li
     """The principal component with the longest way over like excursions, and their spans (first, last, partial)."""
     centred = values - values.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    best: tuple[float, Floats, list[tuple[int, int, bool]]] = 0.0, centred @ axes[0], []
-    for axis in axes[:COMPONENTS]:
-        curve = centred @ axis
+    return _best_curve([centred @ axis for axis in axes[:COMPONENTS]], centred, fps, _ABOVE_NOISE * np.sqrt(joints))
+
+
+def _best_curve(
+    curves: Sequence[Floats], centred: Floats, fps: float, smallest: float
+) -> tuple[Floats, list[tuple[int, int, bool]]]:
+    """The curve, upwards or downwards, with the longest way over like excursions of `smallest` or more, and their spans."""
+    best: tuple[float, Floats, list[tuple[int, int, bool]]] = 0.0, curves[0], []
+    for curve in curves:
         for side in (curve, -curve):
-            spans, way = _excursions(side, fps, _ABOVE_NOISE * np.sqrt(joints))
+            spans, way = _excursions(side, fps, smallest)
             way *= _alikeness(centred, [(first, last) for first, last, partial in spans if not partial])
             # rest is where people begin and end: a curve that is high there shows the pauses and not the movement
             edge = max(1, round(0.2 * fps))
@@ -297,15 +363,22 @@ def resampled(values: Floats, count: int) -> Floats:
     return values[low] * (1 - way) + values[np.minimum(low + 1, len(values) - 1)] * way
 
 
-def _widest_angle(poses: Poses) -> str:
-    """The joint angle with the largest range in the recording, robustly; empty where the topology has none."""
-    if not angle_joints(poses.topology):
+def _widest_angle(poses: Poses, joint: str | None = None) -> str:
+    """The joint angle with the largest range in the recording, robustly; empty where the topology has none.
+
+    With `joint`, of the angles that move this joint where there are any: the joint lies in their middle or at an end.
+    """
+    triples = angle_joints(poses.topology)
+    if not triples:
         return ""
+    place = None if joint is None else poses.topology.index(joint)
     ranges = {
         name: float(np.ptp(np.nanpercentile(angle, [2, 98])))
         for name, angle in joint_angles(poses.joints, poses.topology).items()
         if np.isfinite(angle).any()
     }
+    moving = {name: size for name, size in ranges.items() if place in triples[name]}
+    ranges = moving or ranges
     return max(ranges, key=lambda name: ranges[name]) if ranges else ""
 
 
@@ -328,3 +401,13 @@ def spectral_arc_length(speed: npt.ArrayLike, fps: float) -> float | None:
         return None
     steps = np.diff(frequency) / (frequency[-1] - frequency[0])
     return float(-np.sqrt(steps**2 + np.diff(spectrum) ** 2).sum())
+
+
+def repetition_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `Repetitions.to_json` for people: units in the names of columns, intervals beside their means."""
+    units = {"duration": "s", "cycle": "s", "range": "°"}
+    shown = {name: row[name] for name in ("recording", "subject", "person", "count", "partial")}
+    shown |= {
+        f"{name} ({unit})": with_interval(row[f"{name}_mean"], row[f"{name}_interval"]) for name, unit in units.items()
+    }
+    return shown | {"pause (s)": row["pause_mean"], "cadence (1/min)": row["cadence"], "angle": row["angle"]}

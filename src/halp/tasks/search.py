@@ -146,7 +146,10 @@ def search(
         vectors, shown = np.array(table.vectors[left_out]), ready_clips(encoder, source, left_out[:1])
     else:
         vectors = embed(encoder, asked, compact=True, progress=progress)
-        left_out, shown = _itself(query, vectors, source, table), ready_clips(encoder, asked, range(len(asked)))
+        left_out, shown = (
+            _rows_of_query_file(query, vectors, source, table),
+            ready_clips(encoder, asked, range(len(asked))),
+        )
     passing = None if where is None else np.flatnonzero(matching_rows(source, where))
     most = min(k + len(left_out), len(table) if passing is None else len(passing))
     rows, similarity, facts = _nearest(table, unit(vectors), most, exact, progress, passing)
@@ -167,7 +170,9 @@ def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
     return rows
 
 
-def _itself(query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable) -> npt.NDArray[np.int64]:
+def _rows_of_query_file(
+    query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable
+) -> npt.NDArray[np.int64]:
     """Rows of the recording that a queried file is, by its name and its vectors; none where there is nothing else."""
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from halp.data.spans import NOBODY, Event, Events
+from halp.data.spans import ABSENT, NOBODY, UNSEEN, Event, Events, person_of
 
 Floats = npt.NDArray[np.float64]
 SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
@@ -38,12 +38,13 @@ def predicted(
     rejected: bool | None = None,
     **more: Any,
 ) -> Event:
-    """The event of a prediction: `best` is the most probable class, None where nobody is seen.
+    """The event of a prediction: `best` is the most probable class, None where nobody, or not this person, is seen.
 
     The label is empty where the class is rejected as unlike everything labelled; `rejected` is None where the model cannot
     reject.
     """
-    label = NOBODY if best is None else "" if rejected else best
+    unseen = NOBODY if person_of(recording) is None else ABSENT
+    label = unseen if best is None else "" if rejected else best
     return Event(recording, start, stop, label, "", "model", probability, {"best": best, "rejected": rejected, **more})
 
 
@@ -55,12 +56,12 @@ def prediction_json(event: Event) -> dict[str, Any]:
     """
     start, stop = round(event.start, 3), round(event.stop, 3)
     score = None if event.score is None else round(event.score, 6)
-    nobody = event.label == NOBODY
+    unseen = event.label in UNSEEN
     plain = {
         "name": event.recording,
         "start": start,
         "end": stop,
-        "label": None if nobody else event.label or None,
+        "label": None if unseen else event.label or None,
         "probability": score,
         **event.more,
     }
@@ -71,7 +72,7 @@ def prediction_json(event: Event) -> dict[str, Any]:
         "subject": event.subject,
         "source": event.source,
     }
-    return plain | ({"state": NOBODY} if nobody else {})
+    return plain | ({"state": event.label} if unseen else {})
 
 
 @dataclass(frozen=True)

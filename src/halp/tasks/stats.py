@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError, check_choice
-from halp.data.spans import Events
+from halp.data.spans import Events, person_of
+from halp.data.text_files import point_number
 from halp.features.source import AnySource
 from halp.tasks.bouts import Bouts, covered, measures, observed_bouts, transitions
 from halp.tasks.group_tests import MEASURES, TESTS, compare_groups, groups_of, person_values
+from halp.tasks.intervals import described, rounded
 from halp.tasks.read_events import EventsLike, of_source, read_matched, read_people
+from halp.tasks.within import compare_conditions, condition_values, conditions_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Statistics:
     bins: list[dict[str, Any]] = field(default_factory=list)
     transitions: list[dict[str, Any]] = field(default_factory=list)
     groups: dict[str, Any] = field(default_factory=dict)
+    summary: list[dict[str, Any]] = field(default_factory=list)
     tiers: Sequence[Bouts] = field(default=(), repr=False)
     labels: Sequence[str] = field(default=(), repr=False)
     origin: str = field(default="", repr=False)
@@ -41,7 +45,9 @@ class Statistics:
         return Events([bout for tier in self.tiers for bout in tier.bouts])
 
     def to_json(self) -> dict[str, Any]:
-        tables = {name: getattr(self, name) for name in ("recordings", "observed", "bins", "transitions", "groups")}
+        tables = {
+            name: getattr(self, name) for name in ("recordings", "observed", "summary", "bins", "transitions", "groups")
+        }
         return {name: rounded(rows) for name, rows in tables.items() if rows or name in ("recordings", "observed")}
 
 
@@ -49,7 +55,9 @@ def stats(
     events: EventsLike,
     *,
     by: str | None = None,
+    within: str | None = None,
     people: str | os.PathLike[str] | Mapping[str, str] | None = None,
+    covariates: tuple[str, ...] = (),
     bins: float | None = None,
     gap: float = 0.0,
     shortest: float = 0.0,
@@ -76,8 +84,12 @@ def stats(
         A file with events in any format, or a folder of them.
     by : str, optional
         A column of the events, or of `people`, that names the group of a person.
+    within : str, optional
+        A column of the events that names the condition of a recording: conditions are compared within people.
     people : path or mapping, optional
         A CSV table with a column subject (or recording) and a column of groups.
+    covariates : tuple of str
+        Columns of numbers of `people` that are taken out of a difference, such as age.
     bins : float, optional
         Also count per this many seconds.
     gap : float
@@ -91,7 +103,7 @@ def stats(
     measure : str
         What groups are compared by: share, rate, mean, count, total or latency.
     test : str
-        permutation or kruskal.
+        permutation, kruskal (between people), or mixed (within people: a linear mixed model, with statsmodels).
     source : str, optional
         Count events of human or model only.
     recordings : source, optional
@@ -120,7 +132,13 @@ def stats(
     [('sit', 0.5), ('walk', 0.5)]
     """
     chosen = of_source(read_matched(events, from_format, recordings), source)
-    groups = people if people is None or isinstance(people, Mapping) else read_people(people, by)
+    table = None if people is None or isinstance(people, Mapping) else people
+    if covariates and table is None:
+        raise InputError("covariates are columns of a table of people; give it with --people")
+    groups = people if isinstance(people, Mapping) else None if table is None or by is None else read_people(table, by)
+    if table is not None and by is None and within is None:
+        read_people(table, by)  # says that --by is missing
+    numbers = {name: _numbers(read_people(table, name), name) for name in covariates} if table is not None else {}
     return statistics(
         chosen,
         gap=gap,
@@ -130,13 +148,25 @@ def stats(
         bins=bins,
         concurrent=concurrent,
         by=by,
+        within=within,
         groups=groups,
+        covariates=numbers,
         measure=measure,
         test=test,
         resamples=resamples,
         seed=seed,
         progress=progress,
     )
+
+
+def _numbers(column: Mapping[str, str], name: str) -> dict[str, float]:
+    """A column of a table of people as numbers; an empty cell is not known."""
+    try:
+        return {person: float(point_number(cell)) if cell else math.nan for person, cell in column.items()}
+    except ValueError as error:
+        raise InputError(
+            f"covariate '{name}' is not a column of numbers ({error}); give numbers, or use it as --by"
+        ) from None
 
 
 def statistics(
@@ -149,7 +179,9 @@ def statistics(
     bins: float | None = None,
     concurrent: bool = False,
     by: str | None = None,
+    within: str | None = None,
     groups: Mapping[str, str] | None = None,
+    covariates: Mapping[str, Mapping[str, float]] | None = None,
     measure: str = "share",
     test: str = "permutation",
     resamples: int = 9999,
@@ -165,7 +197,9 @@ def statistics(
     bins : also count per so many seconds.
     concurrent : events of different labels may overlap.
     by : a column of the events that names the group of a person; or `groups`, a group for every subject or recording.
-    measure, test : what is compared between groups, and how (`permutation` or `kruskal`).
+    within : a column of the events that names the condition of a recording, for a comparison within people.
+    covariates : numbers by name and person that are taken out of a difference.
+    measure, test : what is compared, and how (`permutation`, `kruskal` between people, `mixed` within people).
     """
     if not len(events):
         raise InputError(f"{events.origin} holds no event; there is nothing to count")
@@ -174,7 +208,15 @@ def statistics(
             f"{events.origin} holds events of people and of a model; choose one with --source human or model"
         )
     check_choice("measure", measure, MEASURES)
-    check_choice("test", test, TESTS)
+    check_choice("test", test, (*TESTS, "mixed"))
+    if by is not None and within is not None:
+        raise InputError(
+            "groups (--by) and conditions within people (--within) are compared one at a time; leave one out"
+        )
+    if test == "mixed" and within is None:
+        raise InputError(
+            "a mixed model needs people who were seen several times; name their conditions with --within COLUMN"
+        )
     for name, value in {"gap": gap, "shortest": shortest, "start": start}.items():
         if value < 0:
             raise InputError(f"{name} = {value:g} s is below zero; give 0 or more seconds")
@@ -188,17 +230,35 @@ def statistics(
         [row for tier in tiers for row in _bin_rows(tier, labels, bins)] if bins else [],
         transitions(tiers, labels, resamples=min(resamples, 1999), seed=seed, progress=progress),
         tiers=tiers,
+        summary=_summary(person_values(tiers, labels, measure), measure),
         labels=labels,
         origin=events.origin,
     )
+    if within is not None:
+        values = condition_values(tiers, labels, measure, conditions_of(events, within))
+        compared = compare_conditions(values, test=test, covariates=covariates, resamples=resamples, seed=seed)
+        return replace(result, groups={"by": within, "measure": measure} | compared)
     if by is None and groups is None:
         return result
     membership = dict(groups) if groups is not None else groups_of(events, by or "")
     persons = person_values(tiers, labels, measure)
     return replace(
         result, groups={"by": by, "measure": measure}
-        | compare_groups(persons, membership, test=test, resamples=resamples, seed=seed),
+        | compare_groups(persons, membership, test=test, covariates=covariates, resamples=resamples, seed=seed),
     )  # fmt: skip
+
+
+def _summary(values: Mapping[str, Mapping[str, float]], measure: str) -> list[dict[str, Any]]:
+    """A row per label: the measure over people, with Student's 95 % interval of its mean.
+
+    Counts and shares of one recording have no interval: it was counted completely, and is not a sample of anything.
+    """
+    rows = []
+    for label, persons in values.items():
+        facts = described([value for value in persons.values() if math.isfinite(value)])
+        reason = None if facts["interval"] is not None else "one person does not tell how people differ"
+        rows.append({"label": label, "measure": measure, **facts, "interval_reason": reason})
+    return rows
 
 
 def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -207,17 +267,21 @@ def _bout_rows(tier: Bouts, labels: Sequence[str]) -> list[dict[str, Any]]:
         bouts = [e for e in tier.bouts if e.label == label]
         durations = [e.duration for e in bouts]
         rows.append(
-            {"recording": tier.recording, "subject": tier.subject, "label": label}
-            | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
+            {**_whose(tier), "label": label} | measures(durations, [e.start for e in bouts], tier.observed, tier.begin)
         )
     return rows
+
+
+def _whose(tier: Bouts) -> dict[str, Any]:
+    """Recording and subject, and the person where a video shows several."""
+    person = person_of(tier.recording)
+    return {"recording": tier.recording, **({} if person is None else {"person": person}), "subject": tier.subject}
 
 
 def _observed_row(tier: Bouts, labels: Sequence[str]) -> dict[str, Any]:
     totals = np.array([sum(e.duration for e in tier.bouts if e.label == label) for label in labels])
     return {
-        "recording": tier.recording,
-        "subject": tier.subject,
+        **_whose(tier),
         "observed": tier.observed,
         "nobody": tier.end - tier.begin - tier.observed,
         "labelled": float(totals.sum()),
@@ -258,12 +322,3 @@ def _bin_rows(tier: Bouts, labels: Sequence[str], width: float) -> list[dict[str
         for number in range(count)
         for label in labels
     ]
-
-
-def rounded(value: Any) -> Any:
-    """Numbers of nested tables with six decimals."""
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(part) for part in value]
-    return round(value, 6) if isinstance(value, float) else value

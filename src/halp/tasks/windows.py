@@ -6,7 +6,7 @@ import numpy as np
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
-from halp.data.spans import NOBODY, Events
+from halp.data.spans import UNSEEN, Events
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder
 from halp.features.embed import embed_table
@@ -19,7 +19,7 @@ LONGEST = 2.0  # seconds of a window, where the user does not say
 
 def usual_cutting(events: Events, asked: WindowSettings) -> WindowSettings:
     """Windows as asked for, else of the median duration of labelled events, up to two seconds, every half of it."""
-    durations = [event.duration for event in events if event.label not in ("", NOBODY)]
+    durations = [event.duration for event in events if event.label not in ("", *UNSEEN)]
     if not durations:
         raise InputError(f"{events.origin} has no labelled event; nothing can be learned from it")
     width = asked.window or min(LONGEST, float(np.median(durations)))

@@ -287,7 +287,11 @@ class Trainer:
         draws = generator(self.recipe.seed, "terms", epoch, index)
         context = StepContext(epoch, draws, log_metrics, len(clips), clips, check_loss=check)
         before = self._seed_global_generator(epoch, index)
-        output: StepOutput = self.engine.method(views, context)
+        try:
+            output: StepOutput = self.engine.method(views, context)
+        except InputError:
+            self._check_losses()  # what fails after a loss that was not finite fails because of it
+            raise
         self._refuse_global_draws(before)
         self._note_loss(output.loss)
         if check:

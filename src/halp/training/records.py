@@ -152,7 +152,7 @@ def open_logger(name: str, run: Run, step: int = 0) -> Logger:
     except ImportError as error:
         raise InputError(
             f"the logger '{name}' needs a package that is not installed ({error.name}); "
-            "install it with: pip install 'halp[loggers]'"
+            "install it with: pip install 'halp-motion[loggers]'"
         ) from error
 
 

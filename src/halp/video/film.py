@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,19 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.data.spans import film_of
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 Picture = npt.NDArray[np.uint8]
 
 
+#: Containers that are opened; playlists and lists of other files are not among them.
+CONTAINERS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "asf", "flv", "ogg")
+MOST_PIXELS = 8192 * 4320  # per frame
+LONGEST = 24 * 3600.0  # seconds of a video
+LONGEST_JUMP = 3600.0  # seconds between two frames
+
+
 @dataclass(frozen=True)
 class FilmFacts:
-    """Size of the pictures as they are shown, frames per second on average, and how many there should be (0: not known)."""
+    """Width and height as shown, mean frames per second, number of frames and seconds as the file declares them (0: unknown)."""
 
     width: int
     height: int
     fps: float
     frames: int
+    seconds: float = 0.0
 
 
 def require_av() -> Any:
@@ -34,55 +45,107 @@ def require_av() -> Any:
     try:
         import av
     except ImportError:
-        raise InputError("films need PyAV; install it with `pip install 'halp[video]'`") from None
+        raise InputError("films need PyAV; install it with `pip install 'halp-motion[video]'`") from None
     return av
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     av = require_av()
+    if path.exists() and not path.is_file():  # reading a pipe would block for ever
+        raise InputError(f"video '{path}' is not a regular file; copy it to disk first")
+    allowed = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "file"}
     try:
-        with av.open(str(path)) as container:
+        with av.open(str(path), options=allowed, metadata_errors="replace") as container:
             stream = next(iter(container.streams.video), None)
             if stream is None:
-                raise InputError(f"'{path}' has no pictures in it; leave it out")
+                raise InputError(f"'{path}' has no video stream; convert it to mp4, or remove it from the source")
+            width, height = stream.codec_context.width, stream.codec_context.height
+            if width * height > MOST_PIXELS:
+                size = f"frames of {width} × {height} pixels, more than {MOST_PIXELS:,}"
+                raise InputError(f"video '{path}' has {size}; scale it down first")
+            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}  # frames may be larger than declared
             stream.thread_type = "AUTO"
             yield container, stream
     except av.error.FFmpegError as error:
         raise InputError(
-            f"film '{path}' cannot be read ({error.strerror or error}); convert it to mp4 or leave it out"
+            f"video '{path}' cannot be read ({error.strerror or error}); convert it to mp4, or remove it from the source"
         ) from error
 
 
 def film_facts(path: Path) -> FilmFacts:
-    """What a film says of itself."""
+    """What a video declares about itself; its first frame is decoded."""
     with _opened(path) as (container, stream):
-        frame = next(container.decode(stream), None)
-        if frame is None:
-            raise InputError(f"film '{path}' has no picture; leave it out")
+        _, frame = _first_frame(path, _timed_frames(container, stream))
         width, height = (frame.height, frame.width) if _turns(frame) % 2 else (frame.width, frame.height)
         fps = float(stream.average_rate or stream.guessed_rate or 0)
-        length = stream.frames or round(fps * float((stream.duration or 0) * (stream.time_base or 0)))
-        return FilmFacts(width, height, fps, int(length))
+        seconds = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / 1e6
+        return FilmFacts(width, height, fps, int(stream.frames or round(fps * seconds)), seconds)
 
 
-def film_pictures(path: Path) -> Iterator[tuple[float, Picture]]:
-    """Times in seconds from the first picture on, and pictures `(H, W, 3)` in RGB, upright."""
-    first: float | None = None
+def film_pictures(path: Path, start: float = 0.0) -> Iterator[tuple[float, Picture]]:
+    """Times in seconds from the first frame on, strictly increasing, and frames `(H, W, 3)` in RGB, upright.
+
+    With `start` only frames from that time on; decoding begins at the key frame before it, where the container can seek.
+    """
     with _opened(path) as (container, stream):
-        for number, frame in enumerate(container.decode(stream)):
-            rate = float(stream.average_rate or 30)
-            moment = float(frame.time) if frame.time is not None else number / rate
-            first = moment if first is None else first
+        frames = _timed_frames(container, stream)
+        origin, frame = _first_frame(path, frames)
+        size, before = (frame.width, frame.height), -1.0
+        frames = chain([(origin, frame)], frames) if start <= 0 else _sought(container, stream, origin, start)
+        for moment, frame in frames:
+            moment -= origin
+            if moment < start or moment <= before:
+                continue
+            if moment > LONGEST or 0 <= before < moment - LONGEST_JUMP:
+                raise InputError(
+                    f"video '{path}' jumps from {max(before, 0):.1f} s to {moment:.1f} s in one frame or is longer than "
+                    f"{LONGEST / 3600:.0f} hours; cut it, or rewrite its timestamps by converting it to mp4"
+                )
+            before = moment
+            if (frame.width, frame.height) != size:
+                frame = frame.reformat(*size)
             picture = np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame))
-            yield moment - first, np.ascontiguousarray(picture)
+            yield moment, np.ascontiguousarray(picture)
+
+
+def film_picture(path: Path, moment: float) -> Picture:
+    """The frame that is shown at a moment: the first one from there on, or the last one of the video."""
+    shown = next(film_pictures(path, moment), None) or deque(film_pictures(path), maxlen=1)[0]
+    return shown[1]
+
+
+def _first_frame(path: Path, frames: Iterator[tuple[float, Any]]) -> tuple[float, Any]:
+    found = next(frames, None)
+    if found is None:
+        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source")
+    return found
+
+
+def _timed_frames(container: Any, stream: Any) -> Iterator[tuple[float, Any]]:
+    """Decoded frames with their times on the container's clock."""
+    rate = float(stream.average_rate or stream.guessed_rate or 30)
+    for number, frame in enumerate(container.decode(stream)):
+        yield float(frame.time) if frame.time is not None else number / rate, frame
+
+
+def _sought(container: Any, stream: Any, origin: float, start: float) -> Iterator[tuple[float, Any]]:
+    """Frames from a key frame at or before `start` seconds after the first frame on."""
+    for moment in (origin + start, origin):  # a container that cannot seek to the place is read from its beginning
+        container.seek(round(moment / stream.time_base), stream=stream)
+        frames = _timed_frames(container, stream)
+        found = next(frames, None)
+        if found is not None and (found[0] <= moment or moment == origin):
+            return chain([found], frames)
+    return iter(())
 
 
 def film_addresses(source: Path, recordings: Sequence[str], page: Path) -> dict[str, str]:
     """Addresses of the films that recordings of a source come from, as a page that is written there gives them."""
     addresses = {}
     for name in recordings:
-        places = [source] if source.is_file() else [source / f"{name}{suffix}" for suffix in SUFFIXES]
+        names = [name, film_of(name)]  # a person of a video, or the video itself
+        places = [source] if source.is_file() else [source / f"{one}{end}" for one in names for end in SUFFIXES]
         film = next((path for path in places if path.suffix.lower() in SUFFIXES and path.is_file()), None)
         if film is not None:
             addresses[name] = quote(Path(os.path.relpath(film.resolve(), page.resolve().parent)).as_posix())

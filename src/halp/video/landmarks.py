@@ -1,17 +1,16 @@
-"""Landmarks of the people in a film, picture by picture, by mediapipe's PoseLandmarker; kept in the cache once they are known."""
+"""Landmarks of all people in a video, frame by frame; kept in the cache, every ten minutes of video on its own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import multiprocessing
-import os
+import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,137 +19,183 @@ from halp.core.errors import InputError
 from halp.core.files import atomic_path, is_sealed, seal, sha256
 from halp.core.progress import Bar
 from halp.video.film import Picture, film_facts, film_pictures
-from halp.video.pose_model import cache_folder, describe_pose_model
+from halp.video.finder import Marks, PeopleFinder
+from halp.video.networks import LANDMARKS, open_network
+from halp.video.pose_model import cache_folder, describe_pose_model, pose_topology
 
-LANDMARKS = 33
-QUIET = {"GLOG_minloglevel": "2", "TF_CPP_MIN_LOG_LEVEL": "3"}  # the estimator's own log
-_VERSION = 1  # of the files in the cache
+PART = 600.0  # seconds of video that are kept together; a kill loses no more
+_VERSION = 2  # of the files in the cache
+_BINS = 8  # of a colour channel in the histogram of a person's clothes
+_SCENE = (9, 16)  # rows and columns that two frames are compared by
 
 
 @dataclass(frozen=True)
 class FilmLandmarks:
-    """Landmarks of all pictures: times `(T,)` in seconds, people `(T,)`, and for every person in turn `(sum people, 33, 4)`.
+    """Landmarks of all frames: times `(T,)` in seconds, people `(T,)`, and for every person in turn `(sum people, V, 4)`.
 
-    `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips and visibility.
+    `image` is x and y in pixels, depth in pixels and visibility; `world` is x, y, z in metres from the hips and visibility,
+    all zeros where the estimator has no depth. `look` `(sum people, L)` is a colour histogram of each person's clothes, all
+    zeros where it is not known. `scene` `(T, S)` is every frame in grey, much reduced.
     """
 
     times: npt.NDArray[np.float64]
     people: npt.NDArray[np.int64]
-    image: npt.NDArray[np.float32]
-    world: npt.NDArray[np.float32]
+    image: Marks
+    world: Marks
     size: tuple[int, int]
     estimator: dict[str, str]
+    look: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
+    scene: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
 
     @property
     def fps(self) -> float:
-        """Frames per second: the usual distance between two pictures."""
+        """Frames per second: the usual distance between two frames."""
         steps = np.diff(self.times)
         return float(1 / np.median(steps[steps > 0])) if (steps > 0).any() else -1.0
 
+    @property
+    def frame(self) -> npt.NDArray[np.int64]:
+        """The frame of every row."""
+        return np.repeat(np.arange(len(self.people)), self.people)
+
     def frames(self) -> list[slice]:
-        """The rows of every picture."""
+        """The rows of every frame."""
         ends = np.cumsum(self.people)
         return [slice(int(end - count), int(end)) for end, count in zip(ends, self.people)]
 
 
-@contextmanager
-def pose_estimator(model: Path, persons: int) -> Iterator[Any]:
-    """A function `(picture, milliseconds) → (image, world)`, each `(people, 33, 4)`."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        import mediapipe as mp
-    except ImportError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp[video]'`") from None
-    tasks = mp.tasks
-    options = tasks.vision.PoseLandmarkerOptions(
-        base_options=tasks.BaseOptions(model_asset_path=str(model)),
-        running_mode=tasks.vision.RunningMode.VIDEO,
-        num_poses=persons,
-    )
-    try:
-        with _without_native_log():
-            landmarker = tasks.vision.PoseLandmarker.create_from_options(options)
-    except (RuntimeError, ValueError) as error:
-        raise InputError(
-            f"'{model}' is not a pose model that mediapipe can use ({str(error).splitlines()[0]})"
-        ) from error
-
-    seen = False  # the log warns once as it starts, and once more when it finds somebody
-
-    def estimate(picture: Picture, milliseconds: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        nonlocal seen
-        with nullcontext() if seen else _without_native_log():
-            found = landmarker.detect_for_video(mp.Image(image_format=mp.ImageFormat.SRGB, data=picture), milliseconds)
-        seen = seen or bool(found.pose_landmarks)
-        height, width = picture.shape[:2]
-        image = _numbers(found.pose_landmarks) * np.array([width, height, width, 1], dtype=np.float32)
-        return image, _numbers(found.pose_world_landmarks)
-
-    with landmarker:
-        yield estimate
-
-
-@contextmanager
-def _without_native_log() -> Iterator[None]:
-    """What C++ writes to standard error as it starts, before its own settings for that are in force, goes nowhere."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def _numbers(people: Any) -> npt.NDArray[np.float32]:
-    rows = [[(mark.x, mark.y, mark.z, mark.visibility) for mark in person] for person in people]
-    return np.asarray(rows, dtype=np.float32).reshape(len(rows), LANDMARKS, 4)
-
-
 def film_landmarks(path: Path, model: Path, persons: int, *, progress: bool = True) -> FilmLandmarks:
-    """Landmarks of a film, from the cache where this film was seen before with the same weights and number of persons."""
+    """Landmarks of a video, from the cache where this video was seen before with the same weights and number of persons.
+
+    Parts of ten minutes that were finished before an interruption are not computed again.
+    """
     progress = progress and multiprocessing.parent_process() is None  # one of several processes keeps quiet
-    estimator, kept = describe_pose_model(model), kept_landmarks(path, model, persons)
+    kept = kept_landmarks(path, model, persons)
     if is_sealed(kept):
         return read_landmarks(kept)
     if kept.exists():
-        warnings.warn(f"kept landmarks of '{path}' are damaged ('{kept}'); they are made again", stacklevel=2)
-    times, people, image, world = [], [], [], []
-    size = film_facts(path)
-    with pose_estimator(model, persons) as estimate, Bar(path.name, size.frames, shown=progress) as bar:
-        before = -1
-        for moment, picture in film_pictures(path):
-            before = max(before + 1, round(1000 * moment))  # the estimator wants growing times
-            seen, body = estimate(picture, before)
-            times.append(moment)
-            people.append(len(seen))
-            image.append(seen)
-            world.append(body)
-            bar.advance(1)
-    if not times:
-        raise InputError(f"film '{path}' has no picture; leave it out")
-    found = FilmLandmarks(
-        np.array(times),
-        np.array(people, dtype=np.int64),
-        np.concatenate(image),
-        np.concatenate(world),
-        (size.width, size.height),
-        estimator,
-    )
+        warnings.warn(f"kept landmarks of '{path}' are damaged ('{kept}'); they are recomputed", stacklevel=2)
+    folder = kept.with_suffix(".parts")
+    parts: list[FilmLandmarks] = []
+    while is_sealed(part := folder / f"{len(parts):05}.npz"):
+        parts.append(read_landmarks(part))
+    done, facts = len(parts), film_facts(path)
+    with Bar(path.name, facts.frames, shown=progress) as bar:
+        bar.advance(sum(len(part.times) for part in parts))
+        pictures = film_pictures(path, PART * done)
+        for number, group in groupby(pictures, key=lambda shown: int(shown[0] // PART)):
+            found = _find_people(group, model, persons, (facts.width, facts.height), bar)
+            while len(parts) < number:  # no frame in ten minutes
+                parts.append(_write_part(folder, len(parts), _nothing(found)))
+            parts.append(found)
+            if facts.seconds > PART or number:
+                _write_part(folder, number, found)
+    if not parts:
+        raise InputError(f"no frame of video '{path}' can be decoded; convert it to mp4, or remove it from the source")
+    found = join_landmarks(parts)
     write_landmarks(kept, found)
+    shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
+def _find_people(
+    pictures: Iterator[tuple[float, Picture]], model: Path, persons: int, size: tuple[int, int], bar: Bar
+) -> FilmLandmarks:
+    """Landmarks of one part, which depend on nothing before it."""
+    clothes = _clothes(pose_topology(model).joints)
+    times, people, image, world, look, scene = [], [], [], [], [], []
+    with open_network(model) as network:
+        finder = PeopleFinder(network, persons)
+        for moment, picture in pictures:
+            seen, body = finder(moment, picture)
+            times.append(moment)
+            people.append(len(seen))
+            image += list(seen)
+            world += list(body)
+            look += [colours(picture, marks, clothes) for marks in seen]
+            scene.append(_reduced(picture))
+            bar.advance(1)
+    shape = (len(image), image[0].shape[0] if image else LANDMARKS, 4)
+    return FilmLandmarks(
+        np.array(times, dtype=np.float64),
+        np.array(people, dtype=np.int64),
+        np.asarray(image, dtype=np.float32).reshape(shape),
+        np.asarray(world, dtype=np.float32).reshape(shape),
+        size,
+        describe_pose_model(model),
+        np.asarray(look, dtype=np.uint8).reshape(len(image), len(clothes) * 3 * _BINS),
+        np.asarray(scene, dtype=np.uint8).reshape(len(times), -1),
+    )
+
+
+def _clothes(joints: Sequence[str]) -> list[list[tuple[list[int], list[int]]]]:
+    """Trunk and thighs as lines between the middles of joints."""
+    names = {
+        name: [joints.index(f"{name}_{side}") for side in ("left", "right")] for name in ("shoulder", "hip", "knee")
+    }
+    thighs = [([hip], [knee]) for hip, knee in zip(names["hip"], names["knee"])]
+    return [[(names["shoulder"], names["hip"])], thighs]
+
+
+def _reduced(picture: Picture) -> npt.NDArray[np.uint8]:
+    """A frame as few grey pixels."""
+    import cv2
+
+    return cv2.resize(picture, _SCENE[::-1], interpolation=cv2.INTER_AREA).mean(axis=2).astype(np.uint8).ravel()
+
+
+def colours(
+    picture: Picture, marks: Marks, clothes: Sequence[Sequence[tuple[list[int], list[int]]]]
+) -> npt.NDArray[np.uint8]:
+    """Histograms of the three colours along groups of lines between joints, 255 for all pixels; zeros outside the picture."""
+    parts = []
+    for lines in clothes:
+        places = np.concatenate([_band(*(marks[ends, :2].mean(axis=0) for ends in line)) for line in lines])
+        x, y = places.astype(int).T
+        inside = (x >= 0) & (y >= 0) & (x < picture.shape[1]) & (y < picture.shape[0])
+        pixels = picture[y[inside], x[inside]]
+        counts = [np.bincount(channel >> 5, minlength=_BINS) for channel in pixels.T]
+        parts.append(np.concatenate(counts) * 255 // max(len(pixels), 1))
+    return np.concatenate(parts).astype(np.uint8)
+
+
+def _band(start: Marks, end: Marks) -> Marks:
+    """Places `(N, 2)` on a narrow band along the middle of a line."""
+    along, across = (
+        grid.ravel()[:, None] for grid in np.meshgrid(np.linspace(0.15, 0.85, 24), np.linspace(-0.1, 0.1, 7))
+    )
+    way = end - start
+    return start + along * way + across * np.array([-way[1], way[0]])
+
+
+def _nothing(like: FilmLandmarks) -> FilmLandmarks:
+    """No frame at all, seen by the same estimator."""
+    names = ("times", "people", "image", "world", "look", "scene")
+    return replace(like, **{name: getattr(like, name)[:0] for name in names})
+
+
+def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:
+    """Parts of one video in their order as one."""
+    if len(parts) == 1:
+        return parts[0]
+    names = ("times", "people", "image", "world", "look", "scene")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return FilmLandmarks(size=parts[0].size, estimator=parts[0].estimator, **joined)
+
+
 def kept_landmarks(path: Path, model: Path, persons: int) -> Path:
-    """Where the cache has the landmarks of a film, found with these weights and so many persons at most."""
+    """Where the cache has the landmarks of a video, found with these weights and so many persons at most."""
     facts = json.dumps([_VERSION, sha256(path), describe_pose_model(model), persons])
     return cache_folder() / "landmarks" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npz"
 
 
+def _write_part(folder: Path, number: int, found: FilmLandmarks) -> FilmLandmarks:
+    write_landmarks(folder / f"{number:05}.npz", found)
+    return found
+
+
 def write_landmarks(path: Path, found: FilmLandmarks) -> None:
-    """Write landmarks of a film as an `.npz` file."""
+    """Write landmarks of a video as an `.npz` file."""
     facts = json.dumps({"size": found.size, "estimator": found.estimator})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as part, part.open("wb") as file:
@@ -160,6 +205,8 @@ def write_landmarks(path: Path, found: FilmLandmarks) -> None:
             people=found.people,
             image=found.image,
             world=found.world,
+            look=found.look,
+            scene=found.scene,
             facts=np.frombuffer(facts.encode(), dtype=np.uint8),
         )
     seal(path)
@@ -170,5 +217,5 @@ def read_landmarks(path: Path) -> FilmLandmarks:
     with np.load(path, allow_pickle=False) as data:
         facts = json.loads(data["facts"].tobytes())
         width, height = facts["size"]
-        places = data["image"], data["world"]
-        return FilmLandmarks(data["times"], data["people"], *places, (width, height), facts["estimator"])
+        arrays = {name: data[name] for name in ("times", "people", "image", "world", "look", "scene")}
+        return FilmLandmarks(size=(width, height), estimator=facts["estimator"], **arrays)

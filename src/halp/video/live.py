@@ -14,7 +14,7 @@ import numpy.typing as npt
 from halp.core.errors import InputError
 from halp.skeleton import get_topology
 from halp.video.film import Picture, film_facts, film_pictures
-from halp.video.landmarks import pose_estimator
+from halp.video.networks import pose_estimator
 
 _BONES = get_topology("mediapipe-33-2d").bones
 
@@ -63,7 +63,7 @@ def _camera_pictures(number: int) -> Iterator[tuple[float, Picture]]:
     try:
         import cv2
     except ImportError:
-        raise InputError("cameras need OpenCV; install it with `pip install 'halp[video]'`") from None
+        raise InputError("cameras need OpenCV; install it with `pip install 'halp-motion[video]'`") from None
     camera: Any = cv2.VideoCapture(number)
     if not camera.isOpened():
         raise InputError(f"camera {number} cannot be opened; is another program using it, or is it number 1?")

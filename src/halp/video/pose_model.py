@@ -20,6 +20,7 @@ from typing import Any
 
 from halp.core.errors import InputError
 from halp.core.files import atomic_path, cache_home, sha256
+from halp.skeleton import Topology, get_topology
 
 PACKAGE = "mediapipe==0.10.21"
 WHEEL = "mediapipe-0.10.21-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -50,7 +51,7 @@ def find_pose_model(chosen: str | os.PathLike[str] = "") -> Path:
         return path
     if chosen or os.environ.get("HALP_POSE_MODEL"):
         raise InputError(
-            f"there is no pose model at '{path}'; give the path of a .task file for mediapipe's PoseLandmarker"
+            f"there is no pose model at '{path}'; give a .task file of mediapipe's PoseLandmarker, or an .onnx file"
         )
     raise InputError(
         "films need the weights of a pose estimator, which are not there yet: fetch them once with `halp pose-model`, or give a "
@@ -220,8 +221,18 @@ def _targets(data: bytes, field: int) -> list[int]:
 
 def describe_pose_model(path: Path) -> dict[str, str]:
     """What a store says of the estimator: its version and the hash of its weights."""
+    package = "onnxruntime" if path.suffix == ".onnx" else "mediapipe"
     try:
-        installed = version("mediapipe")
+        installed = version(package)
     except PackageNotFoundError:
-        raise InputError("films need mediapipe; install it with `pip install 'halp[video]'`") from None
-    return {"estimator": f"mediapipe {installed}", "weights": sha256(path)}
+        raise InputError(f"films need {package}; install it with `pip install 'halp-motion[video]'`") from None
+    return {"estimator": f"{package} {installed}", "weights": sha256(path)}
+
+
+def pose_topology(path: Path, dimensions: int = 2) -> Topology:
+    """The joint layout that a pose model gives, in the image or in space; an ONNX file has no depth."""
+    if path.suffix == ".onnx":
+        from halp.video.onnx_poses import onnx_topology
+
+        return onnx_topology(path)
+    return get_topology("mediapipe-33" if dimensions == 3 else "mediapipe-33-2d")

@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: write_amass(folder, joints=False),
         "compute joints with the SMPL body model",
     ),
-    "Films without `halp[video]` or its weights": (
+    "Films without `halp-motion[video]` or its weights": (
         lambda folder: (folder / "a.mp4").write_bytes(b"x"),
         r"halp pose-model|halp\[video\]",
     ),

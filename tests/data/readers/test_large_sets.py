@@ -15,7 +15,7 @@ from halp.data.clip import Clip
 from halp.data.ingest.prepare import prepare
 from halp.data.normalise import AUTHORS
 from halp.data.readers import Dropped, sniff_reader
-from halp.data.readers.pku import SPLITS, UNLISTED, class_names, read_recording
+from halp.data.readers.pku import SPLITS, UNLISTED, _as_script, class_names, read_recording
 from halp.data.store import open_store
 
 NAMES = ("S001C001P001R001A001", "S001C002P003R001A002", "S002C003P008R002A060")
@@ -82,6 +82,26 @@ def test_unlisted_pku_recordings_are_dropped_as_published(tmp_path: Path) -> Non
     (dropped,) = read_all("pku-mmd", tmp_path)
     assert isinstance(dropped, Dropped)
     assert dropped.expected
+
+
+def test_pku_is_cut_as_the_authors_script_cuts_it(tmp_path: Path) -> None:
+    joints = write_pku(tmp_path)
+    write_pku(tmp_path, "A05N04-M")
+    write_pku(tmp_path, "A01N01-L")
+    prepare("pku-mmd", tmp_path, tmp_path / "store", normalisation=(), progress=False, options={"cut": "script"})
+    store = open_store(tmp_path / "store")
+    frames = {str(name): store.clip(row) for row, name in enumerate(store.names)}
+    np.testing.assert_allclose(frames["A01N02-L-001"], joints[2:5], atol=1e-5)  # the line says frames 2 to 5
+    train, test = (sorted({str(store.names[row])[:8] for row in part}) for part in store.split("xsub"))
+    assert train == ["A01N01-L"]
+    assert test == ["A01N02-L", "A05N04-M"], "what is in no list is tested on, whoever performs"
+
+
+def test_pku_clips_of_the_script_have_300_frames_at_most(tmp_path: Path) -> None:
+    assert _as_script("1,10,500,2", 9, 500, 600) == (10, 310)
+    assert _as_script("1,0,5,2", 0, 5, 600) == (0, 5)
+    assert _as_script("1,590,700,2", 589, 600, 600) == (590, 600)
+    assert _as_script("1,7,7,2", 6, 7, 600) == (6, 7)
 
 
 def test_the_authors_trio_becomes_clips_of_their_true_length(tmp_path: Path) -> None:

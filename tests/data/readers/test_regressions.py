@@ -34,7 +34,7 @@ def test_fuzzing_knows_every_format_and_tells_good_from_bad(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_guided_fuzzing_counts_files_and_keeps_its_corpus(tmp_path: Path) -> None:
-    pytest.importorskip("atheris", reason="coverage-guided fuzzing needs the extra halp[fuzz]")
+    pytest.importorskip("atheris", reason="coverage-guided fuzzing needs the extra halp-motion[fuzz]")
     reader, folder = samples()["nw-ucla"]
     fuzz = GuidedFuzz("nw-ucla", reader, folder, tmp_path)
     fuzz.run(2)

@@ -14,7 +14,7 @@ from halp.evaluation.analysis.embedding import embedding_map
 def test_clusters_stay_apart_on_the_map(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if method == "umap":
         monkeypatch.setenv("NUMBA_OPT", "0")  # its compiler takes most of the time
-        pytest.importorskip("umap", reason="this map needs the extra halp[umap]")
+        pytest.importorskip("umap", reason="this map needs the extra halp-motion[umap]")
     g = np.random.default_rng(0)
     vectors = np.concatenate([g.normal(0, 0.1, (20, 8)), g.normal(3, 0.1, (20, 8))])
     threads = torch.get_num_threads()

@@ -18,7 +18,7 @@ from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
 from halp.data.readers import ChoosesDimensions, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.data.readers.shared import class_folder, class_folders
-from halp.data.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown
+from halp.data.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown, utf8
 from halp.data.windows import WindowSettings, span_columns
 from halp.skeleton import Topology, map_joints
 
@@ -55,12 +55,12 @@ class Pipeline:
         try:
             outcomes = self.reader.read(item)
         except InputError as error:
-            return [Dropped(item.path.name, str(error))]
+            return [_printable(Dropped(item.path.name, str(error)))]
         except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
             fault = f"'{item}': the reader of '{self.reader.name}' failed ({type(error).__name__}: {error})"
-            return [Dropped(item.path.name, f"{fault}; leave this file out")]
+            return [_printable(Dropped(item.path.name, f"{fault}; leave this file out"))]
         finished: list[Outcome] = []
-        for outcome in outcomes:
+        for outcome in map(_printable, outcomes):
             finished += self._finish(outcome, item) if isinstance(outcome, Clip) else [outcome]
         return finished
 
@@ -110,10 +110,19 @@ class Pipeline:
         """The item's file below the source; the first file of an item that is a folder."""
         root = self.root
         if root is None:
-            return item.path.name
+            return utf8(item.path.name)
         files = getattr(item.key, "files", ())
         path = item.path / files[0] if files else item.path
-        return path.relative_to(root).as_posix() if root.is_dir() and path.is_relative_to(root) else path.name
+        return utf8(path.relative_to(root).as_posix() if root.is_dir() and path.is_relative_to(root) else path.name)
+
+
+def _printable(outcome: Outcome) -> Outcome:
+    """A clip or drop whose names can be written anywhere, also where they come from a file name that is not UTF-8."""
+    if isinstance(outcome, Dropped):
+        return replace(outcome, name=utf8(outcome.name), reason=utf8(outcome.reason))
+    if outcome.name == utf8(outcome.name) and outcome.recording == utf8(outcome.recording):
+        return outcome
+    return replace(outcome, name=utf8(outcome.name), recording=utf8(outcome.recording))
 
 
 def split_steps(steps: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -145,7 +154,7 @@ def open_source(
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")
     reader = with_options(sniff_reader(source) if file_format == "auto" else get_reader(file_format), options or {})
-    if dimensions is not None and isinstance(reader, ChoosesDimensions) and not options:
+    if dimensions is not None and isinstance(reader, ChoosesDimensions):
         reader = reader.for_dimensions(dimensions)
     info = reader.info(source)
     chosen = check_steps(info.normalisation if steps is None else steps)

@@ -22,7 +22,7 @@ from halp.data.ingest.parts import Parts
 from halp.data.ingest.pipeline import Outcome, Pipeline, nothing_usable, open_source
 from halp.data.readers import Item
 from halp.data.reading import Reading, ReadingKeywords, combine
-from halp.data.source_files import leaving_out
+from halp.data.source_files import excluding_files
 from halp.data.splits import SplitRule
 from halp.data.store import StoreWriter
 from halp.data.tags import Tagger, make_tagger
@@ -87,12 +87,12 @@ def prepare(
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} items leaves nothing to read; choose at least 1")
     reading = combine(reading, keywords)
-    cutting, options = reading.windows, reading.options
+    cutting, options = reading.windows, reading.settings
     if reading.engine is not None:  # workers have folders of their own
         source, store = source.absolute(), Path(store).absolute()
     target = None if reading.topology is None else find_topology(reading.topology)
     table = None if reading.labels is None else Path(reading.labels)
-    with leaving_out(table):
+    with excluding_files(table):
         plan, items = open_source(source, file_format, cutting, normalisation, target, options=options)
         tagger = make_tagger(source, table, reading.pattern)
     items, info = items[:limit], plan.info
@@ -122,7 +122,7 @@ def prepare(
             for number, outcomes in results:
                 for outcome in outcomes:
                     tagged = tagger.tag(outcome) if tagger is not None and isinstance(outcome, Clip) else outcome
-                    _take(tagged, names, class_names, writer, manifest, strict)
+                    _write_or_drop(tagged, names, class_names, writer, manifest, strict)
                 bar.advance(number, f"{len(manifest.dropped)} dropped" if manifest.dropped else None)
         if not manifest.clips and manifest.dropped:
             raise nothing_usable(source, [Dropped(**drop) for drop in manifest.dropped[:1]])
@@ -146,7 +146,7 @@ def _origin_of_labels(plan: Pipeline, tagger: Tagger | None, classes: Sequence[s
     return f"{len(classes)} {'class' if len(classes) == 1 else 'classes'} named by {who}"
 
 
-def _take(
+def _write_or_drop(
     outcome: Outcome, names: set[str], class_names: Sequence[str], writer: StoreWriter, manifest: Manifest, strict: bool
 ) -> None:
     """Write a clip or note why it is left out."""

@@ -19,6 +19,7 @@ from typing import Any
 from halp.core.files import cache_home, sha256, write_text
 from halp.data.readers import Item
 from halp.data.source_files import unreadable
+from halp.data.text_files import utf8
 
 FILES, BYTES = 256, 16 << 20  # of a shard, whichever is reached first
 _SETTLED = 2 * 10**9  # nanoseconds: clocks of file systems are coarse
@@ -39,7 +40,7 @@ class FileHashes:
     def __init__(self, root: Path, *, verify: bool = False) -> None:
         self.root = root
         home = cache_home()
-        name = hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:32]
+        name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
         self._record = None if home is None else home / "files" / f"{name}.json"
         self._known: dict[str, list[Any]] = {}
         self.read = 0  # files whose content was read
@@ -51,7 +52,7 @@ class FileHashes:
     def place(self, file: Path) -> str:
         """A file by its place below the root."""
         text, root = str(file), os.path.join(self.root, "")
-        return text[len(root) :].replace(os.sep, "/") if text.startswith(root) else file.name
+        return utf8(text[len(root) :].replace(os.sep, "/") if text.startswith(root) else file.name)
 
     def of(self, files: Iterable[Path]) -> dict[Path, tuple[str, int]]:
         """SHA-256 and size of every file."""
@@ -109,9 +110,9 @@ def item_keys(
         beside.update(f"{hashes.place(file)}\0{known[file][0]}\n".encode())
     keys, sizes, common = [], [], beside.hexdigest()
     for item, group in zip(items, files):
-        noted = "" if item.key is None else repr(item.key).replace(str(root), "")
+        noted = b"" if item.key is None else repr(item.key).replace(str(root), "").encode(errors="surrogateescape")
         content = "".join(f"{hashes.place(file)}\0{known[file][0]}\n" for file in group)
-        keys.append(hashlib.sha256(f"{common}\n{noted}\n{content}".encode()).hexdigest()[:32])
+        keys.append(hashlib.sha256(b"%b\n%b\n%b" % (common.encode(), noted, content.encode())).hexdigest()[:32])
         sizes.append(sum(known[file][1] for file in group))
     return keys, sizes
 

@@ -138,7 +138,12 @@ def list_readers() -> dict[str, str]:
 
 
 def list_formats() -> dict[str, str]:
-    """Formats that `halp prepare` reads, with their descriptions.
+    """Formats that `halp prepare` reads.
+
+    Returns
+    -------
+    dict of str to str
+        Name and description of each.
 
     Examples
     --------
@@ -279,7 +284,7 @@ def _closer_look(files: Sequence[Path]) -> str:
     first = files[0]
     if is_hdf5(first):
         if importlib.util.find_spec("h5py") is None:
-            return "HDF5 files need h5py: install it with `pip install 'halp[formats]'`, or export CSV"
+            return "HDF5 files need h5py: install it with `pip install 'halp-motion[formats]'`, or export CSV"
         names = ", ".join(sorted(object_names(first) - {""})[:5]) or "nothing that can be read"
         return (
             f"'{first.name}' is HDF5 with {names}: export it from DeepLabCut (a table of scorer, bodyparts, coords), SLEAP "

@@ -19,15 +19,15 @@ from halp.data.text_files import (
     MOST_CELLS,
     Table,
     are_whole,
-    forget_unsure,
+    check_unique_names,
+    drop_if_empty,
     header_cells,
+    mask_low_scores,
     places_in_time,
     problem,
     read_table,
-    refuse_twins,
     safe_name,
     shown,
-    unless_empty,
 )
 from halp.skeleton import Topology, get_topology, list_topologies, topology_for
 
@@ -82,7 +82,7 @@ class CsvLongReader:
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(table.columns["clip"]):
             rows.setdefault(name, []).append(row)
-        refuse_twins((safe_name(name, item.path, "column 'clip'") for name in rows), item.path)
+        check_unique_names((safe_name(name, item.path, "column 'clip'") for name in rows), item.path)
         index = {joint: place for place, joint in enumerate(plan.joints)}
         unknown = next((row for row, joint in enumerate(table.columns["joint"]) if joint not in index), None)
         if unknown is not None:
@@ -121,11 +121,11 @@ class CsvLongReader:
         scores = np.zeros(shape)
         frames[places] = np.where(np.isfinite(cells["value"]).all(axis=1, keepdims=True), cells["value"], 0)
         scores[places] = np.nan_to_num(cells["score"], nan=0.0)
-        frames, repairs = forget_unsure(frames, scores, self.min_score)
+        frames, repairs = mask_low_scores(frames, scores, self.min_score)
         label, subject, camera = (_one(table, column, rows, name) for column in ("label", "subject", "camera"))
         clip = Clip(frames, name, _number(label, plan.labels), _number(subject, plan.subjects), repairs=repairs)
         clip.camera = int(camera) if camera.lstrip("-").isdecimal() and len(camera) < 10 else -1
-        return unless_empty(clip)
+        return drop_if_empty(clip)
 
 
 def _one(table: Table, column: str, rows: Sequence[int], name: str) -> str:
@@ -182,7 +182,7 @@ def _plan(*files: Path) -> Plan:
                 raise problem(path, f"column '{column}'", fault, f"no more than {_MOST[column]} make sense")
         if not all(joint and joint.isprintable() for joint in joints):
             raise problem(path, "column 'joint'", "a joint has no usable name", "name or number every joint")
-    refuse_twins((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
+    check_unique_names((name for _, name in clips), files[0].parent if len(files) > 1 else files[0])
     labels.discard("")
     subjects.discard("")
     if are_whole(labels) and max(map(int, labels), default=0) > _MOST["label"]:

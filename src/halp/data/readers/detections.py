@@ -24,12 +24,12 @@ from halp.data.source_files import find_files, first_file, head, read_json, read
 from halp.data.text_files import (
     checked_scores,
     coordinates,
-    forget_unsure,
+    drop_if_empty,
     json_numbers,
+    mask_low_scores,
     number,
     problem,
     shown,
-    unless_empty,
 )
 from halp.data.tracking import Detection, follow
 from halp.skeleton import Topology, get_topology
@@ -115,11 +115,11 @@ class PictureReader(abc.ABC):
         if not frames:
             return [Dropped(entry.name, "there is no frame in it")]
         tracked, left_out = follow(frames, self.persons, len(topology), topology.dimensions)
-        return [unless_empty(Clip(tracked, entry.name, repairs=left_out))]
+        return [drop_if_empty(Clip(tracked, entry.name, repairs=left_out))]
 
     def sure_joints(self, joints: Frames, scores: npt.NDArray[Any]) -> Frames:
         """Joints with zeros for those that are not sure enough."""
-        return forget_unsure(joints, scores, self.min_score)[0]
+        return mask_low_scores(joints, scores, self.min_score)[0]
 
 
 COCO_17 = get_topology("coco-17")

@@ -15,11 +15,11 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.archives import load_npz, member_names
-from halp.data.readers.shared import attempt, find_layout, only_file
+from halp.data.readers.shared import clip_or_dropped, find_layout, only_file
 from halp.data.source_files import first_file
 from halp.data.splits import Split, SplitRule, rule_from_json
 from halp.data.store_check import check_absent, topology_from_json
-from halp.data.text_files import coordinates, problem, refuse_twins, safe_name
+from halp.data.text_files import check_unique_names, coordinates, problem, safe_name
 from halp.skeleton import Topology, get_topology, list_topologies
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -53,7 +53,7 @@ class InterchangeReader:
             class_names=tuple(map(str, arrays["class_names"])),
             splits=tuple(splits),
             # What has been normalised already stays as it is.
-            normalisation=() if note and note["normalisation"] else ("drop-empty", "centre"),
+            normalisation=() if note and note["normalisation"] else ("drop-empty", "interpolate-gaps", "centre"),
             shared=False,
             applied=tuple(note["normalisation"]) if note else (),
         )
@@ -67,7 +67,7 @@ class InterchangeReader:
         names = [safe_name(name, item.path, "array 'names'") for name in arrays["names"]]
         note = _note(arrays, item.path) or {}
         absent = check_absent(item.path, note.get("absent", {}), np.diff(arrays["offsets"]))
-        refuse_twins(names, item.path)
+        check_unique_names(names, item.path)
         extra = {
             key: column
             for key, column in arrays.items()
@@ -87,7 +87,7 @@ class InterchangeReader:
             facts: dict[str, Any] = {"absent": absent.get(row, ()), **_clock(arrays, row)}
             return Clip(frames, name, label, subject, camera, numbers, **facts)
 
-        return [attempt(name, clip, row, name) for row, name in enumerate(names)]
+        return [clip_or_dropped(name, clip, row, name) for row, name in enumerate(names)]
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:

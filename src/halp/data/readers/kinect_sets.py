@@ -24,12 +24,12 @@ from halp.data.splits import Split, SplitRule
 from halp.data.text_files import (
     checked_scores,
     coordinates,
-    forget_unsure,
+    drop_if_empty,
     json_numbers,
+    mask_low_scores,
     number_table,
     problem,
     shown,
-    unless_empty,
     whole_number,
 )
 from halp.skeleton import KINECT_V1
@@ -65,7 +65,7 @@ class NamedFileReader(abc.ABC):
     classes: ClassVar[Mapping[int, str]]
     splits: ClassVar[tuple[SplitRule, ...]] = (_ODD,)
     numbers: ClassVar[tuple[str, ...]] = ("action", "subject", "repetition")
-    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
     @abc.abstractmethod
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
@@ -102,7 +102,7 @@ class NamedFileReader(abc.ABC):
         frames, repairs = self.load(item.path)
         label, extra = list(self.classes).index(numbers["action"]), {"repetition": numbers["repetition"]}
         name, camera = match[1].lower(), numbers.get("camera", -1)
-        return [unless_empty(Clip(frames[:, None], name, label, numbers["subject"], camera, extra, repairs))]
+        return [drop_if_empty(Clip(frames[:, None], name, label, numbers["subject"], camera, extra, repairs))]
 
 
 class NwUclaReader(NamedFileReader):
@@ -120,7 +120,7 @@ class NwUclaReader(NamedFileReader):
         _ODD,
     )
     numbers = ("action", "subject", "repetition", "camera")
-    steps = ("drop-empty", "centre", "rotate-mean")
+    steps = ("drop-empty", "interpolate-gaps", "centre", "rotate-mean")
 
     def load(self, path: Path) -> tuple[Frames, tuple[str, ...]]:
         data = read_json(path)
@@ -185,7 +185,7 @@ class MsrAction3DReader(NamedFileReader):
         frames = coordinates(values[..., :3], path)
         if self.min_score < 0:
             return frames, ()
-        return forget_unsure(frames, checked_scores(values[..., 3], path), self.min_score)
+        return mask_low_scores(frames, checked_scores(values[..., 3], path), self.min_score)
 
 
 register_reader(NwUclaReader("nw-ucla", "NW-UCLA: a folder of a01_s01_e00_v01.json files"))
@@ -217,7 +217,7 @@ class UtKinectReader:
         return file is not None and _NAME.fullmatch(file.name) is not None
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "centre"))
+        return Info(KINECT_V1, 1, tuple(ACTIONS.values()), (_ODD,), ("drop-empty", "interpolate-gaps", "centre"))
 
     def items(self, path: Path) -> Iterable[Item]:
         files = named_files(path, _NAME, "joints_s01_e01.txt")
@@ -250,7 +250,7 @@ class UtKinectReader:
                 frames = coordinates(values[chosen], item.path, f"segment '{action}'")
                 label = list(ACTIONS).index(action)
                 extra = {"repetition": repetition}
-                clips.append(unless_empty(Clip(frames, name, label, subject, extra=extra, repairs=repairs)))
+                clips.append(drop_if_empty(Clip(frames, name, label, subject, extra=extra, repairs=repairs)))
         return clips
 
 

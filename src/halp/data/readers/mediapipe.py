@@ -21,9 +21,9 @@ from halp.data.text_files import (
     Floats,
     checked_scores,
     coordinates,
-    forget_unsure,
     header_cells,
     json_numbers,
+    mask_low_scores,
     problem,
     shown,
 )
@@ -98,7 +98,7 @@ class MediaPipeReader(PeopleFileReader):
             raise
         signs = [-self.aspect, -1, self.aspect] if joints.shape[-1] == 3 else [self.aspect, 1]
         joints = joints * np.array(signs, dtype=np.float32)
-        people = zip(forget_unsure(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
+        people = zip(mask_low_scores(joints, scores, self.min_score)[0], np.clip(scores, 0, 1).mean(axis=-1).tolist())
         detections = (Detection(body, score) for body, score in people)
         return [[next(detections) for _ in frame] for frame in frames]
 

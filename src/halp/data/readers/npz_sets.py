@@ -18,7 +18,7 @@ import numpy as np
 from halp.data.clip import Clip, Dropped
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.archives import load_npz, load_pickled_member, member_names
-from halp.data.readers.shared import Z_UP, PoseFileReader, Poses, attempt, turned
+from halp.data.readers.shared import Z_UP, PoseFileReader, Poses, clip_or_dropped, turned
 from halp.data.source_files import find_files, first_file, remembered
 from halp.data.splits import Split
 from halp.data.text_files import as_floats, coordinates, problem, safe_name
@@ -48,7 +48,9 @@ class H36mReader:
         file = _only(path)
         table, key = _load(file)
         topology = get_topology("h36m-17" if key == "positions_3d" else "h36m-17-2d")
-        return Info(topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "centre"), shared=False)
+        return Info(
+            topology, 1, tuple(_classes(table)), SPLITS, ("drop-empty", "interpolate-gaps", "centre"), shared=False
+        )
 
     def items(self, path: Path) -> Iterable[Item]:
         file = _only(path)
@@ -63,7 +65,7 @@ class H36mReader:
             views = [positions] if isinstance(positions, np.ndarray) else positions
             for camera, view in enumerate(views if isinstance(views, list | tuple) else [None]):
                 name = f"{subject}/{action}" + (f"/{camera}" if len(views) > 1 else "")
-                outcomes.append(attempt(name, _clip, view, name, subject, label, camera, key, item.path))
+                outcomes.append(clip_or_dropped(name, _clip, view, name, subject, label, camera, key, item.path))
         return outcomes
 
 
@@ -131,7 +133,7 @@ class AmassReader(PoseFileReader):
     """The first 22 joints of SMPL, metres, turned from z up to y up. The frame rate is the file's."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".npz",)
-    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "centre")
+    steps: ClassVar[tuple[str, ...]] = ("drop-empty", "interpolate-gaps", "centre")
 
     def looks_right(self, path: Path) -> bool:
         names = member_names(path)

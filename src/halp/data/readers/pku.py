@@ -9,12 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from halp.core.config import limited
 from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.normalise import AUTHORS
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.ntu import resource_lines
-from halp.data.readers.shared import attempt
+from halp.data.readers.shared import clip_or_dropped
 from halp.data.source_files import MIB, head, read_text, walk
 from halp.data.splits import Split
 from halp.data.text_files import coordinates, number_table, problem, shown, whole_number
@@ -38,12 +39,24 @@ def class_names() -> tuple[str, ...]:
     return resource_lines("pku_classes.txt")
 
 
+# the authors' script puts every recording that is not in the training list into the test part
+SCRIPT_SPLITS = tuple(Split(rule.name, f"{rule.name}_train", train=(1,), test=(0,)) for rule in SPLITS)
+CUTS = ("published", "script")
+LONGEST = 300  # frames of a clip that the authors' script keeps
+
+
 @dataclass
 class PkuReader:
-    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below it."""
+    """A folder with skeleton files `A01N01-L.txt` and label files of the same names in another folder below it.
+
+    `cut = "published"`: frames as the label files count them, from 1 and with the last; recordings in no published list are
+    left out. `cut = "script"`: as the authors' script does, rows start to end of an array (one frame later, without the
+    last), 300 at most, and recordings that are in no list go to the test part.
+    """
 
     name: str = "pku-mmd"
     description: str = "PKU-MMD II: folders of skeleton and of label files, both named like A01N01-L.txt"
+    cut: str = limited("published", among=CUTS)
 
     def sniff(self, path: Path) -> bool:
         try:
@@ -52,7 +65,9 @@ class PkuReader:
             return False
 
     def info(self, path: Path) -> Info:
-        return Info(KINECT_V2, 2, class_names(), SPLITS, AUTHORS, origin={"data set": "PKU-MMD II"})
+        splits = SPLITS if self.cut == "published" else SCRIPT_SPLITS
+        origin = {"data set": "PKU-MMD II", "cut": self.cut}
+        return Info(KINECT_V2, 2, class_names(), splits, AUTHORS, origin=origin)
 
     def items(self, path: Path) -> Iterable[Item]:
         skeletons: dict[str, Path] = {}
@@ -75,26 +90,34 @@ class PkuReader:
         match = _NAME.fullmatch(item.path.name)
         if match is None:
             raise problem(item.path, "", "its name tells no recording", "name it like A01N01-L.txt")
-        if name in UNLISTED:
+        script, listed = self.cut == "script", name not in UNLISTED
+        if not listed and not script:
             return [Dropped(name, "in none of the published lists", expected=True)]
         if item.key is None:
             raise problem(item.path, "", "it has no label file", "fetch the label file of the same name")
         recording = read_recording(item.path)
-        facts: dict[str, Any] = {
-            "subject": int(match[2]),
-            "camera": _CAMERAS[match[3].upper()],
-            "extra": {"sequence": int(match[1])},
-        }
+        facts: dict[str, Any] = {"subject": int(match[2]), "camera": _CAMERAS[match[3].upper()]}
+        parts = {f"{rule.name}_train": int(listed and facts[rule.column] in rule.train) for rule in SPLITS}
+        facts["extra"] = {"sequence": int(match[1]), **(parts if script else {})}
 
         def segment(clip: str, number: int, line: str) -> Clip:
             label, start, end, repairs = _segment(line, len(recording), item.key, f"line {number}")
+            if script:
+                start, end = _as_script(line, start, end, len(recording))
             times: dict[str, Any] = {"fps": _FPS, "recording": name, "start": start / _FPS}
             return Clip(recording[start:end], clip, label, repairs=repairs, **facts, **times)
 
         lines = enumerate(read_text(item.key).split("\n"), start=1)
         names = ((f"{name}-{number:03}", number, line) for number, line in lines if line.strip())
-        outcomes = [attempt(row[0], segment, *row) for row in names]
+        outcomes = [clip_or_dropped(row[0], segment, *row) for row in names]
         return outcomes or [Dropped(name, "its label file names no action")]
+
+
+def _as_script(line: str, start: int, end: int, length: int) -> tuple[int, int]:
+    """The rows `start:end` of a line as an array counts them, 300 at most; a clip of nothing keeps its one frame."""
+    first, last = (int(word) for word in line.split(",")[1:3])
+    first, last = min(max(first, 0), length), min(last, length)
+    return (first, min(last, first + LONGEST)) if first < last else (start, end)
 
 
 def _is_label(path: Path) -> bool:

@@ -23,11 +23,11 @@ from halp.data.clip import Clip, Dropped
 from halp.data.normalise import AUTHORS
 from halp.data.readers import Info, Item, register_reader
 from halp.data.readers.ntu import SPLITS_60, SPLITS_120, class_names, parse_name, sample_facts
-from halp.data.readers.shared import attempt, only_file
+from halp.data.readers.shared import clip_or_dropped, only_file
 from halp.data.sandbox import load_pickle
 from halp.data.source_files import find_files, first_file, head, leads_out, load_npy, remembered
 from halp.data.splits import Split
-from halp.data.text_files import class_count, coordinates, forget_unsure, problem, safe_name, whole_number
+from halp.data.text_files import class_count, coordinates, mask_low_scores, problem, safe_name, whole_number
 from halp.skeleton import KINECT_V2, Topology, get_topology, list_topologies
 
 _DATA, _LABEL, _FRAMES = "_data_joint.npy", "_label.pkl", "_num_frame.npy"
@@ -96,7 +96,9 @@ class AuthorsReader:
     def read(self, item: Item) -> Sequence[Clip | Dropped]:
         part = _trio(item.path)
         names = enumerate(part.names[item.key : item.key + _ROWS], start=item.key)
-        return [attempt(name if isinstance(name, str) else f"row {row}", _row, part, row) for row, name in names]
+        return [
+            clip_or_dropped(name if isinstance(name, str) else f"row {row}", _row, part, row) for row, name in names
+        ]
 
 
 def _row(part: Part, row: int) -> Clip:
@@ -217,7 +219,7 @@ class PysklReader:
         for row, entry in enumerate(data.clips[item.key : item.key + _ANNOTATIONS], start=item.key):
             where, name = f"annotation {row}", entry.get("frame_dir") if isinstance(entry, dict) else None
             known = isinstance(name, str) and name
-            outcomes.append(attempt(str(name) if known else where, _annotation, data, entry, where))
+            outcomes.append(clip_or_dropped(str(name) if known else where, _annotation, data, entry, where))
         return outcomes
 
 
@@ -241,7 +243,7 @@ def _annotation(data: Annotations, entry: Any, where: str) -> Clip:
     scores = entry.get("keypoint_score")
     repairs: tuple[str, ...] = ()
     if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" and scores.shape == keypoints.shape[:3]:
-        frames, repairs = forget_unsure(frames, np.asarray(scores).transpose(1, 0, 2), 0.0)
+        frames, repairs = mask_low_scores(frames, np.asarray(scores).transpose(1, 0, 2), 0.0)
     label = whole_number(entry.get("label", -1), path, f"{where}, key 'label'")
     clip = Clip(frames, name, label, repairs=repairs, **sample_facts(name))
     clip.extra = {**{f"split {split}": parts.get(name, -1) for split, parts in data.parts.items()}, **clip.extra}

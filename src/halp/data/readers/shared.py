@@ -21,7 +21,7 @@ from halp.core.errors import InputError
 from halp.data.clip import Clip, Dropped, Frames
 from halp.data.readers import Info, Item
 from halp.data.source_files import find_files, walk
-from halp.data.text_files import Floats, checked_scores, coordinates, forget_unsure, problem, shown, unless_empty
+from halp.data.text_files import Floats, checked_scores, coordinates, drop_if_empty, mask_low_scores, problem, shown
 from halp.skeleton import Topology, canonical_joints, get_topology, list_topologies, topology_for
 
 
@@ -93,10 +93,10 @@ def find_layout(joints: Sequence[str], dimensions: int, name: str = "custom") ->
     return topology_for(names, dimensions, name=name), list(range(len(names)))
 
 
-def attempt(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dropped:
+def clip_or_dropped(name: str, make: Callable[..., Clip], *arguments: Any) -> Clip | Dropped:
     """One clip of many in a file, or why it is left out."""
     try:
-        return unless_empty(make(*arguments))
+        return drop_if_empty(make(*arguments))
     except InputError as error:
         return Dropped(name[:200], str(error))
 
@@ -114,7 +114,7 @@ def labelled_clips(whole: Clip, spans: Sequence[tuple[str, int, int]], entry: En
             recording=whole.name if len(spans) > 1 else "",
             start=first / whole.fps if whole.fps > 0 else float(first),
         )
-        clips.append(unless_empty(clip))
+        clips.append(drop_if_empty(clip))
     return clips
 
 
@@ -231,7 +231,7 @@ class PoseFileReader(abc.ABC):
         topology = entry.topology or layout
         if layout.joints != topology.joints or layout.dimensions != topology.dimensions:
             frames = _reordered(frames, layout, topology, item.path)
-        clip = unless_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))
+        clip = drop_if_empty(Clip(frames, entry.name, repairs=repairs, fps=poses.fps))
         return labelled_clips(clip, poses.runs, entry) if poses.runs and isinstance(clip, Clip) else [clip]
 
     def clean(self, poses: Poses, path: Path) -> tuple[Frames, tuple[str, ...]]:
@@ -241,7 +241,7 @@ class PoseFileReader(abc.ABC):
         repairs = poses.repairs
         if poses.scores is not None:
             scores = checked_scores(poses.scores, path)
-            frames, lost = forget_unsure(frames, scores, getattr(self, "min_score", 0.0))
+            frames, lost = mask_low_scores(frames, scores, getattr(self, "min_score", 0.0))
             repairs += lost
         persons = getattr(self, "persons", 1)
         if frames.shape[1] > persons:

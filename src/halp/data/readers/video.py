@@ -1,8 +1,9 @@
-"""Films: people are found picture by picture (`halp.video`) and followed; in space (metres) or in the picture (pixels)."""
+"""Videos: people are found and followed (`halp.video`), a clip per person, in space (metres) or in the image (pixels)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,40 +13,51 @@ import numpy.typing as npt
 
 from halp.core.config import limited
 from halp.core.errors import InputError, check_choice
-from halp.data.clip import Frames
-from halp.data.readers import Info, register_reader
-from halp.data.readers.mediapipe import MEDIAPIPE_33, MEDIAPIPE_33_2D
-from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses
+from halp.data.clip import Clip, Dropped, Frames
+from halp.data.readers import Info, Item, register_reader, with_options
+from halp.data.readers.shared import PERSONS, PeopleFileReader, Poses, entry_of
+from halp.data.reading import Reading
 from halp.data.source_files import first_file
-from halp.data.text_files import forget_unsure, problem
-from halp.data.tracking import Detection, follow
+from halp.data.spans import person_recording
+from halp.data.text_files import drop_if_empty, problem
 from halp.skeleton import Topology
 from halp.video.film import SUFFIXES
 from halp.video.landmarks import FilmLandmarks, film_landmarks
 from halp.video.overlay import Span, write_overlay
-from halp.video.pose_model import describe_pose_model, find_pose_model
+from halp.video.people import Person, choose_people, describe_people, find_people
+from halp.video.pose_model import describe_pose_model, find_pose_model, pose_topology
+from halp.video.quality import FASTEST, unsure_joints
 
 _POSES = (".json", ".jsonl", ".csv", ".npy", ".npz", ".h5", ".nc", ".bvh", ".c3d", ".trc", ".mvnx", ".txt", ".pkl")
-REPRESENTATIONS = ("world", "image")
+REPRESENTATIONS = ("auto", "world", "image")
+LONGEST_HOLD = 0.5  # seconds that a pose stands for moments without a frame of their own; beyond, the moment is missing
+MOST_FRAMES = 3_000_000  # of a clip: 27 hours at 30 per second
 
 
 @dataclass
 class VideoReader(PeopleFileReader):
-    """Films of any kind that PyAV reads, one clip per film, with the frames per second of the film.
+    """Videos of any kind that PyAV reads: a clip per person, with the frame rate of the video.
 
-    `landmarks = world` gives places in metres from the hips, y up, as MediaPipe guesses them; `image` pixels of the
-    picture. Both come from one look at the film, which is kept in the cache. People are followed in the picture.
+    Everybody is followed through the whole video. Where several people are seen, each is a recording of his or her own,
+    called `NAME#1`, `NAME#2`, …, longest seen first; `person` chooses (all, longest, largest, left, right, or a number), and
+    `together` puts them into one clip. At most `persons` are followed at a time.
+
+    `landmarks = world` gives places in metres from the hips, y up, as the estimator guesses them; `image` pixels of the
+    frame; `auto` what the encoder reads, else `world`. Joints less visible than `min_score`, and joints that jump away and
+    back within three frames, are missing.
     """
 
-    persons: int = limited(1, **PERSONS)
+    persons: int = limited(6, **PERSONS)
+    person: str = "all"
+    together: bool = False
     min_score: float = limited(0.3, least=0)
-    landmarks: str = "world"
+    landmarks: str = "auto"
     pose_model: str = ""
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def for_dimensions(self, dimensions: int) -> VideoReader:
         """The reader of places in space for encoders of 3D poses, of pixels for those of 2D."""
-        return replace(self, landmarks="world" if dimensions == 3 else "image")
+        return self if self.landmarks != "auto" else replace(self, landmarks="world" if dimensions == 3 else "image")
 
     def looks_right(self, path: Path) -> bool:
         return True
@@ -56,63 +68,134 @@ class VideoReader(PeopleFileReader):
 
     def first(self, files: Sequence[Path]) -> tuple[Topology, int]:
         check_choice("landmarks", self.landmarks, REPRESENTATIONS)
-        find_pose_model(self.pose_model)
-        return MEDIAPIPE_33 if self.landmarks == "world" else MEDIAPIPE_33_2D, self.persons
+        model = find_pose_model(self.pose_model)
+        return pose_topology(model, 2 if self._flat(model) else 3), self.persons if self.together else 1
+
+    def _flat(self, model: Path) -> bool:
+        """Whether places in the image are read; an ONNX file gives no others."""
+        return self.landmarks == "image" or (self.landmarks == "auto" and model.suffix == ".onnx")
 
     def info(self, path: Path) -> Info:
-        model = describe_pose_model(find_pose_model(self.pose_model))
-        return replace(super().info(path), slow=True, origin={"landmarks": self.landmarks, **model})
+        found = find_pose_model(self.pose_model)
+        model = describe_pose_model(found)
+        kind = "image" if self._flat(found) else "world"
+        return replace(super().info(path), slow=True, origin={"landmarks": kind, **model})
 
     def load(self, path: Path) -> Poses:
-        film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
-        if not film.people.any():
-            raise problem(path, "", "nobody is seen in any picture of the film", "leave it out")
-        frames, repairs = self._followed(film)
-        rows = even_times(film.times, film.fps)
-        if len(rows) != len(frames) or (rows != np.arange(len(frames))).any():
-            repairs += (f"{len(frames)} pictures at uneven times brought to {film.fps:.2f} per second",)
-        topology, _ = self.first([path])
-        return Poses(topology.joints, frames[rows], fps=film.fps, topology=topology, repairs=repairs)
+        """The reported people of a video side by side; `read` gives a clip to each."""
+        return self._load(path)[0]
 
-    def _followed(self, film: FilmLandmarks) -> tuple[Frames, tuple[str, ...]]:
-        """Persons `(T, P, 33, C)`: followed in the picture, whatever is read of them."""
-        places = [
-            [Detection(body[:, :2], float(body[:, 3].mean())) for body in film.image[rows]] for rows in film.frames()
+    def read(self, item: Item) -> Sequence[Clip | Dropped]:
+        name = entry_of(item).name
+        poses, people, reported = self._load(item.path)
+        clip = Clip(np.asarray(poses.frames, dtype=np.float32), name, repairs=poses.repairs, fps=poses.fps)
+        if len(people) == 1 or self.together:
+            return [drop_if_empty(clip)]
+        names = [person_recording(name, one.number) for one in reported]
+        return [
+            drop_if_empty(replace(clip, frames=clip.frames[:, [place]], name=own, recording=own))
+            for place, own in enumerate(names)
         ]
-        tracked, repairs = follow(places, self.persons, film.image.shape[1], 2)
-        world = self.landmarks == "world"
-        frames = np.zeros((*tracked.shape[:3], 3 if world else 2), dtype=np.float32)
+
+    def _load(self, path: Path) -> tuple[Poses, list[Person], list[Person]]:
+        """Joints of the reported people, everybody who is seen, and who is reported."""
+        people, film = self.people(path)
+        reported = choose_people(people, self.person)
+        topology, most = self.first([path])
+        rows = even_times(film.times, film.fps)
+        frames, repairs = self._frames(film, reported[:most] if self.together else reported, topology)
+        if len(rows) != len(film.times) or (rows != np.arange(len(film.times))).any():
+            repairs += (f"{len(film.times)} frames at uneven times resampled to {film.fps:.2f} per second",)
+        if len(people) > 1:
+            repairs += (describe_people(people, reported),)
+        for sentence in repairs:
+            warnings.warn(f"'{path.name}': {sentence}", stacklevel=2)
+        even = np.where((rows >= 0)[:, None, None, None], frames[rows], np.float32(0))
+        return Poses(topology.joints, even, fps=film.fps, topology=topology, repairs=repairs), people, reported
+
+    def people(self, path: Path) -> tuple[list[Person], FilmLandmarks]:
+        """Everybody who is seen in a video, and the landmarks of all frames."""
+        film = film_landmarks(path, find_pose_model(self.pose_model), self.persons)
+        if len(film.times) < 2:
+            raise problem(path, "", "it has a single frame, which shows no movement", "remove it from the source")
+        if not film.people.any():
+            width, height = film.size
+            fault = f"the pose estimator found no person in any of its {len(film.times)} frames of {width} × {height} pixels"
+            raise problem(path, "", fault, "crop it to the people, or film them closer or in better light")
+        return find_people(film), film
+
+    def _frames(
+        self, film: FilmLandmarks, people: Sequence[Person], topology: Topology
+    ) -> tuple[Frames, tuple[str, ...]]:
+        """Joints `(T, P, V, C)` of people, zeros where missing or unsure, and what is unsure in words."""
+        world = topology.dimensions == 3
         turned = np.array([-1, -1, 1], dtype=np.float32)
-        for time, rows in enumerate(film.frames()):
-            for image, body in zip(film.image[rows], film.world[rows]):
-                place = np.flatnonzero((tracked[time] == image[:, :2]).all(axis=(1, 2)))
-                if len(place):
-                    joints = body[:, :3] * turned if world else image[:, :2]
-                    frames[time, place[0]] = forget_unsure(joints, image[:, 3], self.min_score)[0]
-        return frames, repairs
+        frames = np.zeros((len(film.times), len(people), len(topology), topology.dimensions), dtype=np.float32)
+        for place, one in enumerate(people):
+            joints = film.world[one.rows, :, :3] * turned if world else film.image[one.rows, :, :2]
+            sure = film.image[one.rows, :, 3:] >= self.min_score
+            frames[film.frame[one.rows], place] = joints * sure
+        hidden = (frames == 0).all(axis=3)
+        jumps, fast, worst = unsure_joints(frames, topology, film.fps)
+        kept = np.where((jumps | fast)[..., None], np.float32(0), frames)
+        positions = max(sum(len(one.rows) for one in people) * len(topology), 1)
+        unseen = int(hidden.sum()) - (hidden.size - positions)
+        shares = {
+            "hardly visible": unseen,
+            "jump away and back": int((jumps & ~hidden).sum()),
+            "turn too fast": int((fast & ~jumps).sum()),
+        }
+        told = [f"{count / positions:.1%} {why}" for why, count in shares.items() if count]
+        repairs: tuple[str, ...] = (f"joint positions that are unsure are missing: {', '.join(told)}",) if told else ()
+        if worst is not None:
+            moment = film.times[worst.frame]
+            repairs += (
+                f"a limb seems to turn by {worst.speed:,.0f} degrees per second ({worst.joint} at {moment:.2f} s): beyond "
+                f"{FASTEST:,.0f} it is taken for a tracking error",
+            )
+        return kept, repairs
 
 
-def overlay_film(film: Path, spans: Sequence[Span], out: Path) -> Path:
-    """The film with skeletons and the labels of spans of time; its landmarks are in the cache once it was read."""
+def video_reader(reading: Reading) -> VideoReader:
+    """The reader of videos with the settings of a reading."""
+    reader = with_options(VideoReader("video", ""), reading.settings)
+    if not isinstance(reader, VideoReader):
+        raise TypeError(f"{type(reader).__name__} is not a reader of videos")
+    return reader
+
+
+def overlay_film(film: Path, spans: Mapping[str, Sequence[Span]], out: Path, reading: Reading | None = None) -> Path:
+    """The video with everybody's skeleton, name and the labels of each; its landmarks are in the cache once it was read."""
     if film.suffix.lower() not in SUFFIXES or not film.is_file():
         raise InputError(
-            f"--video draws into a film, and '{film}' is none; give one {', '.join(SUFFIXES)} file as source"
+            f"--video draws into a video, and '{film}' is not one; give one {', '.join(SUFFIXES)} file as source"
         )
-    reader = VideoReader("video", "")
-    return write_overlay(film, film_landmarks(film, find_pose_model(reader.pose_model), reader.persons), spans, out)
+    people, landmarks = video_reader(reading or Reading()).people(film)
+    named = {one.number: spans.get(person_recording(film.stem, one.number), ()) for one in people}
+    if len(people) == 1:
+        named = {1: spans.get(film.stem, ())}
+    return write_overlay(film, landmarks, people, named, out)
 
 
 def even_times(times: npt.NDArray[np.float64], fps: float) -> npt.NDArray[np.int64]:
-    """For every moment k / fps of a film the picture that is nearest in time.
+    """For every moment k / fps the frame that is nearest in time; -1 where the nearest is more than half a second away.
 
     >>> even_times(np.array([0.0, 0.1, 0.2, 0.5]), 10.0).tolist()
     [0, 1, 2, 2, 3, 3]
+    >>> even_times(np.array([0.0, 0.5, 1.0, 4.0]), 2.0).tolist()
+    [0, 1, 2, 2, -1, -1, -1, 3, 3]
     """
     if fps <= 0:
         return np.arange(len(times))
-    moments = np.arange(round(times[-1] * fps) + 1) / fps
+    count = round(times[-1] * fps) + 1
+    if count > MOST_FRAMES:
+        raise InputError(
+            f"{times[-1]:.0f} s at {fps:.2f} frames per second are more than {MOST_FRAMES:,} frames; cut it"
+        )
+    moments = np.arange(count) / fps
     middle = (times[1:] + times[:-1]) / 2
-    return np.searchsorted(middle, moments + 1e-9)
+    nearest = np.searchsorted(middle, moments + 1e-9)
+    return np.where(np.abs(times[nearest] - moments) > LONGEST_HOLD + 1e-9, -1, nearest)
 
 
 register_reader(

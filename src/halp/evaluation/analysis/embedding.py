@@ -89,7 +89,7 @@ def _umap(vectors: npt.NDArray[np.float64], init: npt.NDArray[np.float64], seed:
         umap = UMAP(n_neighbors=min(15, len(vectors) - 1), init=init, random_state=seed, n_jobs=1)
         return np.asarray(umap.fit_transform(vectors), dtype=np.float64)
     except ImportError as error:
-        raise InputError(f"this map needs {error.name}; install it with `pip install 'halp[umap]'`") from error
+        raise InputError(f"this map needs {error.name}; install it with `pip install 'halp-motion[umap]'`") from error
     finally:
         torch.set_num_threads(threads)  # numba sets it to all cores, and sums would be rounded differently from then on
 

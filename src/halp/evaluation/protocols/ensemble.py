@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.special import softmax
+from torch import Tensor, nn
 
 from halp.core.config import CheckedSettings, limited
 from halp.core.errors import InputError, check_choice
-from halp.evaluation.protocol import EncoderGroup, Predictions, ProtocolContext, register_protocol
+from halp.core.sampling import generator
+from halp.evaluation.protocol import EncoderGroup, Features, Predictions, ProtocolContext, register_protocol
 from halp.evaluation.protocols.knn import class_similarities
-from halp.evaluation.protocols.linear import LinearSettings, linear_logits
+from halp.evaluation.protocols.linear import LinearSettings, build_head, fit_linear, linear_logits, linear_scores
 
-BASES = ("linear", "knn")
+BASES = ("linear", "knn", "joint")
 FUSIONS = ("sum", "probabilities")
 Scores = npt.NDArray[np.floating[Any]]
 
@@ -40,7 +44,11 @@ def fuse(parts: Sequence[Scores], weights: Sequence[float] = (), *, fusion: str 
 
 @dataclass(frozen=True)
 class EnsembleSettings(CheckedSettings):
-    """`base` scores each stream (logits of a linear classifier, or similarity to the nearest clip of each class)."""
+    """`base` scores each stream: logits of a `linear` classifier, or by `knn` similarity to the nearest clip of each class.
+
+    `joint` trains one classifier on all streams at once, the mean of a layer's logits per stream, as CrosSCLR's code does.
+    The defaults are CMD's schedule, as in the protocol `linear`; AimCLR and CrosSCLR have their own in their tables.
+    """
 
     base: str = limited("linear", among=BASES)
     weights: tuple[float, ...] = ()  # one per member, in their order; all equal where none is given
@@ -62,7 +70,10 @@ def evaluate_ensemble(context: ProtocolContext, settings: EnsembleSettings) -> P
     group = context.encoder
     if not isinstance(group, EncoderGroup):
         group = EncoderGroup({group.stream: group})
-    parts = [member_scores(replace(context, encoder=encoder, given=None), settings) for _, encoder in group.items()]
+    members = [replace(context, encoder=encoder, given=None) for _, encoder in group.items()]
+    if settings.base == "joint":
+        return Predictions(joint_logits(members, linear_settings(settings)).argmax(1))
+    parts = [member_scores(member, settings) for member in members]
     alone = [part.argmax(1) == context.labels[context.test] for part in parts]
     metrics = {name: round(100 * float(right.mean()), 4) for (name, _), right in zip(group.items(), alone)}
     return Predictions(fuse(parts, settings.weights, fusion=settings.fusion).argmax(1), metrics)
@@ -73,5 +84,47 @@ def member_scores(context: ProtocolContext, settings: EnsembleSettings) -> Score
     if settings.base == "knn":
         train, test = context.features[context.train], context.features[context.test]
         return class_similarities(train, context.train_labels, test, classes=context.classes)
+    return linear_logits(context, linear_settings(settings))
+
+
+def linear_settings(settings: EnsembleSettings) -> LinearSettings:
+    """The settings of the linear base."""
     of_both = {field.name for field in fields(LinearSettings)} & {field.name for field in fields(settings)}
-    return linear_logits(context, LinearSettings(**{name: getattr(settings, name) for name in of_both}))
+    return LinearSettings(**{name: getattr(settings, name) for name in of_both})
+
+
+class MeanOfStreams(nn.Module):
+    """One classifier of several streams: features side by side `(B, Σ F)` → the mean of a layer's logits per stream."""
+
+    def __init__(self, widths: Sequence[int], classes: int, draws: torch.Generator) -> None:
+        super().__init__()
+        self.widths = list(widths)
+        self.heads = nn.ModuleList(build_head("linear", width, classes, draws) for width in widths)
+
+    def forward(self, features: Tensor) -> Tensor:
+        parts = features.split(self.widths, dim=1)
+        return torch.stack([head(part) for head, part in zip(self.heads, parts)]).mean(0)
+
+
+def joint_logits(members: Sequence[ProtocolContext], settings: LinearSettings) -> Scores:
+    """Logits `(N, C)` of the test clips by one classifier that is trained on the features of all members."""
+    if settings.solver != "sgd" or settings.head != "linear":
+        raise InputError("ensemble: base = 'joint' trains linear layers by SGD; choose solver = sgd and head = linear")
+    first = members[0]
+
+    def side_by_side(of: Callable[[ProtocolContext], Features]) -> Features:
+        return np.concatenate([of(member) for member in members], axis=1)
+
+    crops = [side_by_side(methodcaller("cached_crops", number)) for number in range(settings.crops)]
+    crops = crops or [side_by_side(lambda member: member.features[member.train])]
+    widths = [member.features.shape[1] for member in members]
+    classifier = fit_linear(
+        crops,
+        first.train_labels,
+        settings,
+        generator(first.seed, "linear"),
+        classes=first.classes,
+        progress=first.progress,
+        build=lambda classes, draws: MeanOfStreams(widths, classes, draws),
+    )
+    return linear_scores(classifier, side_by_side(lambda member: member.features[member.test]))

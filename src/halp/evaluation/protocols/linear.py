@@ -40,6 +40,7 @@ BASELINE_SETTINGS: dict[str, Any] = {
     "penalty": 0.0,
 }
 Crops = Sequence[Features] | Callable[[int], Features]
+BuildHead = Callable[[int, torch.Generator], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,17 @@ def fit_linear(
     *,
     classes: int | None = None,
     progress: bool = True,
+    build: BuildHead | None = None,
 ) -> nn.Module:
     """Train a classifier on the features of training crops.
 
-    `crops` holds the features `(N, F)` of each set of crops, or is a function that gives those of an epoch.
+    `crops` holds the features `(N, F)` of each set of crops, or is a function that gives those of an epoch. `build` makes
+    another classifier than the settings' head from the number of classes and a generator, for SGD.
     """
     target = torch.from_numpy(np.asarray(labels))
     classes = int(labels.max()) + 1 if classes is None else classes
     if callable(crops):
-        return _fit_by_sgd(lambda epoch: torch.from_numpy(crops(epoch)), target, classes, settings, draws, progress)
+        return _fit_by_sgd(lambda n: torch.from_numpy(crops(n)), target, classes, settings, draws, progress, build)
     features = torch.from_numpy(np.stack(crops))
     if settings.solver == "exact":
         rows, wanted = features.flatten(0, 1), target.repeat(len(crops))
@@ -116,7 +119,7 @@ def fit_linear(
             return features[0]
         return features[torch.randint(len(features), clips.shape, generator=draws), clips]
 
-    return _fit_by_sgd(draw, target, classes, settings, draws, progress)
+    return _fit_by_sgd(draw, target, classes, settings, draws, progress, build)
 
 
 def _fit_by_sgd(
@@ -126,6 +129,7 @@ def _fit_by_sgd(
     settings: LinearSettings,
     draws: torch.Generator,
     progress: bool,
+    build: BuildHead | None = None,
 ) -> nn.Module:
     """CMD's schedule; every epoch sees one crop of each clip."""
     head: nn.Module | None = None
@@ -133,7 +137,10 @@ def _fit_by_sgd(
         for epoch in range(settings.epochs):
             features = draw(epoch)
             if head is None:
-                head = build_head(settings.head, features.shape[1], classes, draws, settings.hidden)
+                if build is None:
+                    head = build_head(settings.head, features.shape[1], classes, draws, settings.hidden)
+                else:
+                    head = build(classes, draws)
                 optimiser = torch.optim.SGD(head.parameters(), lr=settings.learning_rate, momentum=0.9)
             optimiser.param_groups[0]["lr"] = stepped_rate(settings.learning_rate, epoch, settings.milestones)
             for rows in torch.randperm(len(target), generator=draws).split(settings.batch_size):

@@ -11,16 +11,18 @@ import numpy as np
 
 from halp.data.clip import Clip
 from halp.data.inspect import Inspection
-from halp.data.spans import NOBODY, Event
+from halp.data.spans import UNSEEN, Event
 from halp.evaluation.analysis.embedding import embedding_map
 from halp.features.embed import ready_clips
 from halp.reports.figures import heatmap, line_chart
 from halp.reports.page import Report
+from halp.reports.pages.people import people_page
 from halp.reports.player import PlayerClip, clip_map, player, timeline
 from halp.reports.store_page import store_page
 from halp.skeleton import Topology
 from halp.tasks.cluster import Clustering
 from halp.tasks.compare import Comparison, bone_length, mean_over_time
+from halp.tasks.people import People
 from halp.tasks.search import SearchResults, frames_of
 from halp.tasks.segment import Timeline
 from halp.video.film import film_addresses
@@ -109,7 +111,7 @@ def timeline_page(result: Timeline, path: Path | None = None) -> Report:
         unit = "s" if clip.fps > 0 else "frames"
         report.figure(
             player([[shown]], encoder.topology, rate=rate)
-            + timeline(parts, start=start, end=end, faint=(REJECTED, NOBODY), unit=unit),
+            + timeline(parts, start=start, end=end, faint=(REJECTED, *UNSEEN), unit=unit),
             f"{len(segments)} segments of {name}.",
         )
     if len(recordings) > SHOWN:
@@ -243,6 +245,7 @@ def _joint_heat(comparison: Comparison, times: np.ndarray, unit: str) -> str:
 
 
 PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
+    People: people_page,
     SearchResults: search_page,
     Timeline: timeline_page,
     Clustering: cluster_page,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from halp.data.spans import NOBODY, Event
+from halp.data.spans import UNSEEN, Event
 from halp.reports.axes import RIGHT, AxisScale, x_axis
 from halp.reports.drawing import WIDTH, escape_text, legend, series_style, shorten, svg_image, tag, text_width
 
@@ -35,7 +35,7 @@ def ethogram(rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end:
             if not event.label:
                 continue
             tip = f"{name}\n{event.label}, {event.start:.2f} – {event.stop:.2f} s"
-            paint = {"style": "fill:currentColor;opacity:.18"} if event.label == NOBODY else {}
+            paint = {"style": "fill:currentColor;opacity:.18"} if event.label in UNSEEN else {}
             bar = tag(
                 "rect",
                 tag("title", escape_text(tip)),
@@ -46,7 +46,7 @@ def ethogram(rows: Mapping[str, Sequence[Event]], labels: Sequence[str], *, end:
                 height=_ROW - 6,
                 **paint,
             )
-            body.append(bar if event.label == NOBODY else tag("g", bar, style=paints[event.label]))
+            body.append(bar if event.label in UNSEEN else tag("g", bar, style=paints[event.label]))
     return svg_image(body, bottom + 46, "", "ethogram")
 
 

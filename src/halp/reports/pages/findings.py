@@ -16,13 +16,17 @@ from halp.reports.pages.answers import TALLEST, card
 from halp.reports.pages.event_figures import dendrogram, ethogram, transition_graph
 from halp.reports.player import PlayerClip, player, timeline
 from halp.tasks.agreement import Agreement
-from halp.tasks.angles import FLAT, Angles, angle_rows, joint_angles
+from halp.tasks.angles import FLAT, Angles, angle_rows, headed, joint_angles
 from halp.tasks.bouts import Bouts
+from halp.tasks.clinical import SMOOTHING, clinical_rows
+from halp.tasks.curves import Curves
 from halp.tasks.deviation import warnings_about
 from halp.tasks.find_motifs import Motifs, typical_rows
+from halp.tasks.gait import Gaits, gait_row
+from halp.tasks.intervals import with_interval
 from halp.tasks.measure_deviation import Deviations
 from halp.tasks.pose_tracks import Poses
-from halp.tasks.repetitions import RepetitionCounts
+from halp.tasks.repetitions import RepetitionCounts, repetition_row
 from halp.tasks.stats import Statistics
 
 ETHOGRAM = 40  # rows of an ethogram
@@ -88,8 +92,9 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
     out = f" {groups['left_out']} people without a group were left out." if groups["left_out"] else ""
     report.section(
         "Groups",
-        f"The unit is the person ({persons}).{out} Measure: {groups['measure']}. Test: {groups['test']}, corrected over labels "
-        "after Benjamini and Hochberg. Intervals are 95 % bootstrap intervals over people; with few people they are too narrow.",
+        f"The unit is the person ({persons}), compared {groups.get('design', 'between people')}.{out} Measure: "
+        f"{groups['measure']}. Test: {groups['test']}, corrected over labels after Benjamini and Hochberg. Intervals hold 95 % "
+        "over people; that of Cliff's delta is a bootstrap interval, too narrow where people are few.",
     )
     values = {
         row["label"]: {
@@ -103,32 +108,38 @@ def _group_section(report: Report, groups: dict[str, Any]) -> None:
             "label": row["label"],
             "first": row["first"],
             "second": row["second"],
-            "difference": f"{row['difference']:.3g} [{row['difference low']:.3g}, {row['difference high']:.3g}]",
-            "Cliff's delta": f"{row['delta']:.2f} [{row['delta low']:.2f}, {row['delta high']:.2f}]",
+            "difference": with_interval(row["difference"], _ends(row, "difference"), 3),
+            "effect": with_interval(row["effect"], _ends(row, "effect")),
+            "Cliff's delta": with_interval(row["delta"], _ends(row, "delta")),
             "p": row["p"],
             "corrected p": row["p corrected"],
         }
         for row in group_rows(groups)
     ]
-    report.rows(flat, "Differences are the first group minus the second; Cliff's delta goes from −1 to 1.")
+    effect = next((p["effect_name"] for r in groups["labels"] for p in r["pairs"] if "effect_name" in p), "none")
+    report.rows(flat, f"Differences are the first minus the second; effect: {effect}; Cliff's delta goes from −1 to 1.")
+
+
+def _ends(row: dict[str, Any], name: str) -> list[float] | None:
+    return None if row[f"{name} low"] is None else [row[f"{name} low"], row[f"{name} high"]]
 
 
 def group_rows(groups: dict[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons of groups as rows of a table."""
+    """Comparisons of groups or conditions as rows of a table; what was not computed is empty."""
     rows = []
     for row in groups["labels"]:
         for pair in row["pairs"]:
-            low, high = pair["difference_interval"]
-            delta_low, delta_high = pair["delta_interval"]
+            ends = {
+                f"{name} {end}": (pair.get(f"{name}_interval") or (None, None))[at]
+                for name in ("difference", "effect", "delta")
+                for at, end in enumerate(("low", "high"))
+            }
             rows.append(
-                {
-                    "label": row["label"],
-                    "first": pair["first"],
-                    "second": pair["second"],
-                    "difference": pair["difference"],
-                }
-                | {"difference low": low, "difference high": high}
-                | {"delta": pair["delta"], "delta low": delta_low, "delta high": delta_high}
+                {"label": row["label"], "first": pair["first"], "second": pair["second"]}
+                | {"difference": pair["difference"], "difference low": ends["difference low"]}
+                | {"difference high": ends["difference high"], "effect": pair.get("effect")}
+                | {"effect low": ends["effect low"], "effect high": ends["effect high"], "delta": pair.get("delta")}
+                | {"delta low": ends["delta low"], "delta high": ends["delta high"]}
                 | {"p": row["p"], "p corrected": row["p_corrected"]}
             )
     return rows
@@ -186,8 +197,10 @@ def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Rep
     report.figure(
         bars({r.poses.name: {"repetitions": (r.count, 0.0)} for r in results[:40]}), "Whole repetitions per recording."
     )
-    counts = [{k: v for k, v in r.to_json().items() if k != "repetitions"} for r in results]
-    report.rows(counts, "Durations in seconds; cv is the standard deviation of durations by their mean.")
+    counts = [repetition_row(r.to_json()) for r in results]
+    report.rows(
+        counts, "Means with 95 % intervals over repetitions. A cycle goes from one start to the next, pauses included."
+    )
     for result in results[:PLAYERS]:
         poses, numbers = result.poses, iter(range(1, len(result.repetitions) + 1))
         report.section(poses.name)
@@ -209,6 +222,66 @@ def repetitions_page(results: RepetitionCounts, path: Path | None = None) -> Rep
             f"distance to repetition {result.reference}, in mean bone lengths per joint coordinate."
         )
         report.rows(rows, caption)
+    return report
+
+
+def gait_page(answer: Gaits, path: Path | None = None) -> Report:
+    """Measures of gait with intervals, by side, with the strides they come from and a player per person."""
+    report, results = Report("Gait", answer.origin), answer.people
+    report.section(
+        "Measures",
+        "Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Intervals "
+        "are 95 % intervals of means over strides of one recording. Asymmetry is 200 · (left − right) / (left + right).",
+    )
+    rows = [result.to_json() for result in results]
+    report.rows([gait_row(row) for row in rows], "Means with intervals; lengths in the unit of the recording.")
+    for result, row in list(zip(results, rows))[:PLAYERS]:
+        report.section(result.poses.name, " ".join(f"Note: {note}." for note in row["notes"]))
+        sides = [
+            {"measure": f"{name.replace('_', ' ')} ({measure['unit']})"}
+            | {side: with_interval(measure[side]["mean"], measure[side]["interval"]) for side in ("left", "right")}
+            | {"asymmetry (%)": measure["asymmetry"]}
+            for name, measure in row["measures"].items()
+        ]
+        report.rows(sides, "By side, over strides.")
+        end = float(result.poses.times[-1]) + 1 / result.poses.fps
+        parts = [event for event in result.events() if event.label == "stride left"]
+        bar = timeline(parts, start=result.poses.start, end=end) if parts else ""
+        report.figure(
+            pose_player(result.poses) + bar, f"{len(result.strides)} strides; the bar shows those of the left foot."
+        )
+        report.rows(row["details"], "All strides: seconds, and lengths in the unit of the recording.")
+    return report
+
+
+def curves_page(answer: Curves, path: Path | None = None) -> Report:
+    """Mean curves with their bands, and the moments at which groups or sides differ."""
+    report, plain = Report("Curves over a cycle", answer.origin), answer.to_json()
+    moments: list[float | None] = list(range(len(plain["groups"][0]["mean"])))
+    report.section(
+        answer.angle.replace("_", " "),
+        "Every cycle is stretched to 0 to 100 %. Cycles of a person are averaged first; thin lines are the 95 % interval of the "
+        "mean at each moment, over people (over cycles, where there is one person).",
+    )
+    series: dict[str, Any] = {}
+    for group in plain["groups"]:
+        name = group["group"] or "mean"
+        series[name] = moments, group["mean"]
+        if group["low"] is not None:
+            series |= {f"{name}, low": (moments, group["low"]), f"{name}, high": (moments, group["high"])}
+    report.figure(line_chart(series, x_label="% of the cycle", y_label="degrees"), f"{len(answer.cycles)} cycles.")
+    facts = [{k: g[k] for k in ("group", "unit", "people", "cycles")} for g in plain["groups"]]
+    report.rows(facts, "What the curves are means of.")
+    if plain["test"] is not None:
+        test = plain["test"]
+        report.section("Difference", test.get("reason") or f"{test['test']}: p = {test['p']:.3g} for the whole curve.")
+        report.rows(
+            test.get("clusters", []), "Runs of moments that differ, in % of the cycle; p holds for the whole curve."
+        )
+    table = [
+        {"%": at} | {g["group"] or "mean": g["mean"][at] for g in plain["groups"]} for at in range(0, len(moments), 5)
+    ]
+    report.rows(table, "Mean in degrees.")
     return report
 
 
@@ -243,11 +316,16 @@ def angles_page(answer: Angles, path: Path | None = None) -> Report:
             joint, _, side = row["angle"].rpartition("_")
             pairs.setdefault(joint or row["angle"], {})[side if joint else "middle"] = row["range"], 0.0
         report.figure(bars(pairs, y_label="range, degrees"), "Ranges of motion.")
-        ranges = [{name: v for name, v in row.items() if name not in poses.to_json()} for row in rows]
-        report.rows(ranges, "Degrees and degrees per second.")
+        hidden = {*poses.to_json(), "unit", "smoothing", "interval", "interval_reason"}
+        ranges = [headed({name: v for name, v in row.items() if name not in hidden}) for row in rows]
+        report.rows(ranges, "Interior angles.")
+        clinical = [headed({name: v for name, v in row.items() if name not in hidden}) for row in clinical_rows(poses)]
+        report.rows(
+            clinical, f"Clinical angles, with the angle of the ISB that each comes near to. Smoothing of {SMOOTHING}."
+        )
     if len(people) > PLAYERS:
         report.section("All recordings")
-        report.rows(everything, "Degrees and degrees per second.")
+        report.rows([headed(row) for row in everything], "Interior angles.")
     return report
 
 
@@ -349,7 +427,9 @@ PAGES: dict[type, Callable[[Any, Path | None], Report]] = {
     Statistics: stats_page,
     Agreement: agreement_page,
     RepetitionCounts: repetitions_page,
+    Gaits: gait_page,
     Angles: angles_page,
+    Curves: curves_page,
     Motifs: motifs_page,
     Deviations: deviation_page,
 }

@@ -39,6 +39,8 @@ def _refuse_doctype(path: Path) -> None:
         parser.Parse(read_bytes(path, LARGEST), True)
     except expat.ExpatError as error:
         raise problem(path, f"line {error.lineno}", "not XML", "check that the file is whole") from None
+    except (ValueError, LookupError) as error:  # an encoding that the parser does not know
+        raise problem(path, "", f"not XML that can be read ({error})", "save it as UTF-8") from None
 
 
 def read_elan(path: Path) -> Rows:
@@ -113,7 +115,7 @@ def read_textgrid(path: Path) -> Rows:
                     points += 1
                 elif label:
                     events.append(Event(path.stem, times[0], times[1], label, *_tier_owner(name)))
-    except (StopIteration, ValueError):
+    except (StopIteration, ValueError, OverflowError):
         raise problem(path, "", "it is not a TextGrid, or not whole", "save it as text in Praat") from None
     return events, {path.stem: length}, left_out_points(points)
 

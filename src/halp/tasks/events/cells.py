@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,15 +36,19 @@ def write_workbook(path: Path, columns: Sequence[str], rows: Sequence[Sequence[A
             if isinstance(cell.value, str):  # a text that begins with = stays a text
                 cell.data_type = "s"
         sheet.append(cells)
+    content = io.BytesIO()  # an archive that cannot be finished for want of space would complain once more at its end
+    book.save(content)
     with atomic_path(path) as partial:
-        book.save(partial)
+        partial.write_bytes(content.getbuffer())
 
 
 def needed(module: str, extra: str = "findings") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"this needs '{module.split('.')[0]}'; install it with pip install 'halp[{extra}]'") from None
+        raise InputError(
+            f"this needs '{module.split('.')[0]}'; install it with pip install 'halp-motion[{extra}]'"
+        ) from None
 
 
 def left_out_points(count: int) -> list[str]:

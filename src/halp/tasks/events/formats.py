@@ -19,7 +19,7 @@ from typing import Any
 from halp.core.errors import InputError, check_choice
 from halp.core.files import atomic_path, plain_cell, write_csv
 from halp.data.source_files import find_files, read_bytes, read_text
-from halp.data.spans import COLUMNS, NOBODY, Event, Events, stem
+from halp.data.spans import COLUMNS, UNSEEN, Event, Events, stem
 from halp.data.text_files import number, point_number, problem, safe_name
 from halp.tasks.events.annotations import (
     read_audacity,
@@ -120,6 +120,8 @@ def _choose_format(path: Path, file_format: str) -> str:
 def read_csv(path: Path) -> Rows:
     """A CSV table of events, or of BORIS (tabular or aggregated), told by its header."""
     text = read_text(path, LARGEST)
+    if "\0" in text:
+        raise problem(path, "", "it holds a NUL character", "save it again as a CSV table in UTF-8")
     first = max(text.split("\n")[:40], key=lambda line: max(map(line.count, ",;\t")), default="")
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=max(",;\t", key=first.count))
 
@@ -145,7 +147,7 @@ def read_csv(path: Path) -> Rows:
 def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_comma: bool = False) -> Rows:
     """Events of rows that are read one by one; the first that names known columns is the header."""
     rows = iter(rows)
-    for _, cells in rows:
+    for line, cells in rows:
         header = [cell.lower() for cell in cells]
         names = {_OTHER_WORDS.get(name, name) for name in header}
         reads = (
@@ -155,6 +157,9 @@ def _from_rows(path: Path, rows: Iterable[tuple[int, list[str]]], *, decimal_com
             else None
         )  # fmt: skip
         if reads is not None:
+            twice = next((name for name in header if name and header.count(name) > 1), None)
+            if twice is not None:
+                raise problem(path, f"line {line}", f"column '{twice}' is there twice", "rename one of the two")
             table = ((line, dict(zip_longest(header, row[: len(header)], fillvalue=""))) for line, row in rows)
             return reads(path, map(_with_points, table) if decimal_comma else table)
     raise problem(
@@ -187,7 +192,7 @@ def _plain_rows(path: Path, table: Iterable[tuple[int, Mapping[str, str]]]) -> R
                 row["recording"],
                 seconds(row["start"], path, f"{where}start"),
                 seconds(row["stop"], path, f"{where}stop"),
-                NOBODY if row.get("state") == NOBODY else row["label"],
+                row["state"] if row.get("state") in UNSEEN else row["label"],
                 row.get("subject", ""),
                 row.get("source", "") or ("model" if "probability" in cells else "human"),
                 number(row["score"], path, f"{where}score") if row["score"] else None,

@@ -1,0 +1,351 @@
+"""Curves over a normalised cycle, 0 to 100 %: mean and band of an angle, and where two groups, conditions or sides differ.
+
+A cycle goes from the start of one repetition or stride to the start of the next. The unit is the person: cycles of a person
+are averaged first. Differences are tested by permutation of people with clusters in time (the largest sum of |t| over a run of
+neighbouring moments, after Maris and Oostenveld, 2007), which keeps the chance of a false alarm anywhere in the cycle at 5 %.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+from math import comb
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Unpack
+
+from halp.core.errors import InputError, check_choice
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
+from halp.tasks.angles import joint_angles
+from halp.tasks.clinical import clinical_angles
+from halp.tasks.gait import find_gait
+from halp.tasks.intervals import names_of, rounded
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
+from halp.tasks.read_events import read_people
+from halp.tasks.repetitions import find_repetitions, resampled
+
+POINTS = 101
+FEWEST = 2  # people or cycles of a side for a test
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One cycle of an angle: where it was, whose it is, and its values `(101,)` in degrees."""
+
+    recording: str
+    person: str
+    start: float
+    stop: float
+    side: str
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves of an angle over cycles: `cycles` one by one, `groups` with mean and band, `test` of their difference."""
+
+    angle: str
+    cycles: Sequence[Cycle]
+    groups: Sequence[dict[str, Any]]
+    test: dict[str, Any] | None
+    origin: str
+    by: str
+
+    def events(self) -> Events:
+        """The cycles."""
+        return Events([Event(c.recording, c.start, c.stop, "cycle", c.person, "model") for c in self.cycles])
+
+    def to_json(self) -> dict[str, Any]:
+        """Means with bands, and the test."""
+        unit = {"unit": "deg", "points": POINTS, "smoothing": "none"}
+        return rounded({"angle": self.angle, "by": self.by, **unit, "groups": list(self.groups), "test": self.test})
+
+
+def curves(
+    source: AnySource,
+    angle: str,
+    *,
+    cycles: str = "auto",
+    by: str | None = None,
+    people: str | os.PathLike[str] | Mapping[str, str] | None = None,
+    resamples: int = 9999,
+    seed: int = 0,
+    reading: Reading | None = None,
+    **keywords: Unpack[ReadingKeywords],
+) -> Curves:
+    """Mean curve of an angle over a normalised cycle with its 95 % band, compared between groups, conditions or sides.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    angle : str
+        An angle such as knee_flexion_right (clinical) or knee_right (interior); with `--by side` without its side.
+    cycles : str
+        How cycles are cut: gait (strides of the side of the angle), repetitions (of the angle), or auto: gait where
+        strides are found, else repetitions.
+    by : str, optional
+        `side` compares left and right of the same people; `group` compares the groups that `people` names.
+    people : path or mapping, optional
+        A CSV table with the columns recording (or subject) and group.
+    resamples : int
+        Random permutations, where not all can be tried.
+    seed : int
+        Of the permutations.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    Curves
+        Cycles, means with bands, and the test.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> still = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
+    >>> halp.curves(still, "knee_left", topology="kinect-v2", fps=30)
+    Traceback (most recent call last):
+    ...
+    halp.core.errors.InputError: no cycle of 'knee_left' was found in recordings; ...
+    """
+    check_choice("cycles", cycles, ("auto", "gait", "repetitions"))
+    if by is not None:
+        check_choice("by", by, ("side", "group"))
+    if (by == "group") != (people is not None):
+        raise InputError(
+            "curves of groups need both --by group and --people, a table with the columns recording and group"
+        )
+    if people is not None and not isinstance(people, Mapping):
+        people = read_people(people, "group", ("recording", "subject", "person", "participant", "name"))
+    sides = ("left", "right") if by == "side" else ("",)
+    found: list[Cycle] = []
+    for poses in read_poses(source, reading, **keywords):
+        for side in sides:
+            found += cycles_of(poses, f"{angle}_{side}" if side else angle, cycles)
+    if not found:
+        raise InputError(
+            f"no cycle of '{angle}' was found in {source_name(source)}; cycles need two starts of a stride or a repetition"
+        )
+    belongs = _membership(found, by, people)
+    names = sorted({name for name in belongs if name})
+    if by is not None and len(names) != 2:
+        raise InputError(f"two {by}s are compared, and there are {len(names)} ({names_of(names)}); leave others out")
+    groups = [_group(name, [c for c, own in zip(found, belongs) if own == name]) for name in names or [""]]
+    test = _compare(found, belongs, names, by, resamples, seed) if by is not None else None
+    return Curves(angle, found, groups, test, source_name(source), by or "")
+
+
+def cycles_of(poses: Poses, angle: str, kind: str = "auto") -> list[Cycle]:
+    """The cycles of an angle of one person."""
+    angles = joint_angles(poses.joints, poses.topology) | clinical_angles(poses)
+    check_choice(f"angle of '{poses.recording}'", angle, angles)
+    side = next((side for side in ("left", "right") if angle.endswith(side)), "")
+    values, spans = angles[angle], list(_spans(poses, angle, side, kind))
+    known, whole = np.isfinite(values), filled(values)
+    person = poses.subject or (f"{poses.recording}, person {poses.person + 1}" if poses.person else poses.recording)
+    return [
+        Cycle(
+            poses.recording,
+            person,
+            float(poses.times[first]),
+            float(poses.times[last]),
+            side,
+            resampled(whole[first : last + 1, None], POINTS)[:, 0],
+        )
+        for first, last in spans
+        if last > first and known[first : last + 1].mean() > 0.8
+    ]
+
+
+def _spans(poses: Poses, angle: str, side: str, kind: str) -> Iterator[tuple[int, int]]:
+    """First and last frame of every cycle."""
+    starts: list[float] = []
+    if kind in ("auto", "gait") and side:
+        try:
+            starts = find_gait(poses).contacts[side].tolist()
+        except InputError:
+            if kind == "gait":
+                raise
+    if len(starts) < 3 and kind != "gait":
+        interior = joint_angles(poses.joints, poses.topology)
+        chosen = angle if angle in interior else f"{angle.split('_')[0]}_{side}"
+        found = find_repetitions(poses, angle=chosen if chosen in interior else None).repetitions
+        starts = [r.start for r in found if not r.partial]
+    frames = [round((start - poses.start) * poses.fps) for start in starts]
+    yield from pairwise(frames)
+
+
+def _membership(cycles: Sequence[Cycle], by: str | None, people: Mapping[str, str] | None) -> list[str]:
+    if by is None:
+        return [""] * len(cycles)
+    if by == "side":
+        return [cycle.side for cycle in cycles]
+    table = people or {}
+    belongs = [table.get(cycle.person) or table.get(cycle.recording) or "" for cycle in cycles]
+    missing = sorted({cycle.person for cycle, own in zip(cycles, belongs) if not own})
+    if missing:
+        warnings.warn(f"{names_of(missing)} have no group and are left out", stacklevel=3)
+    return belongs
+
+
+def person_curves(cycles: Sequence[Cycle]) -> dict[str, Floats]:
+    """The mean curve `(101,)` of every person."""
+    by_person: dict[str, list[Floats]] = defaultdict(list)
+    for cycle in cycles:
+        by_person[cycle.person].append(cycle.values)
+    return {person: np.mean(values, axis=0) for person, values in by_person.items()}
+
+
+def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
+    """Mean and bands of a group: over people where there are several, else over the cycles of the one there is."""
+    from scipy.stats import t
+
+    persons = person_curves(cycles)
+    unit = "person" if len(persons) > 1 else "cycle"
+    rows = np.array(list(persons.values()) if unit == "person" else [cycle.values for cycle in cycles])
+    std = rows.std(axis=0, ddof=1) if len(rows) > 1 else None
+    reach = None if std is None else t.ppf(0.975, len(rows) - 1) * std / np.sqrt(len(rows))
+    mean = rows.mean(axis=0)
+    return {
+        "group": name,
+        "unit": unit,
+        "people": len(persons),
+        "cycles": len(cycles),
+        "mean": mean.tolist(),
+        "std": None if std is None else std.tolist(),
+        "low": None if reach is None else (mean - reach).tolist(),
+        "high": None if reach is None else (mean + reach).tolist(),
+        "band": "95 % interval of the mean at each moment" if reach is not None else "one cycle has none",
+    }
+
+
+def _compare(
+    cycles: Sequence[Cycle], belongs: Sequence[str], names: Sequence[str], by: str | None, resamples: int, seed: int
+) -> dict[str, Any] | None:
+    """The permutation test of two groups of people, or of two sides of the same people."""
+    parts = [[c for c, own in zip(cycles, belongs) if own == name] for name in names]
+    first, second = (person_curves(part) for part in parts)
+    paired = by == "side"
+    if paired:
+        both = sorted(first.keys() & second.keys())
+        rows = [np.array([curves[person] for person in both]) for curves in (first, second)]
+    else:
+        twice = sorted(first.keys() & second.keys())
+        if twice:
+            raise InputError(
+                f"{names_of(twice)} is in both groups; groups need different people: for two conditions of the same people use "
+                "`halp stats --within`, for two sides --by side"
+            )
+        rows = [np.array(list(curves.values())) for curves in (first, second)]
+    if min(map(len, rows)) < FEWEST:
+        return {"reason": f"a test needs {FEWEST} or more people {'with both sides' if paired else 'in each group'}"}
+    test = cluster_permutation(rows[0], rows[1], paired=paired, resamples=resamples, seed=seed)
+    return {"first": names[0], "second": names[1], "people": [len(part) for part in rows], **test}
+
+
+def cluster_permutation(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    paired: bool = False,
+    threshold: float = 0.05,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Where two sets of curves `(n, T)` and `(m, T)` differ, with p-values that hold for the whole curve.
+
+    A moment is a candidate where the two-sided t-test has p < `threshold`; neighbouring candidates of one sign are a cluster,
+    whose mass is the sum of |t|. Its p-value is the share of permutations whose largest mass is at least as large. Rows are
+    exchanged between the sets, or, where `paired`, signs of the differences are flipped. All permutations are tried
+    where they are no more than `resamples`.
+    """
+    from scipy.stats import t as student
+
+    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1] or (paired and len(one) != len(other)):
+        raise InputError(f"curves of shapes {one.shape} and {other.shape} cannot be compared")
+    if min(len(one), len(other)) < FEWEST:
+        raise InputError(f"a test needs {FEWEST} or more curves in each set, not {len(one)} and {len(other)}")
+    freedom = len(one) - 1 if paired else len(one) + len(other) - 2
+    limit = float(student.ppf(1 - threshold / 2, freedom))
+    if paired:
+        statistic, orders, exact = _flips(one - other, resamples, seed)
+    else:
+        statistic, orders, exact = _exchanges(np.concatenate([one, other]), len(one), resamples, seed)
+    observed = statistic(next(iter(_identity(paired, len(one), len(other)))))
+    clusters = _clusters(observed, limit)
+    largest = np.array(
+        [max((mass for *_, mass in _clusters(statistic(order), limit)), default=0.0) for order in orders]
+    )
+    rows = []
+    for start, stop, mass in clusters:
+        reached = int((largest >= mass * (1 - 1e-9)).sum())
+        p = reached / len(largest) if exact else (1 + reached) / (1 + len(largest))
+        rows.append({"start": start, "stop": stop - 1, "mass": mass, "sign": int(np.sign(observed[start])), "p": p})
+    return {
+        "test": "cluster permutation, " + ("paired" if paired else "two groups"),
+        "t": observed.tolist(),
+        "threshold": limit,
+        "permutations": len(largest),
+        "exact": exact,
+        "clusters": rows,
+        "p": min((row["p"] for row in rows), default=1.0),
+    }
+
+
+def _identity(paired: bool, first: int, second: int) -> Iterator[npt.NDArray[Any]]:
+    """The order as it was observed."""
+    yield np.ones(first) if paired else np.arange(first)
+
+
+def _flips(differences: Floats, resamples: int, seed: int) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:
+    """t of differences with signs `(n,)`, and all signs or random ones."""
+    count = len(differences)
+
+    def statistic(signs: npt.NDArray[Any]) -> Floats:
+        rows = differences * signs[:, None]
+        return _ratio(rows.mean(0), rows.std(0, ddof=1) / np.sqrt(count))
+
+    if 2**count <= resamples:
+        return statistic, (np.array(signs) for signs in product((1.0, -1.0), repeat=count)), True
+    rng = np.random.default_rng(seed)
+    return statistic, (rng.choice([-1.0, 1.0], count) for _ in range(resamples)), False
+
+
+def _exchanges(rows: Floats, first: int, resamples: int, seed: int) -> tuple[Any, Iterator[npt.NDArray[Any]], bool]:
+    """t of two groups, where the rows `(first,)` that are given are the first group, and all choices or random ones."""
+    count = len(rows)
+    total, squares = rows.sum(0), (rows**2).sum(0)
+
+    def statistic(chosen: npt.NDArray[Any]) -> Floats:
+        part = rows[chosen]
+        means = part.mean(0), (total - part.sum(0)) / (count - first)
+        inner = squares - first * means[0] ** 2 - (count - first) * means[1] ** 2
+        error = np.sqrt(np.maximum(inner, 0) / (count - 2) * (1 / first + 1 / (count - first)))
+        return _ratio(means[0] - means[1], error)
+
+    if comb(count, first) <= resamples:
+        return statistic, (np.array(chosen) for chosen in combinations(range(count), first)), True
+    rng = np.random.default_rng(seed)
+    return statistic, (rng.permutation(count)[:first] for _ in range(resamples)), False
+
+
+def _ratio(difference: Floats, error: Floats) -> Floats:
+    """t, zero where nothing varies and nothing differs, very large where nothing varies and something differs."""
+    return difference / np.maximum(error, 1e-9 * np.maximum(np.abs(difference), 1e-9))
+
+
+def _clusters(t: Floats, limit: float) -> list[tuple[int, int, float]]:
+    """Runs of one sign beyond the limit: first moment, the one after the last, and the sum of |t|."""
+    sign = np.where(np.abs(t) > limit, np.sign(t), 0).astype(int)
+    edges = [0, *(np.flatnonzero(np.diff(sign)) + 1).tolist(), len(t)]
+    return [(a, b, float(np.abs(t[a:b]).sum())) for a, b in pairwise(edges) if sign[a]]

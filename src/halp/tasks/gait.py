@@ -1,0 +1,301 @@
+"""Gait: foot contacts, strides and steps of one person who walks, with times, lengths, symmetry and double support.
+
+A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind them (the
+coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for walking forward; hips and
+both feet have to be seen, and lengths have the unit of the recording.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from typing_extensions import Unpack
+
+from halp.core.errors import InputError
+from halp.data.reading import Reading, ReadingKeywords
+from halp.data.spans import Event, Events
+from halp.features.source import AnySource
+from halp.tasks.body_frame import SLANTED, BodyFrame, body_frame, middle
+from halp.tasks.intervals import asymmetry, described, rounded, with_interval
+from halp.tasks.pose_tracks import Floats, Poses, filled, read_poses, source_name
+
+SIDES = ("left", "right")
+_SMOOTHING = 0.05  # seconds
+_QUICKEST = 0.4  # seconds of the quickest stride
+_PROMINENT = 0.3  # of the usual way of a foot about the hips, below which an extreme is not a step
+_SMALLEST = 0.1  # leg lengths that a foot has to move about the hips
+_MOVES = 0.5  # leg lengths that hips have to move for lengths of strides on the ground
+MEASURES = {
+    "stride_time": "s", "step_time": "s", "stance_time": "s", "swing_time": "s", "double_support": "s",
+    "step_length": "unit", "stride_length": "unit",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stride:
+    """From one contact of a foot to its next, in seconds of the recording; None where a part was not seen.
+
+    `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot to this one.
+    """
+
+    side: str
+    start: float
+    stop: float
+    toe_off: float | None
+    step_time: float | None
+    step_length: float | None
+    stride_length: float | None
+    double_support: float | None
+
+    @property
+    def stride_time(self) -> float:
+        return self.stop - self.start
+
+    @property
+    def stance_time(self) -> float | None:
+        return None if self.toe_off is None else self.toe_off - self.start
+
+    @property
+    def swing_time(self) -> float | None:
+        return None if self.toe_off is None else self.stop - self.toe_off
+
+    def to_json(self) -> dict[str, Any]:
+        return {"side": self.side, "start": self.start, "stop": self.stop, "toe_off": self.toe_off} | {
+            name: getattr(self, name) for name in MEASURES
+        }
+
+
+@dataclass(frozen=True)
+class Gait:
+    """Strides of one person in one recording, and the contacts and toe-offs `{side: seconds}` they are made of."""
+
+    poses: Poses
+    strides: list[Stride]
+    contacts: dict[str, Floats]
+    toe_offs: dict[str, Floats]
+    speed: float | None
+    notes: tuple[str, ...] = ()
+
+    def events(self) -> list[Event]:
+        """Strides as events, `stride left` and `stride right`."""
+        poses = self.poses
+        subject = poses.subject or (f"person {poses.person + 1}" if poses.person else "")
+        return [
+            Event(poses.recording, s.start, s.stop, f"stride {s.side}", subject, "model", None,
+                  {k: str(round(v, 6)) for k in MEASURES if (v := getattr(s, k)) is not None})
+            for s in self.strides
+        ]  # fmt: skip
+
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """Every measure over both sides and per side, with intervals of the means over strides, and their asymmetry."""
+        result = {}
+        for name, unit in MEASURES.items():
+            sides = {side: [getattr(s, name) for s in self.strides if s.side == side] for side in SIDES}
+            known = {side: [v for v in values if v is not None] for side, values in sides.items()}
+            both = described([*known["left"], *known["right"]])
+            each = {side: described(values) for side, values in known.items()}
+            difference = asymmetry(each["left"]["mean"], each["right"]["mean"])
+            result[name] = {"unit": unit, **both, **each, "asymmetry": difference}
+        return result
+
+    def to_json(self) -> dict[str, Any]:
+        measures = self.measures()
+        step = measures["step_time"]["mean"]
+        between = measures["step_time"]["interval"]
+        share = [s.double_support / s.stride_time for s in self.strides if s.double_support is not None]
+        return rounded(
+            {
+                **self.poses.to_json(),
+                "strides": len(self.strides),
+                "steps": sum(s.step_time is not None for s in self.strides),
+                "cadence": None if not step else 60 / step,
+                "cadence_interval": [60 / between[1], 60 / between[0]] if between and between[0] > 0 else None,
+                "speed": self.speed,
+                "double_support_share": described(share),
+                "measures": measures,
+                "contacts": {side: times.tolist() for side, times in self.contacts.items()},
+                "toe_offs": {side: times.tolist() for side, times in self.toe_offs.items()},
+                "details": [stride.to_json() for stride in self.strides],
+                "notes": list(self.notes),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Gaits(Sequence[Gait]):
+    """Gait of every person of every recording of a source."""
+
+    people: Sequence[Gait]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> Gait: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Gait]: ...
+    def __getitem__(self, place: int | slice) -> Gait | Sequence[Gait]:
+        return self.people[place]
+
+    def events(self) -> Events:
+        """All strides, with what was measured of each in further columns."""
+        return Events([event for one in self.people for event in one.events()])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Measures, contacts and strides: an entry per person and recording."""
+        return [one.to_json() for one in self.people]
+
+
+def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> Gaits:
+    """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
+
+    Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
+    feet have to be seen. Lengths have the unit of the recording.
+
+    Parameters
+    ----------
+    source : source
+        A store, recordings of any format, or arrays.
+    reading, **keywords
+        How recordings are read: a `halp.Reading`, or its fields.
+
+    Returns
+    -------
+    Gaits
+        One `Gait` per person and recording.
+
+    Examples
+    --------
+    >>> import numpy as np, halp
+    >>> still = np.random.default_rng(0).normal(size=(1, 25, 3)) + np.zeros((90, 1, 1))
+    >>> halp.gait(still, topology="kinect-v2", fps=30)[0].strides
+    []
+    """
+    found = [find_gait(poses) for poses in read_poses(source, reading, **keywords)]
+    for sentence in dict.fromkeys(f"'{one.poses.recording}': {note}" for one in found for note in one.notes):
+        warnings.warn(sentence, stacklevel=2)
+    return Gaits(found, source_name(source))
+
+
+def find_gait(poses: Poses) -> Gait:
+    """Foot contacts, toe-offs and strides of one person.
+
+    Parameters
+    ----------
+    poses : one person of one recording with hips and both ankles; heels and toes are used where there are any.
+    """
+    joints, frame = filled(poses.joints), body_frame(poses)
+    seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
+    hips = middle(joints, poses.topology, "hip")
+    leg = float(np.median(np.linalg.norm(hips - middle(joints, poses.topology, "ankle"), axis=1)))
+    ways = {
+        kind: {side: _way(joints[:, _foot(poses, side, kind)] - hips, frame, poses.fps) for side in SIDES}
+        for kind in ("contact", "lift")
+    }
+    contacts = {side: _extremes(ways["contact"][side], leg, poses.fps) for side in SIDES}
+    toe_offs = {side: _extremes(-ways["lift"][side], leg, poses.fps) for side in SIDES}
+    moved = float(np.abs(np.ptp((hips * frame.forward).sum(1)))) if len(hips) else 0.0
+    travelled = float(np.linalg.norm(np.diff(hips[:: max(1, round(poses.fps / 4))], axis=0), axis=1).sum())
+    ground = leg > 0 and moved > _MOVES * leg
+    strides: list[Stride] = []
+    for side in SIDES:
+        other = "right" if side == "left" else "left"
+        foot, others = (joints[:, poses.topology.index(f"ankle_{name}")] for name in (side, other))
+        for first, last in zip(contacts[side], contacts[side][1:]):
+            if not seen[side][first : last + 1].mean() > 0.8:
+                continue
+            before = contacts[other][(contacts[other] > 2 * first - last) & (contacts[other] < first)]
+            ahead = float(((foot - others)[first] * frame.forward[first]).sum())
+            off = _only(toe_offs[side], first, last)
+            spans = _double_support(first, last, off, contacts[other], toe_offs[other])
+            strides.append(
+                Stride(
+                    side,
+                    float(poses.times[first]),
+                    float(poses.times[last]),
+                    None if off is None else float(poses.times[off]),
+                    float(first - before[-1]) / poses.fps if len(before) else None,
+                    ahead if len(before) else None,
+                    float(np.linalg.norm(foot[last] - foot[first])) if ground else None,
+                    None if spans is None else spans / poses.fps,
+                )
+            )
+    strides.sort(key=lambda stride: (stride.start, stride.side))
+    seconds = {kind: {side: poses.times[at] for side, at in events.items()}
+               for kind, events in (("contacts", contacts), ("toe_offs", toe_offs))}  # fmt: skip
+    speed = travelled * poses.fps / max(len(hips) - 1, 1) if ground else None
+    return Gait(poses, strides, **seconds, speed=speed, notes=_notes(poses, frame, strides, ground))
+
+
+def _foot(poses: Poses, side: str, kind: str) -> int:
+    """The joint whose way tells contacts (heel) or lifts (toes); the ankle where there is no better one."""
+    names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
+    found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
+    if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
+        raise InputError(
+            f"topology '{poses.topology.name}' of '{poses.recording}' lacks hips or ankles of both sides, which gait needs"
+        )
+    return poses.topology.index(found[0])
+
+
+def _way(relative: Floats, frame: BodyFrame, fps: float) -> Floats:
+    """How far a foot is in front of the hips `(T,)`, smoothed."""
+    from scipy.ndimage import gaussian_filter1d
+
+    return np.asarray(gaussian_filter1d((relative * frame.forward).sum(1), _SMOOTHING * fps / 2, mode="nearest"))
+
+
+def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
+    """Frames in which a foot is furthest in front (or, of the negative way, behind)."""
+    from scipy.signal import find_peaks
+
+    low, high = np.percentile(way, [5, 95])
+    smallest = max(_PROMINENT * float(high - low), _SMALLEST * leg)
+    return np.asarray(find_peaks(way, prominence=smallest, distance=max(1, round(_QUICKEST * fps)))[0])
+
+
+def _only(frames: np.ndarray, first: int, last: int) -> int | None:
+    """The one event between two frames, None where there is none or more than one."""
+    inside = frames[(frames > first) & (frames < last)]
+    return int(inside[0]) if len(inside) == 1 else None
+
+
+def _double_support(first: int, last: int, off: int | None, contacts: np.ndarray, lifts: np.ndarray) -> float | None:
+    """Frames of a stride in which both feet are on the ground: after its contact, and before its toe-off."""
+    if off is None:
+        return None
+    lift, contact = _only(lifts, first, off), _only(contacts, first, last)
+    if lift is None or contact is None:
+        return None
+    return float(lift - first + max(off - contact, 0))
+
+
+def _notes(poses: Poses, frame: BodyFrame, strides: list[Stride], ground: bool) -> tuple[str, ...]:
+    notes = []
+    if frame.slant > SLANTED:
+        notes.append(f"the body leans {frame.slant:.0f}° from the vertical of the recording: is the camera tilted?")
+    if strides and not ground:
+        notes.append(
+            "the hips stay in place (a treadmill, or walking on the spot): stride length and speed are not known"
+        )
+    if poses.topology.dimensions == 2:
+        notes.append("two dimensions: lengths are those in the picture, and right only for walking across it")
+    if len(strides) < 2:
+        notes.append("fewer than two strides were seen: intervals need more")
+    return tuple(notes)
+
+
+def gait_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `Gait.to_json` for people: units in the names of columns, intervals beside their means."""
+    shown = {name: row[name] for name in ("recording", "subject", "person", "strides")}
+    shown["cadence (steps/min)"] = with_interval(row["cadence"], row["cadence_interval"], 1)
+    for name, measure in row["measures"].items():
+        heading = f"{name.replace('_', ' ')} ({measure['unit']})"
+        shown[heading] = with_interval(measure["mean"], measure["interval"])
+    steps = row["measures"]["step_time"]["asymmetry"]
+    return shown | {"step time asymmetry (%)": steps}

@@ -1,0 +1,112 @@
+"""Who is seen in a video: one row per person, with a picture of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Unpack
+
+from halp.core.errors import InputError
+from halp.data.clip import runs
+from halp.data.readers.video import video_reader
+from halp.data.reading import Reading, ReadingKeywords, combine
+from halp.data.spans import Event, Events, person_recording
+from halp.video.film import SUFFIXES, film_picture
+from halp.video.finder import cut
+from halp.video.landmarks import FilmLandmarks
+from halp.video.people import Person, choose_people
+
+
+@dataclass(frozen=True)
+class People(Sequence[Person]):
+    """Everybody who is seen in a video, longest first, with the landmarks of all its frames."""
+
+    film: Path
+    people: Sequence[Person]
+    landmarks: FilmLandmarks
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @overload
+    def __getitem__(self, place: int) -> Person: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Person]: ...
+    def __getitem__(self, place: int | slice) -> Person | Sequence[Person]:
+        return self.people[place]
+
+    def recording(self, person: Person) -> str:
+        """The name under which other verbs report a person."""
+        return self.film.stem if len(self.people) == 1 else person_recording(self.film.stem, person.number)
+
+    def events(self) -> Events:
+        """When each person is seen."""
+        times = self.landmarks.times
+        step = 1 / self.landmarks.fps if self.landmarks.fps > 0 else 1.0
+        found = []
+        for person in self.people:
+            seen = np.zeros(len(times), dtype=bool)
+            seen[self.landmarks.frame[person.rows]] = True
+            for first, count in runs(seen):
+                stop = float(times[first + count - 1]) + step
+                found.append(
+                    Event(self.recording(person), float(times[first]), stop, "seen", "", "model", person.score)
+                )
+        return Events(found)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row per person: number, recording, first and last moment, share of frames, height, place, score."""
+        return [{**person.to_json(), "recording": self.recording(person)} for person in self.people]
+
+    def thumbnail(self, person: Person) -> npt.NDArray[np.uint8]:
+        """The person `(H, W, 3)` at the moment that shows him or her best."""
+        picture = film_picture(self.film, person.best)
+        times = self.landmarks.times[self.landmarks.frame[person.rows]]
+        marks = self.landmarks.image[person.rows[int(np.abs(times - person.best).argmin())], :, :2]
+        low, high = marks.min(axis=0), marks.max(axis=0)
+        return cut(picture, (low + high).astype(np.float64) / 2, 1.3 * float((high - low).max()))[2]
+
+
+def people(film: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> People:
+    """Find the people in a video and follow each of them through all of it.
+
+    Other commands report each person as a recording of his or her own, `NAME#1`, `NAME#2`, …, where there are several;
+    `--person` chooses one of them by the number given here.
+
+    Parameters
+    ----------
+    film
+        A video file.
+    reading, **keywords
+        How it is read: a `halp.Reading`, or its fields (person, persons, options).
+
+    Returns
+    -------
+    People
+        A sequence of persons, longest seen first, with `to_json()` and `thumbnail(person)`.
+
+    Examples
+    --------
+    >>> import halp
+    >>> halp.people("notes.txt")
+    Traceback (most recent call last):
+    ...
+    halp.core.errors.InputError: 'notes.txt' is not a video file (.mp4, .mov, .avi, .mkv, .webm, .m4v)
+    """
+    path, reading = Path(film), combine(reading, keywords)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"'{path}' is not a video file ({', '.join(SUFFIXES)})")
+    if not path.exists():
+        raise InputError(f"there is no video '{path}'; check the path")
+    if reading.fps is not None or reading.format not in ("auto", "video") or reading.window is not None:
+        raise InputError(
+            "people of a video are found in all its frames at its own rate; leave out format, fps and window"
+        )
+    reader = video_reader(reading)
+    found, landmarks = reader.people(path)
+    return People(path, choose_people(found, reader.person), landmarks)

@@ -1,0 +1,110 @@
+"""Gait against walking that was made with known contacts, lengths and asymmetry, and against steps counted by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gait_samples import NAMES, walk
+from interchange_samples import write_interchange
+
+from halp.cli import main
+from halp.core.errors import InputError
+from halp.data.clip import Clip
+from halp.skeleton import get_topology, topology_for
+from halp.tasks.gait import find_gait
+from halp.tasks.pose_tracks import Poses
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"treadmill": True},
+        {"turn": 2.0},
+        {"fps": 30.0},
+        {"late": 0.42},
+        {"noise": 0.004},
+        {"cycle": 0.8, "stance": 0.55},
+    ],
+    ids=str,
+)
+def test_contacts_and_toe_offs_are_those_that_made_the_walk(how: dict[str, float]) -> None:
+    poses, contacts, lifts = walk(**how)
+    found = find_gait(poses)
+    slack = 0.04 if poses.fps > 60 else 0.07
+    for side in ("left", "right"):
+        # the first and the last may be cut off by the ends of the recording
+        assert found.contacts[side][1:-1] == pytest.approx(contacts[side][: len(found.contacts[side])][1:-1], abs=slack)
+        near = [np.abs(found.toe_offs[side] - time).min() for time in lifts[side][1:-1]]
+        assert max(near) < slack
+
+
+def test_measures_of_a_lame_walk_are_those_that_made_it() -> None:
+    """Left steps are longer in time: the right foot comes 0.42 cycles after the left one, the left 0.58 after the right."""
+    poses, _, _ = walk(late=0.42, cycle=1.2, speed=1.1)
+    found = find_gait(poses).to_json()
+    measures = found["measures"]
+    assert measures["stride_time"]["mean"] == pytest.approx(1.2, abs=0.01)
+    assert measures["step_time"]["right"]["mean"] == pytest.approx(0.42 * 1.2, abs=0.03)
+    assert measures["step_time"]["left"]["mean"] == pytest.approx(0.58 * 1.2, abs=0.03)
+    assert measures["step_time"]["asymmetry"] == pytest.approx(32, abs=6)
+    assert measures["stride_length"]["mean"] == pytest.approx(1.1 * 1.2, rel=0.02)
+    assert found["speed"] == pytest.approx(1.1, rel=0.03)
+    assert found["cadence"] == pytest.approx(60 / 0.6, rel=0.02)
+    low, high = found["cadence_interval"]
+    assert low < found["cadence"] < high
+    assert measures["stance_time"]["mean"] == pytest.approx(0.62 * 1.2, abs=0.04)
+    # both feet stand for 2 · stance − 1 of a cycle, whatever the delay between them
+    assert found["double_support_share"]["mean"] == pytest.approx(0.24, abs=0.05)
+    # at a contact the other foot stands where it touched down: step lengths add up to the stride
+    left, right = (measures["step_length"][side]["mean"] for side in ("left", "right"))
+    assert left + right == pytest.approx(1.1 * 1.2, rel=0.05)
+
+
+def test_on_a_treadmill_lengths_on_the_ground_are_not_invented() -> None:
+    found = find_gait(walk(treadmill=True)[0])
+    assert found.speed is None
+    assert {stride.stride_length for stride in found.strides} == {None}
+    assert any("treadmill" in note for note in found.notes)
+    assert found.to_json()["measures"]["step_length"]["mean"] > 0.3
+
+
+def test_standing_has_no_strides_and_a_body_without_feet_is_refused() -> None:
+    poses, _, _ = walk()
+    still = replace(poses, joints=np.repeat(poses.joints[:1], 300, axis=0))
+    assert find_gait(still).strides == []
+    assert find_gait(still).to_json()["cadence"] is None
+    arms = Poses("a", 0, np.ones((60, 3, 3)), topology_for(["hip_left", "hip_right", "shoulder_left"], 3), 30.0)
+    with pytest.raises(InputError, match="lacks hips or ankles of both sides"):
+        find_gait(arms)
+
+
+def test_two_dimensions_seen_from_the_side() -> None:
+    poses, contacts, _ = walk()
+    flat = np.stack([poses.joints[..., 2], -poses.joints[..., 1]], axis=-1)  # y of pictures points down
+    found = find_gait(Poses("walk", 0, flat, topology_for(NAMES, 2), poses.fps))
+    assert found.contacts["left"][1:-1] == pytest.approx(
+        contacts["left"][: len(found.contacts["left"])][1:-1], abs=0.04
+    )
+    assert any("two dimensions" in note for note in found.notes)
+
+
+def test_the_command_answers_per_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    poses, _, _ = walk(fps=50.0)
+    topology = get_topology("kinect-v2")
+    frames = np.zeros((len(poses.joints), 1, 25, 3), np.float32)
+    for name in set(NAMES) & set(topology.joints):
+        frames[:, 0, topology.index(name)] = poses.joints[:, NAMES.index(name)]
+    write_interchange([Clip(frames, "walk", fps=50.0)], tmp_path / "walk.npz", topology=topology)
+    out = tmp_path / "strides.csv"
+    main(["gait", str(tmp_path / "walk.npz"), "--fps", "50", "--out", str(out), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["strides"] >= 18
+    assert row["measures"]["stride_time"]["mean"] == pytest.approx(1.1, abs=0.02)
+    assert "stride left" in out.read_text()
+    main(["gait", str(tmp_path / "walk.npz"), "--fps", "50", "--html", str(tmp_path / "gait.html")])
+    assert "stride time (s)" in capsys.readouterr().out
