@@ -21,7 +21,7 @@ PHRASES = {
     r"\bmend(s|ed)?\b": "fix, repair",
     r"\bwaits for nobody\b": "short timeouts",
     r"\bthe command goes on\b": "run the command again to resume",
-    r"\bforget_unsure|check_unique_names|excluding_files|load_or_compute|interpolate_positions\b": "mask_low_scores, check_unique_names, …",
+    r"\bforget_unsure|refuse_twins|leaving_out|kept_array|beside_neighbours\b": "mask_low_scores, check_unique_names, …",
 }
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),

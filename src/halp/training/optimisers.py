@@ -37,7 +37,7 @@ class SGDSettings(CheckedSettings):
             parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
         )
         # a scaler of half precision is to unscale gradients itself, so that they can be clipped
-        optimiser._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        optimiser._step_supports_amp_scaling = False
         return optimiser
 
 
