@@ -77,6 +77,7 @@ def test_what_trains_the_backbone_or_fuses_encoders_has_no_raw_baseline(store: S
     assert settings_for(raw, "semi", {"semi": {"share": 0.5}}) == {
         "share": 0.5,
         "solver": "exact",
+        "scale": "one",
         "head": "linear",
         "crops": 0,
         "penalty": 0.0,

@@ -30,6 +30,7 @@ def cluster(
     source: Positional[Path],
     *,
     groups: int | None = None,
+    adapt: bool = False,
     out: Path | None = None,
     html: Path | None = None,
     reading: Reading = READING,
@@ -45,6 +46,7 @@ def cluster(
 
     Args:
         groups: how many (default: the number up to 12 whose groups are furthest apart).
+        adapt: compare in a metric fitted to these clips, in which what mutual neighbours differ in counts less.
         out: also write a CSV table of all clips with their groups.
         html: also write a page with the typical clips and a map.
         seed: of the starting points.
@@ -58,7 +60,7 @@ def cluster(
     from halp.use.cluster import clusters_to_json
     from halp.use.pages import cluster_page
 
-    vectors, clusters = group(loaded, opened, groups=groups, seed=seed, cache=cache)
+    vectors, clusters = group(loaded, opened, groups=groups, adapt=adapt, seed=seed, cache=cache)
     answer = clusters_to_json(vectors, clusters)
     members = [{"group": cluster["group"], **member} for cluster in answer["groups"] for member in cluster["members"]]
     write_rows(out, members, ["name", "start", "end", "group"])

@@ -81,6 +81,7 @@ def search(
     html: Path | None = None,
     reading: Reading = READING,
     exact: bool = False,
+    adapt: bool = False,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -96,6 +97,7 @@ def search(
         k: how many to find.
         html: also write a page with players side by side.
         exact: compare with every vector even where there are more than a million.
+        adapt: compare in a metric fitted to these clips, in which what mutual neighbours differ in counts less.
         cache: keep vectors and index for the next search (--no-cache computes them anew).
         json: print a list of name, similarity, start and end as JSON.
     """
@@ -106,7 +108,7 @@ def search(
     from halp.use.pages import search_page
     from halp.use.search import search as find
 
-    results = find(loaded, query, opened, k=k, exact=exact, cache=cache, **reading.source)
+    results = find(loaded, query, opened, k=k, exact=exact, adapt=adapt, cache=cache, **reading.source)
     if facts := results.facts:
         measured = f"recall@10 {facts.recall:.3f}, measured with {facts.queries} queries"
         note(f"approximate search over {facts.vectors} vectors: {measured}")

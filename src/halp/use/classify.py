@@ -18,9 +18,12 @@ from halp.features.embed import embed_frames, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
+from halp.use.adapt import MOST as MOST_NEAR
+from halp.use.adapt import Neighbourhood
 from halp.use.assessment import MOST, assess
 from halp.use.classifier import (
     REJECTION_RATE,
+    TUNED,
     Classifier,
     Labels,
     Prediction,
@@ -55,6 +58,7 @@ def fit(
     encoder: AnyEncoder,
     labelled: AnySource,
     *,
+    unlabelled: AnySource | None = None,
     kind: str = "auto",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
@@ -69,8 +73,11 @@ def fit(
         An encoder, or the path or name of one.
     labelled
         A store, or recordings in a folder for each class, of any kind that `halp.open_source` takes.
+    unlabelled
+        Further recordings without labels, opened with the same options. With them, and with recordings of `labelled` that have
+        no label, few labels go further (see `halp.use.adapt`).
     kind
-        linear, knn, prototypes, or auto to choose by cross-validation.
+        linear, knn, prototypes, adapted (uses clips without labels), or auto to choose by cross-validation.
     rejection_rate
         Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
         several known persons, for nothing then tells how unlike another person may be.
@@ -97,20 +104,65 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
-    encoder, source = open_for(encoder, labelled, **options)
-    source = labelled_rows(source)
+    encoder, everything = open_for(encoder, labelled, **options)
+    source = labelled_rows(everything)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
+    further = [everything.only(everything.labels < 0)]
+    if unlabelled is not None:
+        further.append(open_for(encoder, unlabelled, **_as_read(everything, options))[1])
+    near = _neighbourhood(encoder, vectors, source, further, kind, seed, progress)
     labels, groups = data.labels, data.groups
     rows = sample_rows(labels, groups, MOST, seed)
     raw = _raw_vectors(encoder, source.only(rows))
     how: dict[str, Any] = {"kind": kind, "seed": seed}
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
-        classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
-        assessment = assess(*part, data.recordings[rows], progress=progress, **how)
-    facts = {**assessment, "grouped_by": data.grouped_by}
+        classifier = fit_classifier(
+            vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, neighbourhood=near, **how
+        )
+        assessment = assess(*part, data.recordings[rows], progress=progress, neighbourhood=near, **how)
+    clips = 0 if near is None else len(near) - len(labels)
+    facts = {**assessment, "grouped_by": data.grouped_by, "unlabelled": clips}
     return Model(encoder, without_doubtful_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
+
+
+def _as_read(source: Source, options: dict[str, Any]) -> dict[str, Any]:
+    """Reading options for clips without labels: cut as the labelled ones, their labels left aside."""
+    kept = {name: value for name, value in options.items() if name not in ("labels", "pattern")}
+    return {**kept, **asdict(source.cutting)}
+
+
+def _neighbourhood(
+    encoder: PretrainedEncoder,
+    vectors: npt.NDArray[np.float32],
+    source: Source,
+    further: list[Source],
+    kind: str,
+    seed: int,
+    progress: bool,
+) -> Neighbourhood | None:
+    """Labelled vectors and those of further clips; None where none is wanted, found or needed."""
+    further = [one for one in further if len(one)]
+    if kind not in ("auto", "adapted") or not further or len(vectors) > TUNED:
+        if kind == "adapted":
+            raise InputError(
+                f"kind 'adapted' needs clips without labels and at most {TUNED} labelled ones; name recordings with "
+                "--unlabelled SOURCE, or choose --kind auto"
+            )
+        return None
+    room, found, groups = MOST_NEAR - len(vectors), [], [source.rows["recording"]]
+    draw = np.random.default_rng(seed)
+    for number, one in enumerate(further):
+        share = max(1, room // (len(further) - number))
+        if len(one) > share:
+            one = one.only(np.sort(draw.choice(len(one), share, replace=False)))
+        table = embed_table(encoder, one, progress=progress)
+        seen = table.seen > 0
+        found.append(np.asarray(table.vectors)[seen])
+        groups.append(one.rows["recording"][seen] + groups[-1].max(initial=-1) + 1)
+        room -= int(seen.sum())
+    return Neighbourhood.of(vectors, np.concatenate(found), np.concatenate(groups), seed=seed)
 
 
 def labelled_rows(source: Source) -> Source:

@@ -16,6 +16,7 @@ from halp.features.source import AnySource
 from halp.features.table import FeatureTable
 from halp.sampling import generator
 from halp.sphere import kmeans
+from halp.use.adapt import fit_metric
 from halp.use.heads import unit
 
 MOST_GROUPS = 12  # tried where the number is not given
@@ -52,6 +53,7 @@ def cluster(
     source: AnySource,
     *,
     groups: int | None = None,
+    adapt: bool = False,
     seed: int = 0,
     **options: Any,
 ) -> tuple[FeatureTable, Clusters]:
@@ -63,6 +65,8 @@ def cluster(
         What `halp.embed_table` takes.
     groups : int, optional
         How many (default: the number up to 12 whose groups are furthest apart).
+    adapt : bool
+        Compare in a metric that is fitted to these clips: what mutual neighbours differ in counts less.
     seed : int
         Of the starting points.
 
@@ -85,7 +89,8 @@ def cluster(
     table = embed_table(encoder, source, compact=True, **options)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
-    return table, group_vectors(table.vectors, groups, seed=seed)
+    vectors = fit_metric(table.vectors, table.recording, seed=seed)(table.vectors) if adapt else table.vectors
+    return table, group_vectors(vectors, groups, seed=seed)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:

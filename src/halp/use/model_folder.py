@@ -30,7 +30,8 @@ from halp.use.heads import Candidate, Head
 FORMAT = "halp-classifier"
 VERSION = 2
 OLD = 1  # without a hash of config.json, with a threshold in place of the rejection rate
-_PARTS = ("mean", "scale", "bank", "labels", "weight", "bias", "similarities")
+_PARTS = ("mean", "scale", "bank", "labels", "weight", "bias")
+_SHRUNK = ("axes", "left")  # of a classifier that was adapted to clips without labels
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     check_free(path)
     head, classifier = model.classifier.head, model.classifier
-    tensors = {name: getattr(head, name) for name in _PARTS[:-1]} | {"similarities": classifier.similarities}
+    parts = (*_PARTS, *_SHRUNK) if len(head.left) else _PARTS
+    tensors = {name: getattr(head, name) for name in parts} | {"similarities": classifier.similarities}
     try:
         with building(path) as partial:
             (partial / "encoder").mkdir()
@@ -204,6 +206,8 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
         "weight": (classes, width),
         "bias": (classes,),
     }
+    if any(name in tensors for name in _SHRUNK):
+        shapes |= {"axes": (width, len(tensors["left"])), "left": (len(tensors["left"]),)}
     for name, shape in shapes.items():
         if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
             raise InputError(f"'{name}' has shape {tensors[name].shape} in place of {shape}, or is not finite")

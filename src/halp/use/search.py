@@ -21,6 +21,7 @@ from halp.features.embed import embed, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source, is_arrays, open_source
 from halp.features.table import FeatureTable
+from halp.use.adapt import fit_metric
 from halp.use.heads import unit
 from halp.use.index import EXACT, IndexFacts, search_exactly, search_index
 
@@ -67,6 +68,7 @@ def search(
     *,
     k: int = 10,
     exact: bool = False,
+    adapt: bool = False,
     cache: bool = True,
     progress: bool = True,
     **options: Any,
@@ -86,6 +88,8 @@ def search(
         How many to find.
     exact : bool
         Compare with every vector even where there are more than a million.
+    adapt : bool
+        Compare in a metric that is fitted to the clips of the source: what mutual neighbours differ in counts less.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool
@@ -119,7 +123,13 @@ def search(
     else:
         vectors = embed(encoder, asked, compact=True, progress=progress)
         left_out, shown = _itself(query, vectors, source, table), ready_clips(encoder, asked, range(len(asked)))
-    rows, similarity, facts = _nearest(table, unit(vectors), min(k + len(left_out), len(table)), exact, progress)
+    wanted = min(k + len(left_out), len(table))
+    if adapt:
+        metric = fit_metric(table.vectors, table.recording)
+        rows, similarity = _largest(*search_exactly(metric(table.vectors), metric(vectors), wanted), wanted)
+        facts = None
+    else:
+        rows, similarity, facts = _nearest(table, unit(vectors), wanted, exact, progress)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
     hits = [
@@ -169,10 +179,17 @@ def _nearest(
         rows, similarity = search_exactly(table.vectors, queries, k)
     else:
         rows, similarity, facts = search_index(table.folder, queries, k, progress=progress)
+    return *_largest(rows, similarity, k), facts
+
+
+def _largest(
+    rows: npt.NDArray[np.int64], similarity: npt.NDArray[np.float32], k: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Of the hits of several queries the k most similar rows, each once."""
     order = np.argsort(-similarity.ravel(), kind="stable")
     _, first = np.unique(rows.ravel()[order], return_index=True)
     best = order[np.sort(first)][:k]
-    return rows.ravel()[best], np.clip(similarity.ravel()[best], -1, 1), facts
+    return rows.ravel()[best], np.clip(similarity.ravel()[best], -1, 1)
 
 
 def frames_of(clip: Clip) -> Frames:
