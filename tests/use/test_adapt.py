@@ -160,11 +160,11 @@ def test_search_and_groups_run_in_the_adapted_metric(tmp_path: Path) -> None:
     labels = dict(zip(store.names, store.labels))
     right = {False: 0, True: 0}
     for adapt in right:
-        for name in store.names[:20]:
+        for name in store.names[:3]:
             hits = halp.search("halp-base", name, store, k=5, adapt=adapt, cache=False, progress=False)
             assert name not in [hit.name for hit in hits]
             right[adapt] += sum(labels[hit.name] == labels[name] for hit in hits)
-    assert right[True] >= right[False] - 5
+    assert right[True] >= right[False] - 3
     _, clusters = halp.cluster("halp-base", store, groups=6, adapt=True, cache=False, progress=False)
     assert clusters.sizes.sum() == 120
 
