@@ -1,7 +1,9 @@
 """Jitter of a recording, estimated from the clip itself, and smoothed only where there is some.
 
 White noise of variance σ² makes neighbouring second differences of a course opposite: their mean product is −4 σ². A movement
-makes them alike. So `noise` is 0 for clean movements however fast, and a clip below the limit is left as it is, to the bit.
+makes them alike. So `noise` is 0 for clean movements unless they turn within a few frames, and a clip below the limit is left as
+it is, to the bit. Differences are taken over every other frame: short clips were stretched to the frames that an encoder reads,
+and neighbouring frames of these share their noise.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STRIDE = 2
 NARROW, WIDE = 5, 9  # frames that are averaged
 FULL, WIDEST = 1.6, 4.0  # times the limit: noise at which the narrow average, and then the wide one, has taken over
 
@@ -16,8 +19,8 @@ FULL, WIDEST = 1.6, 4.0  # times the limit: noise at which the narrow average, a
 def noise(clips: Tensor) -> Tensor:
     """Estimated standard deviation of the jitter `(B, P)` of clips `(B, T, P, V, C)`, of joints that are always seen."""
     seen = _always_seen(clips)
-    bend = clips[:, 2:] - 2 * clips[:, 1:-1] + clips[:, :-2]
-    product = (bend[:, 1:] * bend[:, :-1]).mean(1).mean(3)  # (B, P, V)
+    bend = clips[:, 2 * STRIDE :] - 2 * clips[:, STRIDE:-STRIDE] + clips[:, : -2 * STRIDE]
+    product = (bend[:, STRIDE:] * bend[:, :-STRIDE]).mean(1).mean(3)  # (B, P, V)
     opposite = -(product * seen).sum(2) / seen.sum(2).clamp(min=1) / 4
     return opposite.clamp(min=0).sqrt()
 
