@@ -159,7 +159,9 @@ def measure(task: Task, store: Any, row: tuple[str, str], part: int, folder: Pat
 
 def gap(found: Any, people: dict[str, Array], ours: Any, other: Any, shots: int) -> dict[str, Any]:
     """Difference per set and in the mean of the sets, with hierarchical intervals, in points."""
-    result, together, means = {}, [], []
+    result: dict[str, Any] = {}
+    together: list[Array] = []
+    means: list[float] = []
     for name, tested in people.items():
         first, second = found[ours][name][str(shots)], found[other][name][str(shots)]
         seeds = min(len(first), len(second))

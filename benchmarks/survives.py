@@ -56,7 +56,7 @@ def _lost_frames(clip: Array, draw: np.random.Generator) -> Array:
 
 
 def _lost_joints(clip: Array, draw: np.random.Generator) -> Array:
-    kept = draw.random(clip.shape[2]) > 0.3
+    kept: Array = np.asarray(draw.random(clip.shape[2]) > 0.3)
     kept[[KINECT_V1.index(name) for name in ("hip_center", "shoulder_center", "shoulder_left", "shoulder_right")]] = (
         True
     )

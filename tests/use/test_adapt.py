@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import halp
 from halp.clips.arrays import store_from_arrays
 from halp.clips.synthetic import make_synthetic_store
+from halp.encoders.sides import with_sides
 from halp.errors import InputError
 from halp.use.adapt import (
     REACH,
@@ -173,3 +175,19 @@ def test_too_few_clips_are_not_adapted_to(tmp_path: Path) -> None:
     store = make_synthetic_store(tmp_path / "store", count=24, seed=0)
     with pytest.raises(InputError, match="too few to adapt"):
         halp.cluster("halp-base", store, adapt=True, cache=False, progress=False)
+
+
+def test_where_sides_are_the_same_a_mirrored_clip_has_the_same_vector(tmp_path: Path) -> None:
+    encoder = halp.load_encoder("halp-base")
+    clips = torch.rand(2, 64, 1, 16, 3, generator=torch.Generator().manual_seed(0))
+    image = clips[:, :, :, encoder.topology.mirror] * torch.tensor([-1.0, 1, 1])
+    same, soft = with_sides(encoder, "same"), with_sides(encoder, "soft")
+    with torch.inference_mode():
+        torch.testing.assert_close(same(clips), same(image))
+        torch.testing.assert_close(soft(clips)[:, :4176], same(clips))
+        torch.testing.assert_close(soft(clips)[:, 4176:], -soft(image)[:, 4176:], atol=1e-4, rtol=1e-4)
+    store = make_synthetic_store(tmp_path / "store", count=24, seed=0)
+    model = halp.classify_fit("halp-base", store, kind="prototypes", sides="soft", progress=False)
+    loaded = halp.load_model(halp.save_model(model, tmp_path / "model"))
+    one, two = (halp.classify_predict(each, store, cache=False, progress=False) for each in (model, loaded))
+    assert [(a.best, a.probability) for a in one] == [(a.best, a.probability) for a in two]

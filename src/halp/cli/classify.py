@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
@@ -30,6 +30,7 @@ def classify_fit(
     unlabelled: Path | None = None,
     labels: Labels = LABELS,
     kind: str = "auto",
+    sides: str = "matter",
     reading: Reading = READING,
     seed: int = 0,
     json: bool = False,
@@ -47,6 +48,7 @@ def classify_fit(
         unlabelled: recordings without labels, read like the labelled ones; few labels go further with them. Recordings of
             LABELLED that have no label are used in any case.
         kind: linear, knn, prototypes, adapted (needs clips without labels), or auto to choose by cross-validation.
+        sides: whether left and right matter to the classes: matter, soft (less), or same (either hand will do).
         seed: of the folds.
         json: print accuracies as JSON.
     """
@@ -58,7 +60,8 @@ def classify_fit(
     check_rejection(labels.rejection_rate)
     source = _open_labelled(labelled, labels, reading)
     further = None if unlabelled is None else open_unlabelled(unlabelled, source, reading)
-    fitted = fit(encoder, source, unlabelled=further, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
+    how: dict[str, Any] = {"kind": kind, "sides": sides, "rejection_rate": labels.rejection_rate, "seed": seed}
+    fitted = fit(encoder, source, unlabelled=further, **how)
     save_model(fitted, model)
     _show_fitted(fitted, model, json)
 

@@ -13,7 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
-from halp.errors import InputError
+from halp.encoders.sides import SIDES, with_sides
+from halp.errors import InputError, check_choice
 from halp.features.embed import embed_frames, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
@@ -60,6 +61,7 @@ def fit(
     *,
     unlabelled: AnySource | None = None,
     kind: str = "auto",
+    sides: str = "matter",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
@@ -78,6 +80,9 @@ def fit(
         no label, few labels go further (see `halp.use.adapt`).
     kind
         linear, knn, prototypes, adapted (uses clips without labels), or auto to choose by cross-validation.
+    sides
+        Whether left and right matter to your classes: matter, soft (less), or same (either hand will do). The last two encode
+        every clip twice.
     rejection_rate
         Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
         several known persons, for nothing then tells how unlike another person may be.
@@ -104,7 +109,9 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
+    check_choice("sides", sides, SIDES)
     encoder, everything = open_for(encoder, labelled, **options)
+    encoder = with_sides(encoder, sides)
     source = labelled_rows(everything)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from halp._version import __version__
 from halp.clips.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
+from halp.encoders.sides import one_sided, sides_of, with_sides
 from halp.errors import InputError
 from halp.files import building, read_json, save_arrays, sha256, write_json, write_text
 from halp.packages import CARD, CONFIG, WEIGHTS, find_package
@@ -58,6 +59,15 @@ class Model:
     assessment: dict[str, Any] = field(default_factory=dict)
     labelled: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def package(self) -> PretrainedEncoder:
+        """The encoder as it is handed on: it reads a clip once, whatever the model makes of its mirror image."""
+        if sides_of(self.encoder) == "matter":
+            return self.encoder
+        whole = self.encoder.around(one_sided(self.encoder), self.encoder.origin)
+        whole.architecture = self.encoder.architecture
+        return whole
+
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """Write a model folder, whole or not at all.
@@ -93,7 +103,8 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     try:
         with building(path) as partial:
             (partial / "encoder").mkdir()
-            write_package(model.encoder, partial / "encoder", card=model_card(model.encoder, f"{path.name}/encoder"))
+            card = model_card(model.package, f"{path.name}/encoder")
+            write_package(model.package, partial / "encoder", card=card)
             save_arrays(tensors, partial / WEIGHTS)
             config = json.loads(json.dumps(_describe(model, sha256(partial / WEIGHTS))))
             write_json(partial / CONFIG, {**config, "sha256": fingerprint(config)})
@@ -120,6 +131,7 @@ def _describe(model: Model, weights: str) -> dict[str, Any]:
         "setting": classifier.head.candidate.setting,
         "temperature": classifier.temperature,
         "rejection_rate": classifier.rejection_rate,
+        "sides": sides_of(model.encoder),
         "windows": asdict(model.cutting),
         "labelled": model.labelled,
         "assessment": model.assessment,
@@ -164,6 +176,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}")
     encoder = load_package(path / "encoder")
     try:
+        encoder = with_sides(encoder, config.get("sides", "matter"))
         stated = config.pop("sha256", None)
         if config["version"] == VERSION and stated != fingerprint(config):
             raise InputError(f"{CONFIG} does not have the hash that it states")
