@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-# idle threads that spin would slow everything else on a small machine; this has to be said before torch is loaded
+# idle threads that spin would slow everything else on a small machine; this must be said before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest

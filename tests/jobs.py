@@ -90,7 +90,7 @@ def wait_for_steps(run: Path, job: subprocess.Popen[bytes], steps: int) -> None:
 
 
 def final_files(run: Path) -> dict[str, bytes]:
-    """What has to be equal to the bit: newest checkpoint and metrics."""
+    """What must be equal to the bit: newest checkpoint and metrics."""
     newest = list_checkpoints(run / "checkpoints")[-1]
     files = {
         name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")

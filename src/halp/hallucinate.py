@@ -395,7 +395,7 @@ class HallucinatedPositives(nn.Module):
     ) -> None:
         super().__init__()
         if prototypes < 2:
-            raise InputError(f"prototypes = {prototypes}: there have to be at least two to walk between")
+            raise InputError(f"prototypes = {prototypes}: at least two are needed")
         if source == "queue" and prototypes > recent:
             raise InputError(
                 f"prototypes = {prototypes} is more than recent = {recent}: there cannot be more clusters than recent keys; "
@@ -412,7 +412,7 @@ class HallucinatedPositives(nn.Module):
         if refresh < 1:
             raise InputError(f"refresh = {refresh}: prototypes are refitted every this many steps, at least 1")
         if temperature <= 0:
-            raise InputError(f"temperature = {temperature} has to be positive")
+            raise InputError(f"temperature = {temperature} must be positive")
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
         self.source = check_choice("source", source, SOURCES)
         self.temperature, self.average_over = temperature, check_choice("average_over", average_over, AVERAGES)
@@ -538,7 +538,7 @@ class HallucinatedPositives(nn.Module):
 
 
 def _check_unit(name: str, rows: Tensor | None) -> None:
-    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited for, never."""
+    """Raise where rows are not of unit length; on other devices than the CPU, which would must be waited for, never."""
     if rows is None or not rows.is_cpu or not len(rows):
         return
     # read as a list: a CPU tensor's memory, without a device to wait for

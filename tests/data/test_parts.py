@@ -112,7 +112,7 @@ def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files:
             return load(part)
 
         patch.setattr(parts, "_load", stopped)
-        with pytest.raises(Interrupted, match="the same command goes on"):
+        with pytest.raises(Interrupted, match="run the same command again"):
             prepare("ntu", tree, store, workers=1, progress=False)
     (folder,) = store.parent.glob(".store.read-*")
     return folder

@@ -295,7 +295,7 @@ def test_place_where_nothing_can_be_written_is_named(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("halp.data.store.building", refuse)
     writer = StoreWriter(tmp_path / "store", KINECT_V1, persons=1)
-    with pytest.raises(InputError, match=r"cannot be written \(.*Read-only.*choose another place"), writer:
+    with pytest.raises(InputError, match=r"cannot be written \(.*Read-only.*choose another path"), writer:
         pass
 
 

@@ -103,7 +103,7 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
 
     if given:
         names = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
+        raise InputError(f"synthetic clips are made ready to use and take no {names}; omit it")
     if not str(count).isdigit():
         raise InputError(f"synthetic takes a number of clips instead of a source, not '{count}'")
     note(_written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite))))

@@ -126,7 +126,7 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
     if cutting.fps is None:
-        raise InputError("frames on standard input do not tell their rate; give it with --fps")
+        raise InputError("frames on standard input do not state their rate; give it with --fps")
     live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
     reader = FrameReader(sys.stdin.buffer, live.layout)
     said = 0

@@ -68,7 +68,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read as JSON ({error}); it was damaged or is something else") from error
+        raise InputError(f"'{path}' cannot be read as JSON ({error}); it is damaged or not JSON") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def write_csv(
             table.writeheader()
             table.writerows({name: spreadsheet_cell(cell) for name, cell in row.items()} for row in rows)
     except OSError as error:
-        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
     return path
 
 

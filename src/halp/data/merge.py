@@ -107,7 +107,7 @@ def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], targ
     """Write a store that lists others by their paths and fingerprints."""
     if other := next((store for store in stores if store.topology != target), None):
         raise InputError(
-            f"store '{other.path}' has other joints than '{target.name}', so that its clips have to be copied; "
+            f"store '{other.path}' has other joints than '{target.name}', so that its clips must be copied; "
             "merge without --link"
         )
     check_free(path, overwrite)
@@ -132,7 +132,7 @@ def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], targ
 
 
 def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
-    """Open a store that lists others; what it lists has to be what was listed."""
+    """Open a store that lists others; what it lists must be what was listed."""
     check_header(path, header)
     check_seal(path, header)
     listed = header.get("stores")

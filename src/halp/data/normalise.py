@@ -100,7 +100,7 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
 
 def present_first(frames: Frames) -> Frames:
     """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
-    there = present(frames).any(axis=0)
+    there = np.asarray(present(frames).any(axis=0))
     if not (there[1:] > there[:-1]).any():
         return frames
     return frames[:, np.argsort(~there, kind="stable")]
@@ -298,7 +298,7 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+#: Of the trunk's length: what it must rise or fall in the picture to tell which way is up.
 STANDING = 0.3
 
 

@@ -200,7 +200,7 @@ def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
     except ValueError as error:
         raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
     if not values:
-        raise InputError(f"'{path}': there is no line in it; check that the file is whole")
+        raise InputError(f"'{path}': the file is empty; check that it is complete")
     return values if by_line else values[0]
 
 

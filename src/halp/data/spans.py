@@ -120,7 +120,7 @@ class Events(Sequence[Event]):
             )
         if event.stop <= event.start:
             raise InputError(
-                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop has to come after start"
+                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop must come after start"
             )
         length = self.lengths.get(event.recording)
         if event.stop > LATEST or (length is not None and event.stop > length + max(0.5, 0.01 * length)):

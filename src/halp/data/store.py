@@ -251,7 +251,7 @@ def check_free(path: Path, overwrite: bool) -> None:
     is_store = (path / "store.json").exists()
     if path.exists() and not (overwrite and is_store):
         remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
-        raise InputError(f"'{path}' exists already; {remedy}, or choose another place for the store")
+        raise InputError(f"'{path}' exists already; {remedy}, or choose another path for the store")
 
 
 class StoreWriter:
@@ -320,9 +320,7 @@ class StoreWriter:
                 stack.callback(self._close)
                 self._write_array_header()
             except OSError as error:
-                raise InputError(
-                    f"the store '{self.path}' cannot be written ({error}); choose another place"
-                ) from error
+                raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another path") from error
             self._held = stack.pop_all()
         return self
 

@@ -135,10 +135,10 @@ def _check(subjects: int, repetitions: int, seed: int) -> None:
     for name, (value, lowest) in bounds.items():
         if not lowest <= value <= 999:
             raise InputError(
-                f"synthetic clips cannot be made with {name} = {value}; it has to be between {lowest} and 999"
+                f"synthetic clips cannot be made with {name} = {value}; it must be between {lowest} and 999"
             )
     if seed < 0:
-        raise InputError(f"synthetic clips cannot be made with seed = {seed}; it has to be at least 0")
+        raise InputError(f"synthetic clips cannot be made with seed = {seed}; it must be at least 0")
 
 
 def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:

@@ -43,7 +43,7 @@ class BranchesSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width % self.heads:
-            raise InputError(f"encoder: width = {self.width} has to be a multiple of heads = {self.heads}")
+            raise InputError(f"encoder: width = {self.width} must be a multiple of heads = {self.heads}")
 
 
 def name_rows(topology: Topology) -> Tensor:

@@ -63,9 +63,7 @@ class KernelFusionSettings:
     def __post_init__(self) -> None:
         self.fusion()
         if self.step < 1 or self.invariant < 0:
-            raise InputError(
-                f"encoder: step = {self.step} has to be at least 1, invariant = {self.invariant} at least 0"
-            )
+            raise InputError(f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} at least 0")
 
     def fusion(self) -> FusionSettings:
         """What the GRU takes of it."""

@@ -44,7 +44,7 @@ class LiftedSettings(KernelFusionSettings):
         super().__post_init__()
         if min(self.width, self.blocks) < 1 or self.outputs < 0 or self.stride not in (1, 2):
             raise InputError(
-                f"encoder: width = {self.width} and blocks = {self.blocks} have to be at least 1, "
+                f"encoder: width = {self.width} and blocks = {self.blocks} must be at least 1, "
                 f"outputs = {self.outputs} not negative, stride = {self.stride} is 1 or 2"
             )
 

@@ -52,7 +52,7 @@ class PretrainedEncoder(nn.Module):
     persons, frames : int
         How many of each it reads; fewer persons are filled up with zeros.
     normalisation : sequence of str
-        Steps that clips have to be through.
+        Steps that clips must be through.
     origin : mapping
         Where it comes from, for results.
     architecture : mapping
@@ -251,14 +251,14 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
     """The encoder that `config.json` describes with these weights."""
     for name, largest in LARGEST.items():
         if type(config[name]) is not int or not 1 <= config[name] <= largest:
-            raise InputError(f"{name} = {config[name]!r} has to be a whole number from 1 to {largest:,}")
+            raise InputError(f"{name} = {config[name]!r} must be a whole number from 1 to {largest:,}")
     topology = topology_from_json(config["topology"])
     if topology.dimensions not in (2, 3) or not len(topology):
         raise InputError(f"a topology of {len(topology)} joints with {topology.dimensions} coordinates is not possible")
     split_stream(str(config["stream"]))
     architecture, provenance = config["encoder"], config["provenance"]
     if not isinstance(architecture, dict) or not isinstance(provenance, dict):
-        raise InputError("the fields 'encoder' and 'provenance' have to be objects")
+        raise InputError("the fields 'encoder' and 'provenance' must be objects")
     _refuse_deep(architecture, weights)
     # without memory first: sizes that the weights do not have are found before anything is allocated
     with torch.device("meta"):

@@ -125,7 +125,7 @@ def evaluate(
 
 
 def _evaluate_by(protocol: str, context: ProtocolContext, settings: Any, seeds: list[int]) -> Result:
-    """The result of one protocol; the backbone has to come out as it went in."""
+    """The result of one protocol; the backbone must come out as it went in."""
     backbone, store = context.encoder, context.store
     # raw coordinates have no weights and live anywhere
     home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
@@ -233,7 +233,7 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
 def overlap_warning(
     origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
 ) -> str | None:
-    """What has to be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
+    """What must be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
     shared, tested = 0, 0
     named: list[str] = []
     for split in splits:

@@ -75,7 +75,7 @@ class Result:
             return write_json(path, data)
         except OSError as error:
             raise InputError(
-                f"the result '{path}' cannot be written ({error}); make room or choose another place"
+                f"the result '{path}' cannot be written ({error}); free disk space or choose another path"
             ) from error
 
     @classmethod

@@ -39,7 +39,7 @@ LAID_OUT = 4_000  # vectors that t-SNE lays out; others are put beside their nei
 MOST_CATEGORIES = 500
 CHUNK = 1_500  # frames of a recording that are sent at once
 LONGEST = 3_000  # frames of one clip that are sent; longer ones are thinned
-SHORTEST = 0.25  # seconds for which nobody has to be there to be shown as absent
+SHORTEST = 0.25  # seconds for which nobody must be there to be shown as absent
 SEPARATORS = "_/ -."  # of the parts of a recording's name; the first one that parts all names alike is taken
 _OPEN = 16  # recordings that are kept as they are shown
 

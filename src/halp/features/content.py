@@ -115,7 +115,7 @@ def make_rows(
         for name, rate in zip(names, fps):
             if rate <= 0:
                 raise InputError(
-                    f"recording '{name}' does not tell its frame rate, so a window in seconds cannot be cut; "
+                    f"recording '{name}' does not state its frame rate, so a window in seconds cannot be cut; "
                     "give it with --fps"
                 )
         pieces = np.array(
@@ -329,7 +329,7 @@ class ArrayClips:
 
 def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSettings) -> ArrayClips:
     if topology is None:
-        raise InputError("arrays do not tell their joint layout; name it with topology=, such as 'kinect-v2'")
+        raise InputError("arrays do not state their joint layout; name it with topology=, such as 'kinect-v2'")
     layout = find_topology(topology)
     several: Sequence[Any] = [arrays] if getattr(arrays, "ndim", 5) < 5 else list(arrays)
     if not several:

@@ -49,7 +49,7 @@ _REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
 class EncoderInput(Protocol):
-    """What has to be known of an encoder to make clips ready for it."""
+    """What must be known of an encoder to make clips ready for it."""
 
     topology: Topology
     persons: int

@@ -405,7 +405,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     if is_arrays(source):
         return Source(array_clips(source, topology, cutting), cutting, "arrays", tags)
     if topology is not None:
-        raise InputError(f"'{source}' tells its joint layout itself; topology is for arrays")
+        raise InputError(f"'{source}' states its own joint layout; topology is for arrays")
     if isinstance(source, Store):
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
@@ -419,5 +419,5 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
 
 
 def is_arrays(source: AnySource) -> bool:
-    """Whether a source is one array or several, which do not tell their joint layout."""
+    """Whether a source is one array or several, which do not state their joint layout."""
     return not isinstance(source, (Source, Store, str, os.PathLike))

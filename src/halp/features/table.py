@@ -195,7 +195,7 @@ def write_vectors(path: str | os.PathLike[str], table: FeatureTable) -> Path:
         with atomic_path(path) as partial:
             write(partial, table)
     except OSError as error:
-        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
     return path
 
 

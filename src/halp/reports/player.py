@@ -69,7 +69,7 @@ def player(
                 "give the topology the clip was recorded with"
             )
     if up_axis not in (None, *_LEVEL):
-        raise InputError(f"up_axis is {up_axis!r}; it has to be 0, 1 or 2, the coordinate that points up")
+        raise InputError(f"up_axis is {up_axis!r}; it must be 0, 1 or 2, the coordinate that points up")
     up = upward([clip.frames for row in rows for clip in row], topology) if up_axis is None else (up_axis, 1.0)
     packed = [[_packed(clip, up) for clip in row] for row in rows if row]
     if same_zoom:

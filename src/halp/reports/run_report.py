@@ -52,7 +52,7 @@ def report(
     paths = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
     opened = open_runs([Path(path) for path in paths])
     home = Path(data or next(iter(opened.values())).info["data"]["path"])
-    # a store that was asked for has to be there; that of the training may have moved
+    # a store that was asked for must be there; that of the training may have moved
     return report_runs(opened, open_store(home) if data is not None or home.exists() else None)
 
 

@@ -138,7 +138,7 @@ class SweepRunner:
         split = cell.split if cell.target is None else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
         encoder, home = self._encoder(scale, cell, column, store)
         if cell.row.method == "shipped" and encoder.normalisation != list(store.normalisation):
-            return None  # recordings have to be prepared with the encoder's own steps
+            return None  # recordings must be prepared with the encoder's own steps
         protocol = cell.row.protocol_of(column)
         settings = settings_for(encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)})
         if settings is None:
@@ -154,7 +154,7 @@ class SweepRunner:
     def run_of(self, scale: Scale, cell: Cell) -> Run | None:
         """What the encoder of a cell is read from; None for raw coordinates and shipped encoders.
 
-        An untrained encoder is as its recipe builds it: nothing has to be trained to see it, and its run has no checkpoint.
+        An untrained encoder is as its recipe builds it: nothing must be trained to see it, and its run has no checkpoint.
         """
         if cell.recipe is None:
             return None

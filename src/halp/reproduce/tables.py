@@ -67,7 +67,7 @@ class TableRow:
 
     def __post_init__(self) -> None:
         if check_choice("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
-            raise InputError(f"row '{self.name}': method '{self.method}' has to name another recipe or encoder")
+            raise InputError(f"row '{self.name}': method '{self.method}' must name another recipe or encoder")
 
     @property
     def has_recipe(self) -> bool:

@@ -206,7 +206,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         head = _head(config, tensors, encoder.output_size)
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
-            raise InputError("assessment or labelled is not what it should be")
+            raise InputError("'assessment' or 'labelled' is invalid")
         rate = config["rejection_rate"]
         classifier = Classifier(
             head,

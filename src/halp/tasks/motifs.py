@@ -97,7 +97,7 @@ class MotifModel:
             with atomic_path(path) as partial, open(partial, "wb") as file:
                 np.savez_compressed(file, facts=np.array(note), **arrays)
         except OSError as error:
-            raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+            raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
         return Path(path)
 
 

@@ -63,7 +63,7 @@ def read_poses(
         rate = clip.fps if clip.fps > 0 else reading.fps or 0.0
         if rate <= 0:
             raise InputError(
-                f"recording '{clip.recording or clip.name}' does not tell its frames per second; give --fps"
+                f"recording '{clip.recording or clip.name}' does not state its frames per second; give --fps"
             )
         there = present(clip.frames)
         for person in np.flatnonzero(there.any(axis=0)):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from halp.data.spans import ABSENT, NOBODY, UNSEEN, Event, Events, person_of
 
 Floats = npt.NDArray[np.float64]
-SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
+SEEN = 0.5  # share of a window in which somebody must be seen for an answer
 
 
 class Answer(Protocol):

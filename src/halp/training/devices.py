@@ -114,7 +114,7 @@ def launch(
     """
     check_choice("strategy", strategy, STRATEGIES)
     if devices < 1 or nodes < 1:
-        raise InputError(f"devices = {devices} and nodes = {nodes} have to be at least 1")
+        raise InputError(f"devices = {devices} and nodes = {nodes} must be at least 1")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices, nodes = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ.get("GROUP_WORLD_SIZE", 1))
     options: dict[str, Any] = {"strategy": strategy}

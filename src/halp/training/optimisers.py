@@ -56,7 +56,7 @@ class AdamSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.betas) != 2:
-            raise InputError(f"betas = {list(self.betas)} have to be two numbers in [0, 1)")
+            raise InputError(f"betas = {list(self.betas)} must be two numbers in [0, 1)")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (self.betas[0], self.betas[1])

@@ -75,9 +75,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise InputError(f"epochs = {self.epochs} has to be at least 1")
+            raise InputError(f"epochs = {self.epochs} must be at least 1")
         if self.batch_size < 2:
-            raise InputError(f"batch_size = {self.batch_size} has to be at least 2")
+            raise InputError(f"batch_size = {self.batch_size} must be at least 2")
         check_choice("dropout_draws", self.dropout_draws, DRAWS)
         method = METHODS[self.method]
         terms = self._checked_terms(method)
@@ -238,7 +238,7 @@ def _encoder(data: Any, key: str = "encoder") -> EncoderSettings:
     given = dict(section(data, key))
     name = given.pop("name", "gru")
     if not isinstance(name, str):
-        raise InputError(f"{key}.name = {name!r} has to be a text in quotes")
+        raise InputError(f"{key}.name = {name!r} must be a text in quotes")
     return EncoderSettings(name, f"{key}.", **{str(entry): value for entry, value in given.items()})
 
 

@@ -148,7 +148,7 @@ class MixSettings(CheckedSettings):
         for name, ends, most in (("parts", self.parts, PARTS), ("run", self.run, BLOCKS)):
             if len(ends) != 2 or not 1 <= ends[0] <= ends[1] <= most:
                 raise InputError(
-                    f"mix: {name} = {list(ends)} has to be a smallest and a largest number, from 1 to {most}"
+                    f"mix: {name} = {list(ends)} must be a smallest and a largest number, from 1 to {most}"
                 )
 
 

@@ -47,7 +47,7 @@ class SeBiReNetSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.units % 2:
-            raise InputError(f"encoder: units = {self.units} has to be even")
+            raise InputError(f"encoder: units = {self.units} must be even")
 
 
 class JointTree(nn.Module):

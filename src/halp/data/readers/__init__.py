@@ -46,7 +46,7 @@ class Info:
     """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format asks for.
 
     `applied` names the steps that the source has been through already; a store records both, `prepare` applies the second.
-    `shared` says whether several processes may read items at once; False for a single file that has to be in memory whole.
+    `shared` says whether several processes may read items at once; False for a single file that must be in memory whole.
     `slow` is for items of which each is worth a process of its own, such as films.
     """
 

@@ -169,7 +169,7 @@ def parse_converted(data: bytes, path: Path) -> Frames:
         if not isinstance(body, np.ndarray) or body.dtype.kind != "f" or body.shape != (*frames, _JOINTS, 3):
             raise problem(path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN)
         if not (np.abs(body) <= LARGEST).all():
-            raise problem(path, f"'{name}'", "it holds what is not a place of a joint", "leave this clip out")
+            raise problem(path, f"'{name}'", "a joint position is invalid", "leave this clip out")
     if not any(body.any() for body in bodies.values()):
         raise problem(path, "", "none of its frames has a body", "leave this clip out")
     return np.stack(list(bodies.values()), axis=1).astype(np.float32)
@@ -218,7 +218,7 @@ def _layout(lines: list[bytes], path: Path) -> tuple[list[int], list[tuple[int, 
             position += 1  # the body's own numbers
             joints = count("number of joints", 10**6)
             if joints != _JOINTS:
-                raise problem(path, f"line {position}", f"a body has {joints} joints", "it has to be 25")
+                raise problem(path, f"line {position}", f"a body has {joints} joints", "it must be 25")
             rows.append(position)
             slots.append((frame, body))
             position += _JOINTS

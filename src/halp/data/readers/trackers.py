@@ -145,7 +145,7 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
             found[:, people.index(person), joints.index(joint), places[name.lower()]] = values[:, at]
     frames, scores = found[..., :-1], found[..., -1]
     if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
-        raise problem(path, "", "a coordinate is not a place", "correct it or leave this file out")
+        raise problem(path, "", "a coordinate is invalid", "correct it or leave this file out")
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
 
 

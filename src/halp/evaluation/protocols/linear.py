@@ -150,7 +150,7 @@ def _fit_by_sgd(
                 optimiser.step()
             bar.advance()
     if head is None:
-        raise InputError("linear: epochs has to be at least 1")
+        raise InputError("linear: epochs must be at least 1")
     return head.requires_grad_(False)
 
 
