@@ -51,7 +51,7 @@ def sweep(
         precision: 32-true, bf16-mixed or 16-mixed.
         json: print accuracies and differences as JSON.
     """
-    from halp.evaluation.sweep import sweep as run
+    from halp.evaluation.analysis.sweep import sweep as run
 
     given: dict[str, Any] = {"workers": workers, "engine": engine, "accelerator": accelerator, "precision": precision}
     answer = run(recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given)
