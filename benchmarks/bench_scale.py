@@ -231,7 +231,7 @@ def _growth(home: Path, encoder: PretrainedEncoder) -> list[Row]:
     for store in (open_store(home / "part"), pooled):
         table = embed_table(encoder, store, compact=True, workers=1, progress=False)
         name = str(store.names[0])
-        actions: dict[str, Callable[[], object]] = {
+        actions: dict[str, Any] = {
             "open": lambda store=store: open_store(store.path),
             "inspect": lambda store=store: inspect(store),
             "embed": lambda store=store: embed_table(

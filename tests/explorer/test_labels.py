@@ -184,14 +184,14 @@ def test_a_table_that_cannot_be_read_is_left_alone_and_told(tmp_path: Path) -> N
         book.label([SPAN], "walk")
         path.write_text("recording,start,stop,label\na,5,1,run\n")
         book.label([("b", 0.0, 1.0, "")], "run")
-        assert "stop has to come after start" in book.trouble
+        assert "stop must come after start" in book.trouble
         assert rows(path) == ["a,5,1,run"]
         path.write_text("recording,start,stop,label\na,1,5,run\n")
         book.look_at_table()
         assert book.trouble == ""
         assert labels(book) == {("a", 1.0, 5.0): "run"}
     (tmp_path / "new.csv").write_text("recording,start,stop,label\na,5,1,run\n")
-    with pytest.raises(InputError, match="stop has to come after start"):
+    with pytest.raises(InputError, match="stop must come after start"):
         LabelBook(tmp_path / "new.csv").__enter__()
 
 

@@ -1,6 +1,6 @@
 """The `halp` command. Each command is a thin function here; the work is done by the library.
 
-Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
+Exit codes: 0 done · 2 wrong use or bad input, reported in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from halp.core.errors import InputError
 # The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
-# what a disk or its owner says, wherever it was met
+# I/O errors that are reported as one sentence
 DISK = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         _fail("stopped", 130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

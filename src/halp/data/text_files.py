@@ -183,7 +183,7 @@ def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floa
 
 
 def safe_name(name: object, path: Path, where: str) -> str:
-    """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
+    """A clip's name from inside a file, refused if it could lead out of a folder or spoil a table."""
     text = str(name).strip() if isinstance(name, str | int) else ""
     parts = text.replace("\\", "/").split("/")
     if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:

@@ -52,7 +52,7 @@ class Labels:
 
     @property
     def names(self) -> list[str]:
-        """Names of classes by place; empty where a place is free."""
+        """Names of classes by place; empty if a place is free."""
         names = [""] * (1 + max((one.place for one in self.classes), default=-1))
         for one in self.classes:
             names[one.place] = one.name
@@ -140,7 +140,7 @@ class LabelBook:
 
     @_act
     def label(self, spans: Iterable[Span], label: str | int, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Give spans a class, by id or by name, in place of the one they had.
+        """Give spans a class, by id or by name, instead of the one they had.
 
         A span that overlaps a label of another class is left as it is; where that holds for all of them, the act is refused.
         """
@@ -190,7 +190,7 @@ class LabelBook:
         """Give an event other edges."""
         start, stop = _time(start), _time(stop)
         if not stop > start:
-            raise InputError("a label has to end after it starts")
+            raise InputError("a label must end after it starts")
         old = self.ledger.rows["event"].get(number)
         if old is None:
             raise InputError("this label was taken off in another tab; nothing was moved")
@@ -227,7 +227,7 @@ class LabelBook:
         return self._write(f"class {old.name} removed", changes, ground, Outcome(len(changes)))
 
     def undo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Take back the latest act, which has to be `act` where one is named; nothing where there is none."""
+        """Take back the latest act, which must be `act` where one is named; nothing if there is none."""
         return self._turn("undo", act, ground=ground)
 
     def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:

@@ -123,7 +123,7 @@ class Session:
 
     @cached_property
     def key_space(self) -> KeySpace | None:
-        """Where the encoder's own training hallucinated positives; None where that is not known."""
+        """Where the encoder's own training hallucinated positives; None if that is not known."""
         from halp.evaluation.analysis.prototypes import key_space
         from halp.training.run import open_run
 

@@ -206,7 +206,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         head = _head(config, tensors, encoder.output_size)
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
-            raise InputError("assessment or labelled is not what it should be")
+            raise InputError("'assessment' or 'labelled' is invalid")
         rate = config["rejection_rate"]
         classifier = Classifier(
             head,
@@ -251,7 +251,7 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
     }
     for name, shape in shapes.items():
         if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
-            raise InputError(f"'{name}' has shape {tensors[name].shape} in place of {shape}, or is not finite")
+            raise InputError(f"'{name}' has shape {tensors[name].shape} instead of {shape}, or is not finite")
     labels = tensors["labels"].astype(np.int64)
     if not isinstance(config["classes"], list) or not rows or labels.min() < 0 or labels.max() >= classes:
         raise InputError("labels and classes do not fit each other")
