@@ -227,7 +227,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("raw", type=Path, nargs="?")
-    parser.add_argument("--recordings", type=int, default=300, help="invented ones, where there is no RAW")
+    parser.add_argument("--recordings", type=int, default=300, help="invented ones, if there is no RAW")
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--members", type=int, default=6, help="of every group that are labelled")
     parser.add_argument("--more", type=int, default=40, help="labels that the model asks for")

@@ -42,7 +42,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; None where there is none."""
+        """Whether the target is reached; None if there is none."""
         if self.target is None:
             return None
         return self.ratio <= self.target if self.at_most else self.ratio >= self.target

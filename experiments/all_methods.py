@@ -118,7 +118,7 @@ class Cells:
         return self.folder / f"epochs-{self.epochs}" / f"{plain}-seed{seed}"
 
     def found(self, name: str, seed: int) -> dict[str, Any] | None:
-        """What a cell has, where it is finished."""
+        """What a cell has, if it is finished."""
         file = self.path(name, seed) / "cell.json"
         return read_json(file) if file.exists() else None
 

@@ -14,7 +14,7 @@ PROBES = ("knn", "ridge")
 
 
 def interval(ours: Sequence[float], other: Sequence[float], comparisons: int) -> tuple[float, float]:
-    """Mean difference and half of its 95 % interval, corrected for so many comparisons (Bonferroni)."""
+    """Mean difference and half of its 95 % interval, corrected for this many comparisons (Bonferroni)."""
     gaps = np.array(ours) - np.array(other)
     if len(gaps) < 2:
         return float(gaps.mean()), float("nan")

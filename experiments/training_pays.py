@@ -11,7 +11,7 @@ ridge with all labels, its penalty chosen by folds over subjects or cameras of t
 - `without invariance`: the trained GRU and the kernels alone;
 - `halp-base`;
 - `three real cameras`: features without invariance, shrunk along what differs between the three Kinects that saw one
-  performance of NTU-10, in place of invented views of motion capture; on the other sets;
+  performance of NTU-10, instead of invented views of motion capture; on the other sets;
 - `labels of the other sets`: features without invariance, shrunk along what differs within the classes of the *other* sets,
   (S + floor)^(−1/2): what a linear map can learn from all the labels there are. It is a ceiling, not an encoder.
 

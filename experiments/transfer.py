@@ -259,7 +259,7 @@ def standardised(features: Array, train: Array) -> Array:
 
 
 def few_right(unit: Array, labels: Array, train: Array, held: Array, shots: int) -> Array:
-    """How often each held-out clip is right by ridge on so many labelled unit vectors per class, mean of ten draws."""
+    """How often each held-out clip is right by ridge on this many labelled unit vectors per class, mean of ten draws."""
     classes, right = np.unique(labels[train]), np.zeros(len(held))
     for draw in range(DRAWS):
         order = np.random.default_rng(draw).permutation(train)
@@ -272,13 +272,13 @@ def few_right(unit: Array, labels: Array, train: Array, held: Array, shots: int)
 
 
 def _few(task: Task, features: Array, train: Array, held: Array) -> dict[str, float]:
-    """Per cent right with so many labelled clips per class."""
+    """Per cent right with this many labelled clips per class."""
     unit = standardised(features, train)
     return {f"{n} per class": 100 * float(few_right(unit, task.labels, train, held, n).mean()) for n in SHOTS}
 
 
 def correctness(task: Task, one: Candidate) -> Array:
-    """How often ridge is right about every clip of the set, over the parts that test it; NaN where none does."""
+    """How often ridge is right about every clip of the set, over the parts that test it; NaN if none does."""
     right, times = np.zeros(len(task.labels)), np.zeros(len(task.labels))
     classes = int(task.labels.max()) + 1
     for train, held in task.parts:

@@ -50,7 +50,7 @@ Array = npt.NDArray[Any]
 ANGLES = (0, 30, 60, 90)
 MEASURES = ("knn", "ridge", "one label")
 PLAIN, PARTLY = "the same without training", "lifting untrained, the rest fitted"
-# what a measure reads, where there is a choice: for every encoder what its own folds prefer in the mean of the angles
+# what a measure reads, if there is a choice: for every encoder what its own folds prefer in the mean of the angles
 VECTOR = {"knn": "compact", "ridge": "all", "one label": "compact"}
 VECTORS = {PLAIN: {**VECTOR, "one label": "all"}, PARTLY: VECTOR}
 STEPS = ("picture-up", "drop-empty", "picture")
@@ -245,7 +245,7 @@ def baselines(corpus: Store | None) -> dict[str, Embedding]:
 
 
 def remembered(path: Path, measured: Callable[[], dict[str, Cells]]) -> dict[str, Cells]:
-    """The cells of a method on a set, from the file of an earlier command where it is there: a stopped command resumes."""
+    """The cells of a method on a set, from the file of an earlier command if it exists: a stopped command resumes."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`python -m experiments.view_gain STORE`: does HaLP help where there is an invariance to learn?
+"""`python -m experiments.view_gain STORE`: does HaLP help if there is an invariance to learn?
 
 The two views of a window are two virtual cameras (`halp.augment.cameras`). A small GRU is trained on a fixed draw of
 CMU windows (`tools.encoders.corpus --unturned`) by MoCo, by HaLP as published and by HaLP with the balanced pull; the

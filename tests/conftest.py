@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-# idle threads that spin would slow everything else on a small machine; this has to be said before torch is loaded
+# idle threads that spin would slow everything else on a small machine; this must be said before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
@@ -37,7 +37,7 @@ def threads() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data and reference outputs, where there is one."""
+    """The folder of real data and reference outputs, if there is one."""
     folder = Path(os.environ.get("HALP_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
         pytest.skip(f"real data is not at '{folder}'; say where with HALP_SHARED")

@@ -58,7 +58,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def cycle(edges: dict[str, set[str]]) -> list[str]:
-    """A way round in the graph, empty where there is none."""
+    """A way round in the graph, empty if there is none."""
     done: set[str] = set()
 
     def visit(node: str, way: list[str]) -> list[str]:

@@ -42,7 +42,7 @@ main(["pretrain", "small", "--data", store, "--run", run, "--accelerator", "cpu"
 
 
 def launched(count: int) -> list[str]:
-    """The command that starts so many processes."""
+    """The command that starts this many processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,7 +78,7 @@ def start(
 
 
 def wait_for_steps(run: Path, job: subprocess.Popen[bytes], steps: int) -> None:
-    """Until the run has noted so many steps; lines reach the file with each checkpoint."""
+    """Until the run has noted this many steps; lines reach the file with each checkpoint."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         if job.poll() is not None:
@@ -90,7 +90,7 @@ def wait_for_steps(run: Path, job: subprocess.Popen[bytes], steps: int) -> None:
 
 
 def final_files(run: Path) -> dict[str, bytes]:
-    """What has to be equal to the bit: newest checkpoint and metrics."""
+    """What must be equal to the bit: newest checkpoint and metrics."""
     newest = list_checkpoints(run / "checkpoints")[-1]
     files = {
         name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# shapes that depend on values have to be waited for, too
+# shapes that depend on values must be waited for, too
 WAITING = (
     "_local_scalar_dense",
     "nonzero",

@@ -60,7 +60,7 @@ def frame_distance(found: Array, target: Array) -> float:
 
 
 def squared_error(found: Array, target: Array, counts: NDArray[np.bool_]) -> float:
-    """Mean of (x̂ − x)² over the numbers of the frames of one clip that count; 0 where none does."""
+    """Mean of (x̂ − x)² over the numbers of the frames of one clip that count; 0 if none does."""
     errors = [
         (found[t, i] - target[t, i]) ** 2 for t in range(len(target)) if counts[t] for i in range(target.shape[1])
     ]

@@ -98,7 +98,7 @@ def test_prepare_and_inspect_synthetic_clips(tmp_path: Path) -> None:
     ("setting", "words"),
     [
         ("halp.hardnes=1", "did you mean 'halp.hardness'"),
-        ("halp.count=many", "has to be a whole number"),
+        ("halp.count=many", "must be a whole number"),
         ("halp.prototypes=500", "more than recent"),
         ("halp.count=0", "at least one positive"),
         ("halp.hardness=7", "out of range"),

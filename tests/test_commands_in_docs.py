@@ -79,7 +79,7 @@ def without_plugins(words: list[str]) -> list[str]:
 
 
 def typed(words: list[str]) -> str:
-    """What the command line says against the words; nothing where it takes them."""
+    """What the command line says against the words; nothing if it takes them."""
     try:
         halp.cli.main(words)
     except SystemExit as stop:

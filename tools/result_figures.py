@@ -35,7 +35,7 @@ def read(name: str, folder: str = "experiments") -> Any:
 
 
 def pair(entry: dict[str, Any]) -> tuple[float, float]:
-    """Mean and standard deviation, NaN where there was one seed."""
+    """Mean and standard deviation, NaN if there was one seed."""
     return entry["mean"], math.nan if entry["std"] is None else entry["std"]
 
 

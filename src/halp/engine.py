@@ -82,7 +82,7 @@ class Engine:
 
     @contextmanager
     def pool(self) -> Iterator[tuple[Callable[[], Executor], int]]:
-        """A function that makes an executor (anew, where the last one broke), and how many tasks it is given at a time."""
+        """A function that makes an executor (again, where the last one broke), and how many tasks it is given at a time."""
         if self.executor is not None:
             given = self.executor
             yield (lambda: given), 4 * cores()
@@ -167,7 +167,7 @@ def _rounds(
     make: Callable[[], Executor],
     most: int,
 ) -> Iterator[tuple[int, Any]]:
-    """Results as they are done, at most so many shards on their way; a broken pool is replaced."""
+    """Results as they are done, at most this many shards on their way; a broken pool is replaced."""
     left = list(reversed(places))
     waiting: dict[Future[Any], int] = {}
     executor = make()

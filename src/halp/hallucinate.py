@@ -196,7 +196,7 @@ def _course(start: Tensor, prototypes: Tensor, own_target: Tensor | None) -> _Co
 def _reach(course: _Course, target: Tensor) -> _Reach:
     """How far each walk to its `target` `(B, G)` may go: by κ of Eq. 7 for every rival, of which the target is one.
 
-    Where there are more targets than are drawn, the drawn ones alone are looked at.
+    If there are more targets than are drawn, the drawn ones alone are looked at.
     """
     cosine, sine, closest = course.cosine, course.sine, course.closest
     drawn = course.targets.ndim == 2 and cosine.shape[1] > target.shape[1]
@@ -313,7 +313,7 @@ def halp_loss(
     Returns
     -------
     tensor ()
-        The loss; zero where no positive is kept.
+        The loss; zero if no positive is kept.
 
     Examples
     --------
@@ -328,7 +328,7 @@ def halp_loss(
 def positive_alignment_loss(
     query: Tensor, plan: PositivePlan, temperature: float, average_over: str = "positives"
 ) -> Tensor:
-    """The loss for positives that are planned already; zero where none is kept."""
+    """The loss for positives that are planned already; zero if none is kept."""
     if check_choice("average_over", average_over, AVERAGES) == "anchors":
         total = plan.kept_sum(plan.kept.sum(1, keepdim=True).clamp_min(1).to(plan.theta.dtype).reciprocal())
         number = plan.kept.any(1).sum()
@@ -348,7 +348,7 @@ class HallucinatedPositives(nn.Module):
     prototypes, count, hardness : int, int, float
         Cluster centres, positives per key, and the share of the hardest step t* (Eq. 7).
     refresh, recent : int
-        Prototypes are refitted every so many calls to so many of the newest keys.
+        Prototypes are refitted every this many calls to this many of the newest keys.
     temperature : float
         Divides the similarities.
     step, positive_filter, anchor, direction : str
@@ -395,7 +395,7 @@ class HallucinatedPositives(nn.Module):
     ) -> None:
         super().__init__()
         if prototypes < 2:
-            raise InputError(f"prototypes = {prototypes}: there have to be at least two to walk between")
+            raise InputError(f"prototypes = {prototypes}: at least two are needed")
         if source == "queue" and prototypes > recent:
             raise InputError(
                 f"prototypes = {prototypes} is more than recent = {recent}: there cannot be more clusters than recent keys; "
@@ -410,9 +410,9 @@ class HallucinatedPositives(nn.Module):
                 f"hardness = {hardness} is out of range; it is the share of the hardest step t*, in (0, 1]"
             )
         if refresh < 1:
-            raise InputError(f"refresh = {refresh}: prototypes are refitted every so many steps, at least 1")
+            raise InputError(f"refresh = {refresh}: prototypes are refitted every this many steps, at least 1")
         if temperature <= 0:
-            raise InputError(f"temperature = {temperature} has to be positive")
+            raise InputError(f"temperature = {temperature} must be positive")
         self.prototypes, self.refresh, self.recent = prototypes, refresh, recent
         self.source = check_choice("source", source, SOURCES)
         self.temperature, self.average_over = temperature, check_choice("average_over", average_over, AVERAGES)
@@ -515,7 +515,7 @@ class HallucinatedPositives(nn.Module):
         self.centres = self.cluster(keys, start, generator)
 
     def cluster(self, keys: Tensor, start: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """The prototypes `(N, D)` of these keys `(n, D)`, from the centres `start` where there are any."""
+        """The prototypes `(N, D)` of these keys `(n, D)`, from the centres `start` if there are any."""
         return kmeans(keys, self.prototypes, generator=generator, start=start)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -538,7 +538,7 @@ class HallucinatedPositives(nn.Module):
 
 
 def _check_unit(name: str, rows: Tensor | None) -> None:
-    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited for, never."""
+    """Raise where rows are not of unit length; on other devices than the CPU, which would must be waited for, never."""
     if rows is None or not rows.is_cpu or not len(rows):
         return
     # read as a list: a CPU tensor's memory, without a device to wait for

@@ -137,7 +137,7 @@ def kmeans(
     Lloyd's alternation with geodesic distances: assign, then move every centre by one step of its Karcher mean, until no
     centre moves by more than `tolerance`. Starts are drawn by k-means++ (`generator` makes them repeatable) and the best
     of `starts` wins; `start` gives the centres to begin with instead (a warm start). A cluster that loses all its
-    members goes on from the point that is worst served. On other devices than the CPU no value is read back: all
+    members resumes from the point that is worst served. On other devices than the CPU no value is read back: all
     iterations are queued, and those after convergence change nothing.
     """
     if x.ndim != 2:

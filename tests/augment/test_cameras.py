@@ -141,7 +141,7 @@ def test_cameras_need_space_and_pictures_do_not() -> None:
     entry = AUGMENTATIONS["camera"]
     with pytest.raises(InputError, match="flat already"):
         entry.build(entry.settings(), FLAT)
-    with pytest.raises(InputError, match="has to be at least 3"):
+    with pytest.raises(InputError, match="must be at least 3"):
         entry.settings(distance_min=1.0)
     with pytest.raises(InputError, match="are in space"):
         normalise(np.ones((2, 1, 16, 3), dtype=np.float32), BODY, ["picture"])

@@ -234,13 +234,13 @@ def test_the_papers_augmentation_is_drawn_for_all_common_views_in_one_sequence()
         ({"augmentations": ["sheer"]}, "unknown augmentation 'sheer': did you mean 'shear'"),
         ({"augmentations": [{"name": "shear", "amplitud": 1}]}, "did you mean 'views.augmentations[0].amplitude'"),
         ({"augmentations": [{"amplitude": 1}]}, "has no name"),
-        ({"augmentations": "shear"}, "has to be a list"),
-        ({"augmentations": ["mirror", "crop-resize"]}, "has to stand first"),
-        ({"augmentations": [{"name": "shear", "probability": 2}]}, "has to be above 0 and at most 1"),
-        ({"augmentations": [{"name": "shear", "probability": "often"}]}, "has to be a number"),
+        ({"augmentations": "shear"}, "must be a list"),
+        ({"augmentations": ["mirror", "crop-resize"]}, "must stand first"),
+        ({"augmentations": [{"name": "shear", "probability": 2}]}, "must be above 0 and at most 1"),
+        ({"augmentations": [{"name": "shear", "probability": "often"}]}, "must be a number"),
         ({"augmentations": ["shear"], "crop_min": 0.5}, "crop_min would be ignored"),
         ({"key": {"augmentation": ["shear"]}}, "did you mean 'views.key.augmentations'"),
-        ({"frames": 0}, "has to be at least 1"),
+        ({"frames": 0}, "must be at least 1"),
     ],
 )
 def test_wrong_policies_get_one_sentence(views: dict[str, object], words: str) -> None:

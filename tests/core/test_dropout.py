@@ -93,7 +93,7 @@ def test_a_process_drops_its_rows_of_the_whole_batch(factor: int, draws: str) ->
 def test_another_first_axis_and_other_kinds_are_refused() -> None:
     module = StepDropout(0.5, False, "a").train()
     begin_step([module], 0, 0, 0, slice(0, 4), 4)
-    with pytest.raises(InputError, match="first axis has to be the batch of 4"):
+    with pytest.raises(InputError, match="first axis must be the batch of 4"):
         module(torch.ones(6, 2))
     with pytest.raises(InputError, match="AlphaDropout"):
         replace_dropout(nn.Sequential(nn.AlphaDropout(0.1)))

@@ -110,7 +110,7 @@ def test_rows_are_written_under_their_columns_or_the_place_is_named(tmp_path: Pa
     rows = [{"a": 1, "b": "=x", "other": 2}, {"a": None, "b": "y"}]
     path = files.write_csv(tmp_path / "deep" / "a.csv", ["b", "a"], rows)
     assert path.read_bytes() == b"b,a\r\n'=x,1\r\ny,\r\n"
-    with pytest.raises(InputError, match=r"b\.csv' cannot be written.*choose another place"):
+    with pytest.raises(InputError, match=r"b\.csv' cannot be written.*choose another path"):
         files.write_csv(path / "b.csv", ["a"], [])
 
 

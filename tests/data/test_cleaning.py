@@ -1,4 +1,4 @@
-"""Cleaning mends what is wrong, keeps what is right and leaves missing joints missing."""
+"""Cleaning fixes what is wrong, keeps what is right and leaves missing joints missing."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_spikes_are_found_where_they_are_and_nowhere_else(width: int) -> None:
     expected = np.zeros(frames.shape[:3], dtype=bool)
     expected[20 : 20 + width, 0, 5] = True
     np.testing.assert_array_equal(find_spikes(frames), expected)
-    mended = normalise(frames, KINECT_V1, ("remove-outliers", "interpolate-gaps"))
-    assert np.abs(mended - walker()).max() < 0.03
+    repaired = normalise(frames, KINECT_V1, ("remove-outliers", "interpolate-gaps"))
+    assert np.abs(repaired - walker()).max() < 0.03
 
 
 def test_a_real_movement_is_not_a_spike() -> None:

@@ -1,4 +1,4 @@
-"""`inspect` names what is wrong with the poses and the step that mends it, and what that step leaves is clean."""
+"""`inspect` names what is wrong with the poses and the step that fixes it, and what that step leaves is clean."""
 
 from __future__ import annotations
 

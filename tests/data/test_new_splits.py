@@ -21,7 +21,7 @@ def parts_of(store: Store, names: list[str]) -> list[tuple[set[int], set[int]]]:
 
 
 def anonymous(path: Path, windows: int = 1) -> Store:
-    """A store of two classes with 6 recordings each, no subjects, every recording cut into so many windows."""
+    """A store of two classes with 6 recordings each, no subjects, every recording cut into this many windows."""
     with StoreWriter(path, KINECT_V1, persons=1, class_names=["walk", "run"]) as writer:
         for number in range(12):
             for part in range(windows):

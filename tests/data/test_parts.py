@@ -1,4 +1,4 @@
-"""A `prepare` that was killed goes on from where it was, gives the same store, and takes nothing over that has changed."""
+"""A `prepare` that was killed resumes from where it was, gives the same store, and takes nothing over that has changed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def keyboard() -> Iterator[None]:
 
 
 def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files: int = 3) -> Path:
-    """The parts of a `prepare` that was stopped from the keyboard after so many files."""
+    """The parts of a `prepare` that was stopped from the keyboard after this many files."""
     with monkeypatch.context() as patch, keyboard():
         load, loaded = parts._load, []
 
@@ -112,7 +112,7 @@ def interrupted(tree: Path, store: Path, monkeypatch: pytest.MonkeyPatch, files:
             return load(part)
 
         patch.setattr(parts, "_load", stopped)
-        with pytest.raises(Interrupted, match="the same command goes on"):
+        with pytest.raises(Interrupted, match="run the same command again"):
             prepare("ntu", tree, store, workers=1, progress=False)
     (folder,) = store.parent.glob(".store.read-*")
     return folder

@@ -254,7 +254,7 @@ def test_two_cannot_write_one_store_at_once(tmp_path: Path) -> None:
 
 
 class FullDisk:
-    """A file that takes so many writes, then has no room."""
+    """A file that takes this many writes, then has no room."""
 
     def __init__(self, file: object, writes: int) -> None:
         self.file, self.writes, self.closed = file, writes, 0
@@ -295,7 +295,7 @@ def test_place_where_nothing_can_be_written_is_named(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("halp.data.store.building", refuse)
     writer = StoreWriter(tmp_path / "store", KINECT_V1, persons=1)
-    with pytest.raises(InputError, match=r"cannot be written \(.*Read-only.*choose another place"), writer:
+    with pytest.raises(InputError, match=r"cannot be written \(.*Read-only.*choose another path"), writer:
         pass
 
 

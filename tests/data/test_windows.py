@@ -58,7 +58,7 @@ def test_a_stride_shorter_than_a_frame_is_refused() -> None:
 
 
 def write_recording(folder: Path, frames: int = 90, name: str = "walk") -> Path:
-    """A BVH file of so many frames whose root moves one unit per frame along x."""
+    """A BVH file of this many frames whose root moves one unit per frame along x."""
     head, _, _ = BVH.partition("Frames:")
     rows = "\n".join(f"{t + 1} 10 0 0 0 0 0 0 0 0 0 0" for t in range(frames))
     folder.mkdir(parents=True, exist_ok=True)

@@ -203,7 +203,7 @@ def test_clips_of_another_shape_are_refused(shape: tuple[int, ...], words: str) 
     "settings", [{"width": 0}, {"width": 6}, {"layers": 0}, {"feed": 0}, {"frames": 0}, {"heads": 0}]
 )
 def test_sizes_that_cannot_be_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=r"has to be (at least 1|a multiple of)"):
+    with pytest.raises(InputError, match=r"must be (at least 1|a multiple of)"):
         EncoderSettings("branches", **settings)
 
 

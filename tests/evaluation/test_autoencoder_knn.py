@@ -49,5 +49,5 @@ def test_protocol_is_a_function_of_its_seed(store: Store) -> None:
 
 def test_wrong_settings_get_one_sentence() -> None:
     for settings in ({"widths": ()}, {"epochs": 0}, {"learning_rate": 0.0}):
-        with pytest.raises(InputError, match=r"widths|has to be"):
+        with pytest.raises(InputError, match=r"widths|must be"):
             AutoencoderKnnSettings(**settings)  # type: ignore[arg-type]

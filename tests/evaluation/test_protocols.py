@@ -344,7 +344,7 @@ def test_the_key_of_features_sees_weights_architecture_stream_and_data(store: St
 
 
 def test_settings_of_the_wrong_kind_are_refused() -> None:
-    with pytest.raises(InputError, match=r"knn\.k = 'three' has to be a whole number"):
+    with pytest.raises(InputError, match=r"knn\.k = 'three' must be a whole number"):
         protocol_settings("knn", {"k": "three"})
     with pytest.raises(InputError, match="exact solver is for a linear head"):
         protocol_settings("linear", {"solver": "exact", "head": "mlp"})

@@ -41,7 +41,7 @@ def test_camera_without_weights_says_how_to_fetch_them(browser: Any, explorer: E
         ({"width": 0, "height": 0, "picture": ""}, "0 bytes"),
         ({"width": 100_000, "height": 6, "picture": PICTURE}, "there is no width"),
         ({"width": 8, "height": 6, "picture": "<>"}, "base64"),
-        ({"width": 8, "height": 6, "picture": PICTURE, "time": "now"}, "'time' has to be a number"),
+        ({"width": 8, "height": 6, "picture": PICTURE, "time": "now"}, "'time' must be a number"),
     ],
 )
 def test_what_is_no_picture_is_refused(explorer: Explorer, given: dict[str, Any], words: str) -> None:
@@ -57,7 +57,7 @@ def test_missing_package_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "own.task").write_bytes(b"weights")
     monkeypatch.setenv("HALP_POSE_MODEL", str(tmp_path / "own.task"))
     monkeypatch.setitem(sys.modules, "mediapipe", None)
-    with pytest.raises(InputError, match=r"pip install 'halp\[video\]'"):
+    with pytest.raises(InputError, match=r"pip install 'halp-motion\[video\]'"):
         Camera()._poses(picture_of(bytes(144), 8, 6), 1)
 
 

@@ -163,7 +163,7 @@ def test_warnings_stay_in_sight(browser: Any, launch: Callable[..., Explorer], t
         page.keyboard.press("Enter")
         settled(page)
         (tmp_path / "labels.csv").write_text("recording,start,stop,label\na,5,1,run\n")
-        page.wait_for_selector(".warnings:has-text('stop has to come after start')")
+        page.wait_for_selector(".warnings:has-text('stop must come after start')")
     with visit(browser, explorer) as page:
         page.wait_for_selector(".warnings:has-text('labels are kept in')")
 

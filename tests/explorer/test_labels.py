@@ -184,14 +184,14 @@ def test_a_table_that_cannot_be_read_is_left_alone_and_told(tmp_path: Path) -> N
         book.label([SPAN], "walk")
         path.write_text("recording,start,stop,label\na,5,1,run\n")
         book.label([("b", 0.0, 1.0, "")], "run")
-        assert "stop has to come after start" in book.trouble
+        assert "stop must come after start" in book.trouble
         assert rows(path) == ["a,5,1,run"]
         path.write_text("recording,start,stop,label\na,1,5,run\n")
         book.look_at_table()
         assert book.trouble == ""
         assert labels(book) == {("a", 1.0, 5.0): "run"}
     (tmp_path / "new.csv").write_text("recording,start,stop,label\na,5,1,run\n")
-    with pytest.raises(InputError, match="stop has to come after start"):
+    with pytest.raises(InputError, match="stop must come after start"):
         LabelBook(tmp_path / "new.csv").__enter__()
 
 
@@ -279,6 +279,23 @@ def test_a_table_is_held_by_one_process(tmp_path: Path) -> None:
         LabelBook(path).__enter__()
     with LabelBook(path):
         assert not path.exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match=r"labels\.csv' cannot be locked .* choose another place"):
+        LabelBook(tmp_path / "file" / "labels.csv").__enter__()
+
+
+def test_a_database_that_turns_read_only_refuses_acts_and_shows_nothing_else(tmp_path: Path) -> None:
+    with LabelBook(tmp_path / "labels.csv") as book:
+        book.label([SPAN], "walk")
+        book.ledger._connection.execute("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        with pytest.raises(InputError, match=r"nothing was changed: .* readonly database"):
+            book.label([("b", 0.0, 1.0, "")], "run")
+        assert set(labels(book).values()) == {"walk"}
+        book.ledger._connection.execute("PRAGMA query_only = OFF")  # type: ignore[union-attr]
+        assert book.label([("b", 0.0, 1.0, "")], "run").changed == 1
 
 
 @pytest.mark.parametrize("label", ["", "   ", "x" * 300, "\ud83d"])

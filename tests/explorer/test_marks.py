@@ -1,4 +1,4 @@
-"""Marks of categories: colours that everybody tells apart, and shapes where there are more categories than colours."""
+"""Marks of categories: colours that everybody tells apart, and shapes if there are more categories than colours."""
 
 from __future__ import annotations
 

@@ -100,5 +100,5 @@ def test_missing_source_and_missing_package_are_told_in_a_sentence(
     with pytest.raises(InputError, match="there is nothing at"):
         halp.explore(tmp_path / "none")
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(InputError, match=r"pip install 'halp\[notebook\]'"):
+    with pytest.raises(InputError, match=r"pip install 'halp-motion\[notebook\]'"):
         halp.explore(tmp_path)

@@ -1,4 +1,4 @@
-"""What is written under faults: for each writer how to begin, what to do, and what has to hold whatever happens."""
+"""What is written under faults: for each writer how to begin, what to do, and what must hold whatever happens."""
 
 from __future__ import annotations
 

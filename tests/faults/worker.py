@@ -1,6 +1,6 @@
 """Enumerates faults: for every writer every kind of fault at every call, each in a forked process, invariants after each.
 
-Run as `python -m faults.worker NUMBER PART OF` in `tests` it tries so many faults (or `all`) of every writer, of these the
+Run as `python -m faults.worker NUMBER PART OF` in `tests` it tries this many faults (or `all`) of every writer, of these the
 share `PART` of `OF`, and prints one line of JSON per writer: calls, faults there are and were tried, and what went wrong.
 """
 
@@ -112,7 +112,7 @@ def main() -> None:
     number, part, of = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     os.environ["HALP_CACHE"] = ""
     console.quiet = True
-    # in memory where there is such a place: a fault costs a hundred calls, and what is flushed is of no use here
+    # in memory if there is such a place: a fault costs a hundred calls, and what is flushed is of no use here
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
     writers = all_scenarios()
     for library in (safetensors.torch, safetensors.numpy):

@@ -87,7 +87,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_entry_is_made_again_with_a_word(store: Store, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_entry_is_recomputed_with_a_warning(store: Store, tmp_path: Path, damage: str) -> None:
     context = ProtocolContext(convolutional(store), store, "xsub", *store.split("xsub"), cache=FeatureCache(tmp_path))
     features = np.array(context.features)
     (entry,) = tmp_path.iterdir()

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="where what was found interesting is kept for the next time")
     parser.add_argument("--json", type=Path, help="a record to which the counts are added")
     chosen = parser.parse_args()
-    list_readers()  # loaded once here, or every child would load them anew
+    list_readers()  # loaded once here, or every child would load them again
     place = chosen.corpus or Path(tempfile.mkdtemp(prefix="halp-corpus-"))
     sources, chance = samples(), random.Random(chosen.seed)
     guided = available() and not chosen.blind

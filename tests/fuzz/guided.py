@@ -48,7 +48,7 @@ class GuidedFuzz:
         seeds = self.corpus / str(number)
         seeds.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, seeds / "sample")
-        # in memory where there is such a place: a file lives for a millisecond
+        # in memory if there is such a place: a file lives for a millisecond
         place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
         with tempfile.TemporaryDirectory(dir=place) as home:
             counts, words, found = Path(home) / "counts", Path(home) / "words", Path(home) / "found"

@@ -135,8 +135,8 @@ def test_an_absent_person_changes_no_feature() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("views.frames=24", "have to be the same number"),
-        ("masked.mask=1.0", "has to be above 0 and below 1"),
+        ("views.frames=24", "must be the same number"),
+        ("masked.mask=1.0", "must be above 0 and below 1"),
         ('terms=["infonce"]', "is not composed of terms"),
         ("contrast.queue=8", "section [contrast] would be ignored by method 'masked'"),
         ("optimiser.momentum=0.9", "unknown setting 'optimiser.momentum'"),

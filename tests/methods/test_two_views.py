@@ -98,10 +98,10 @@ def test_head_has_no_biases_and_normalises_between_its_layers() -> None:
 @pytest.mark.parametrize(
     ("name", "override", "words"),
     [
-        ("small-skeletonbt", "barlow.width=1", "width = 1 has to be at least 2"),
+        ("small-skeletonbt", "barlow.width=1", "width = 1 must be at least 2"),
         ("small-skeletonbt", "barlow.off_diagonal=-1", "off_diagonal = -1.0 cannot be negative"),
-        ("small-skeletonbt", "barlow.temperature=0", "barlow.temperature = 0.0 has to be above 0"),
-        ("small-vicreg", "vicreg.layers=0", "vicreg.layers = 0 has to be at least 1"),
+        ("small-skeletonbt", "barlow.temperature=0", "barlow.temperature = 0.0 must be above 0"),
+        ("small-vicreg", "vicreg.layers=0", "vicreg.layers = 0 must be at least 1"),
         ("small-vicreg", "vicreg.covariance=-1", "covariance = -1.0 cannot be negative"),
         ("small-vicreg", "barlow.width=8", "section [barlow] would be ignored by method 'vicreg'"),
         ("small-vicreg", "vicreg.off_diagonal=1", "unknown setting 'vicreg.off_diagonal'"),

@@ -111,7 +111,7 @@ def test_a_recipe_can_have_a_store_of_its_own() -> None:
     sources = [DataSource("ntu60"), DataSource("ntu60:aimclr")]
     plan = make_schedule(list_tables()["linear-others"], SCALES["paper"], [sources[0]])
     assert {job.source.key for job in plan.jobs.values()} == {"ntu60"}
-    with pytest.raises(InputError, match="not known"):  # its size is that of a store which has to be there
+    with pytest.raises(InputError, match="not known"):  # its size is that of a store which must be there
         _ = [job.steps for job in make_schedule(list_tables()["linear-others"], SCALES["paper"], sources).jobs.values()]
 
 
@@ -140,7 +140,7 @@ def test_a_scale_without_a_recipe_leaves_the_row_out() -> None:
     assert SCALES["tiny"].runs("ntu60", TableRow("HaLP"))
     with pytest.raises(InputError, match="has no recipe for scale 'tiny'"):
         SCALES["tiny"].recipe("ntu60", "xsub", 0, lonely)
-    with pytest.raises(InputError, match="has to name another recipe"):
+    with pytest.raises(InputError, match="must name another recipe"):
         TableRow("nameless", "recipe")
 
 

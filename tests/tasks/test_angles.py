@@ -123,7 +123,7 @@ def test_two_dimensions_are_said_to_be_a_projection(tmp_path: Path, capsys: pyte
 def test_a_recording_that_does_not_tell_its_rate_is_refused(tmp_path: Path) -> None:
     poses = bending_legs()
     write_interchange([Clip(poses.joints[:, None], "legs")], tmp_path / "legs.npz", topology=LEG)
-    with pytest.raises(InputError, match="does not tell its frames per second"):
+    with pytest.raises(InputError, match="does not state its frames per second"):
         list(read_poses(tmp_path / "legs.npz"))
     assert next(read_poses(tmp_path / "legs.npz", fps=25)).fps == 25
 

@@ -116,7 +116,7 @@ def test_classes_in_another_order_are_noticed(model: Path, tmp_path: Path) -> No
     (copy / "config.json").write_text(json.dumps({**config, "classes": config["classes"][::-1]}))
     with pytest.raises(InputError, match=r"config.json does not have the hash"):
         load_model(copy)
-    (copy / "config.json").write_text(json.dumps(config))  # laid out anew, the same content
+    (copy / "config.json").write_text(json.dumps(config))  # laid out again, the same content
     assert load_model(copy).classifier.classes == FEW
 
 

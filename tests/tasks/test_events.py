@@ -143,7 +143,7 @@ def test_answers_are_events_directly_and_by_way_of_their_table(tmp_path: Path) -
     ("event", "sentence"),
     [
         (Event("a", -1, 2, "x"), "starts at -1 s; times count from the start of the recording"),
-        (Event("a", 2, 2, "x"), "stop has to come after start"),
+        (Event("a", 2, 2, "x"), "stop must come after start"),
         (Event("a", 1.7e9, 1.7e9 + 2, "x"), "another clock"),
         (Event("long", 0, 4000, "x"), "beyond the 60 s of its recording: another clock"),
         (Event("", 0, 1, "x"), "names no recording"),
@@ -211,7 +211,7 @@ def test_recordings_are_matched_by_stem_and_the_rest_is_named() -> None:
         ("x.eaf", "<ANNOTATION_DOCUMENT>", "not XML"),
         ("x.eaf", "<a/>", "not an ELAN file"),
         ("x.TextGrid", "nothing", "not a TextGrid"),
-        ("x.txt", "1 2\n", "no label of Audacity"),
+        ("x.txt", "1 2\n", "not an Audacity label"),
         ("x.boris", '{"a": 1}', "not a BORIS project"),
         ("x.xlsx", "PK", "cannot be read as a workbook"),
         ("x.docx", "", "has an ending that events do not have"),

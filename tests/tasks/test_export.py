@@ -72,7 +72,7 @@ def test_export_of_a_package_equals_it(package: Path, tmp_path: Path) -> None:
         ({"encoder": {"name": "gru", "hidden": 10**6, "layers": 1}}, "shape"),
         ({"encoder": {"name": "gru", "hidden": 10**9, "layers": 1}}, "does not fit"),
         ({"encoder": {"name": "gru", "colour": 3}}, "colour"),
-        ({"encoder": []}, "have to be objects"),
+        ({"encoder": []}, "must be objects"),
         ({"weights": {"sha256": "0"}}, "hash"),
         ({"weights": None}, "hash"),
     ],

@@ -106,7 +106,7 @@ def short(handler: BaseHTTPRequestHandler, content: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(endless, "longer than the"), (compressed, "comes compressed"), (slow, "too slowly"), (short, "ended after 100")],
+    [(endless, "longer than the"), (compressed, "is compressed"), (slow, "too slowly"), (short, "ended after 100")],
 )
 def test_a_server_that_sends_something_else_than_it_declared_is_refused(
     hub: Hub, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, words: str

@@ -87,7 +87,7 @@ def test_the_distance_to_the_reference_finds_the_one_that_is_different() -> None
     assert distances[result.reference - 1] == 0
     chosen = find_repetitions(squats([1.5] * 5, depths=[1, 1, 0.7, 1, 1]), reference=3)
     assert chosen.repetitions[2].distance == 0
-    with pytest.raises(InputError, match="has 5 repetitions; --reference 9 is none of them"):
+    with pytest.raises(InputError, match="has 5 repetitions; --reference 9 is out of range"):
         find_repetitions(squats([1.5] * 5), reference=9)
 
 

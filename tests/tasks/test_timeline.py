@@ -301,7 +301,7 @@ def test_live_frames_may_have_another_layout_by_name(model: Model) -> None:
 
 @pytest.mark.parametrize(("fps", "window"), [(1e9, 2), (30, 0), (30, 1e12), (30, float("nan")), (30_000, 900)])
 def test_windows_that_no_stream_has_are_refused(model: Model, fps: float, window: float) -> None:
-    with pytest.raises(InputError, match=r"give a number|choose a shorter window|has to be"):
+    with pytest.raises(InputError, match=r"give a number|choose a shorter window|must be"):
         LiveRecognition(model, fps, window, 0.5)
 
 

@@ -120,8 +120,8 @@ def test_checkpoint_of_an_unknown_run_is_read_and_one_of_another_run_is_not(tmp_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda path: (path / "manifest.json").write_text("[]"), "manifest.json is of another format than 2"),
-        (lambda path: rewrite(path, format=1), "manifest.json is of another format than 2"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "manifest.json has a format other than 2"),
+        (lambda path: rewrite(path, format=1), "manifest.json has a format other than 2"),
         (lambda path: (path / "manifest.json").write_text('{"format": 2}'), "manifest.json is not what was written"),
         (lambda path: rewrite(path, folder="step-000000008"), "it was written as 'step-000000008'"),
         (lambda path: rewrite(path, files=[]), "the list of its parts"),
@@ -132,7 +132,7 @@ def test_checkpoint_of_an_unknown_run_is_read_and_one_of_another_run_is_not(tmp_
         (lambda path: (path / "model.safetensors").unlink(), "model.safetensors cannot be read"),
         (lambda path: rewrite(path, step=8), "differ in step or data"),
         (lambda path: rewrite(path, data="e" * 64), "differ in step or data"),
-        (lambda path: restate(path, format=1), "state.json is of another format than 2"),
+        (lambda path: restate(path, format=1), "state.json has a format other than 2"),
         (lambda path: restate(path, step=8), "its state is that of step 8"),
         (lambda path: restate(path, step=-1), "'step' is not a number"),
         (lambda path: restate(path, step=2**53), "'step' is not a number"),

@@ -80,7 +80,7 @@ def attempt(fault=0, patience=None):
 killed = 0
 for number in range(int(count)):
     killed += attempt(fault=number + 1) if mode == "fault" else attempt(patience=chance.uniform(0.02, 0.5))
-assert not attempt(), "the last attempt has to end well"
+assert not attempt(), "the last attempt must end well"
 print(killed)
 """
 

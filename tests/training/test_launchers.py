@@ -139,7 +139,7 @@ class Elastic:
         self.launchers.append(job)
 
     def wait_for_step(self, step: int, processes: int) -> None:
-        """Until so many processes have come and the run has a checkpoint of that step."""
+        """Until this many processes have come and the run has a checkpoint of that step."""
         deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             saved = list_checkpoints(self.run / "checkpoints") if self.run.exists() else []

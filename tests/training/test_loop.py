@@ -29,7 +29,7 @@ def steps_an_epoch(store: Store) -> int:
 
 
 def final_files(run: Path) -> dict[str, bytes]:
-    """What has to be equal to the bit: newest checkpoint and metrics."""
+    """What must be equal to the bit: newest checkpoint and metrics."""
     newest = list_checkpoints(run / "checkpoints")[-1]
     files = {
         name: (newest / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors", "state.json")
@@ -115,7 +115,7 @@ def test_fork_starts_from_the_warm_up_and_shares_its_draws(tmp_path: Path, store
     forked = pretrain(with_halp, store, tmp_path / "halp", fork=warm.path, progress=False)
     assert forked.info["forked"]["step"] == before.state["step"] == steps_an_epoch(store)
     assert forked.metrics()[0]["step"] == steps_an_epoch(store) + 1
-    # a HaLP run from the beginning passes through the same warm-up, so the fork has to end in the same bits
+    # a HaLP run from the beginning passes through the same warm-up, so the fork must end in the same bits
     straight = pretrain(with_halp, store, tmp_path / "straight", progress=False)
     assert final_files(straight.path)["model.safetensors"] == final_files(forked.path)["model.safetensors"]
 

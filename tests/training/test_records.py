@@ -161,7 +161,7 @@ def test_unknown_and_missing_loggers_are_refused(
     with pytest.raises(InputError, match="did you mean 'wandb'"):
         pretrain(load_recipe("small", tiny), store, tmp_path / "a", loggers=["wandbb"], progress=False)
     monkeypatch.setitem(__import__("sys").modules, "tensorboard", None)
-    with pytest.raises(InputError, match=r"halp\[loggers\]"):
+    with pytest.raises(InputError, match=r"halp-motion\[loggers\]"):
         pretrain(load_recipe("small", tiny), store, tmp_path / "b", loggers=["tensorboard"], progress=False)
 
 

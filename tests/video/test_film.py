@@ -259,7 +259,7 @@ def test_the_overlay_has_the_times_of_the_film_and_everybody_in_it(film: Path, t
     changed = (np.abs(after[7][1].astype(int) - before[7][1]).max(axis=2) > 60)[:24]  # above the timelines
     assert changed[:, 40:].any()  # person 1
     assert not changed[14:, :16].any()  # person 2 is absent from the last frame
-    with pytest.raises(InputError, match="the film itself"):
+    with pytest.raises(InputError, match="the input video"):
         write_overlay(film, landmarks, people, {}, film, progress=False)
 
 

@@ -13,7 +13,7 @@ ELBOW, WRIST = TOPOLOGY.index("elbow_left"), TOPOLOGY.index("wrist_left")
 
 
 def swinging(fps: float, speed: float, seconds: float = 2.0) -> np.ndarray:
-    """A body at rest whose left forearm turns at so many degrees per second, with a millimetre of noise."""
+    """A body at rest whose left forearm turns at this many degrees per second, with a millimetre of noise."""
     random = np.random.default_rng(0)
     body = random.uniform(0.2, 1.0, (33, 3))
     frames = np.repeat(body[None, None], int(seconds * fps), axis=0)

@@ -166,10 +166,10 @@ def test_a_gru_has_a_map_to_drop_from_and_an_encoder_without_one_is_refused() ->
     ("overrides", "words"),
     [
         (["aimclr.extreme=false"], "set aimclr.weight = 0"),
-        (["aimclr.threshold=0.4"], "has to be above 0.5 and at most 1"),
+        (["aimclr.threshold=0.4"], "must be above 0.5 and at most 1"),
         (["aimclr.augmentations=papre"], "did you mean 'paper'"),
         (["aimclr.reading=max"], "unknown aimclr.reading"),
-        (["aimclr.top=0"], "has to be at least 1"),
+        (["aimclr.top=0"], "must be at least 1"),
         (["contrast.queue=0"], "'aimclr' needs 1 keys"),
         (['terms=["infonce", "aimclr"]'], "would count twice"),
         (['terms=["aimclr", "crossclr"]', 'streams=["joint", "bone"]'], "'crossclr' takes the place of InfoNCE"),

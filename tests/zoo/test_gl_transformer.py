@@ -73,15 +73,15 @@ def test_published_settings_of_gl_transformer() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("encoder.frames=16", "have to be the same number"),
-        ("displacement.intervals=[]", "have to be numbers of frames, each once"),
+        ("encoder.frames=16", "must be the same number"),
+        ("displacement.intervals=[]", "must be numbers of frames, each once"),
         ("displacement.intervals=[1, 32]", "do not fit in views.frames = 32"),
-        ("displacement.bin=0", "has to be above 0"),
+        ("displacement.bin=0", "must be above 0"),
         ("displacement.centre_weight=-1", "cannot be negative"),
         ("displacement.centre_intervals=last", "unknown displacement.centre_intervals 'last'"),
         ("encoder.heads=3", "multiple of heads = 3"),
-        ("encoder.path_dropout=1", "has to be from 0 and below 1"),
-        ("optimiser.decay=0", "decay = 0.0 has to be above 0 and at most 1"),
+        ("encoder.path_dropout=1", "must be from 0 and below 1"),
+        ("optimiser.decay=0", "decay = 0.0 must be above 0 and at most 1"),
     ],
 )
 def test_wrong_settings_get_one_sentence(override: str, words: str) -> None:

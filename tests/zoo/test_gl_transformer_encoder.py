@@ -59,7 +59,7 @@ def test_joints_are_relative_to_the_centre_of_their_person_and_the_centre_stays(
     for b, t, p, v in ((0, 0, 0, 0), (1, 2, 1, 7), (0, 1, 1, centre)):
         expected = clips[b, t, p, v] - (0 if v == centre else clips[b, t, p, centre])
         torch.testing.assert_close(found[b, t, p, v], expected)
-    assert centre_joint(Topology("plain", ("a", "b"), (1, 1))) == 1  # the root, where there is no centre
+    assert centre_joint(Topology("plain", ("a", "b"), (1, 1))) == 1  # the root, if there is no centre
 
 
 def test_the_whole_body_in_another_place_changes_the_centre_token_alone() -> None:

@@ -328,7 +328,7 @@ def test_graphs_that_nearly_vanish_give_finite_weights(more: tuple[str, ...]) ->
         ("epochs", "key=value"),
         ("epochs=3.5", "whole number"),
         ("epochs=many", "whole number"),
-        ("epochs=0", "has to be at least 1"),
+        ("epochs=0", "must be at least 1"),
         ("batch_size=1", "at least 2"),
         ("learning_rate=true", "a number"),
         ("halp=1", "is a section"),

@@ -62,13 +62,13 @@ def test_published_settings_of_h_transformer() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("encoder.width=60", "has to be a multiple of 8"),
+        ("encoder.width=60", "must be a multiple of 8"),
         ("encoder.layers=6", "layers = 6 one of 4"),
         ("encoder.dropout=1", "from 0 and below 1"),
-        ("encoder.frames=16", "have to be the same number"),
-        ("motion-direction.share=0", "has to be above 0 and at most 1"),
+        ("encoder.frames=16", "must be the same number"),
+        ("motion-direction.share=0", "must be above 0 and at most 1"),
         ("motion-direction.hide=all", "unknown motion-direction.hide 'all'"),
-        ("optimiser.floor=2", "floor = 2.0 has to be from 0 to 1"),
+        ("optimiser.floor=2", "floor = 2.0 must be from 0 to 1"),
     ],
 )
 def test_wrong_settings_get_one_sentence(override: str, words: str) -> None:

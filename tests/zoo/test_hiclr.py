@@ -100,8 +100,8 @@ def test_the_masked_view_is_a_strong_one_with_hidden_joints() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("hiclr.masked=1.5", "hiclr.masked = 1.5 has to be from 0 to 1"),
-        ("hiclr.top=0", "hiclr.top = 0 has to be at least 1"),
+        ("hiclr.masked=1.5", "hiclr.masked = 1.5 must be from 0 to 1"),
+        ("hiclr.top=0", "hiclr.top = 0 must be at least 1"),
         ("hiclr.reading=max", "unknown hiclr.reading"),
         ("hiclr.top=5000", "'hiclr' needs 5000 keys"),
         ("hiclr.threshold=0.7", "unknown setting 'hiclr.threshold'"),

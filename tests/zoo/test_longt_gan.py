@@ -103,9 +103,9 @@ def test_weights_are_constant_inside_only_and_what_was_fixed_stays_so() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("longt-gan.mask=1", "mask = 1.0 has to be above 0 and below 1"),
+        ("longt-gan.mask=1", "mask = 1.0 must be above 0 and below 1"),
         ("longt-gan.encoded=half", "unknown longt-gan.encoded 'half'"),
-        ("longt-gan.width=0", "has to be at least 1"),
+        ("longt-gan.width=0", "must be at least 1"),
         ("longt-gan.adversarial=-1", "cannot be negative"),
         ("optimiser.encode_chunks=2", "encodes a batch at once"),
     ],

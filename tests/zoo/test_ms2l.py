@@ -97,11 +97,11 @@ def test_published_settings_of_ms2l() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("ms2l.mask=0", "has to be above 0 and below 1"),
-        ("ms2l.segments=6", "segments = 6 has to be from 2 to 5"),
+        ("ms2l.mask=0", "must be above 0 and below 1"),
+        ("ms2l.segments=6", "segments = 6 must be from 2 to 5"),
         ("ms2l.own_similarity=zero", "unknown ms2l.own_similarity 'zero'"),
         ("ms2l.jigsaw_weight=-1", "cannot be negative"),
-        ("ms2l.head=0", "has to be at least 1"),
+        ("ms2l.head=0", "must be at least 1"),
         ("views.frames=2", "cannot be cut into ms2l.segments = 3"),
         ("optimiser.encode_chunks=2", "encodes a batch at once"),
     ],

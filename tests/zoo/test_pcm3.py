@@ -102,10 +102,10 @@ def test_gradients_reach_query_encoders_only_and_weights_scale() -> None:
     [
         ("mix.weight=-1", "mix.weight = -1.0"),
         ("mix.paste=0.9", "together above 1"),
-        ("mix.parts=[2, 6]", "mix: parts = [2, 6] has to be a smallest and a largest number, from 1 to 5"),
-        ("mix.run=[7]", "mix: run = [7] has to be a smallest and a largest number, from 1 to 16"),
+        ("mix.parts=[2, 6]", "mix: parts = [2, 6] must be a smallest and a largest number, from 1 to 5"),
+        ("mix.run=[7]", "mix: run = [7] must be a smallest and a largest number, from 1 to 16"),
         ("contrast.queue=0", "needs 1 keys"),
-        ("self-distillation.student_temperature=0", "student_temperature = 0.0 has to be above 0"),
+        ("self-distillation.student_temperature=0", "student_temperature = 0.0 must be above 0"),
         ("self-distillation.tempreature=1", "unknown setting 'self-distillation.tempreature'"),
     ],
 )

@@ -114,7 +114,7 @@ def test_step_has_the_losses_of_the_loops() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("disentanglement.frames=0", "has to be at least 1"),
+        ("disentanglement.frames=0", "must be at least 1"),
         ("disentanglement.frames=40", "is more than a view has: views.frames = 32"),
         ("disentanglement.crossed_weight=-1", "cannot be negative"),
     ],

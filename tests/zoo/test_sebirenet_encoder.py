@@ -64,5 +64,5 @@ def test_decoder_makes_a_pose_of_the_codes() -> None:
 
 @pytest.mark.parametrize("settings", [{"units": 3}, {"units": 0}, {"parts": 0}])
 def test_sizes_that_cannot_be_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="has to be"):
+    with pytest.raises(InputError, match="must be"):
         SeBiReNetSettings(**settings)

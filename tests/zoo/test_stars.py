@@ -134,10 +134,10 @@ def test_view_is_the_whole_clip_as_it_is(store: Store) -> None:
     ("overrides", "words"),
     [
         (["tune.positives=neighbor"], "unknown tune.positives 'neighbor': did you mean 'neighbour'"),
-        (["tune.width=0"], "width = 0 has to be at least 1"),
+        (["tune.width=0"], "width = 0 must be at least 1"),
         (["tune.positives=both", "tune.recent=4096"], "recent = 4096 projections are clustered"),
         (["tune.hardness=2"], "tune: hardness = 2.0 is out of range"),
-        (["tune.temperature=0"], "tune: temperature = 0.0 has to be positive"),
+        (["tune.temperature=0"], "tune: temperature = 0.0 must be positive"),
         (["views.crop_min=0.5"], "sees whole clips without augmentation"),
         (["optimiser.encode_chunks=2"], "method 'tune' encodes a batch at once"),
         (["encoder.name=transformer", "encoder.frames=16"], "views.frames = 32 and encoder.frames = 16"),

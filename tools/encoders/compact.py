@@ -85,7 +85,7 @@ def _recall(full: Vectors, few: Vectors) -> float:
 
 
 def _index(encoder: PretrainedEncoder, store: Store, count: int) -> dict[str, Any]:
-    """Size and recall of the index of so many random crops."""
+    """Size and recall of the index of this many random crops."""
     draw = np.random.default_rng(0)
     lengths = np.asarray(store.lengths)
     clips = draw.integers(len(store), size=count)

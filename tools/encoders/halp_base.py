@@ -11,7 +11,7 @@ Then three views of every training window, as a Kinect might have seen it (`tool
 of the features views move most; along these they are shrunk (`Invariance`). Where RUN is a package, as the shipped one, its
 GRU, kernels and scales are kept and only that is fitted. It reads up to two persons (each alone, the larger value counts)
 although CMU recordings have one, and drops empty frames, which CMU does not have. Metrics on the card are those of
-`results/transfer.json`, where it is there.
+`results/transfer.json`, if it is there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ itself. Biases and scales are fitted to 1,000 training windows as virtual camera
 window, and the directions of the features that cameras move most are shrunk (`Invariance`). Beside all these numbers stands a
 projection to 256 (`compact.safetensors`) that predicts from any camera what `halp-base` says of the window in space
 (`fit_compact`).
-Weights are stored in half precision. Metrics on the card are those of `results/view.json`, where it is there.
+Weights are stored in half precision. Metrics on the card are those of `results/view.json`, if it is there.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Step:
         if self.settings is None:
             object.__setattr__(self, "settings", AUGMENTATIONS[self.name].settings())
         if not 0 < self.probability <= 1:
-            raise InputError(f"{self.name}: probability = {self.probability} has to be above 0 and at most 1")
+            raise InputError(f"{self.name}: probability = {self.probability} must be above 0 and at most 1")
 
     @property
     def samples(self) -> bool:
@@ -52,16 +52,14 @@ Policy = tuple[Step, ...]
 def build_policy(data: Any, where: str) -> Policy:
     """A checked policy from a list of names and tables."""
     if not isinstance(data, (list, tuple)) or not data:
-        raise InputError(
-            f'{where} has to be a list of augmentations, for example [{{name = "shear", amplitude = 0.5}}]'
-        )
+        raise InputError(f'{where} must be a list of augmentations, for example [{{name = "shear", amplitude = 0.5}}]')
     policy = tuple(
         entry if isinstance(entry, Step) else _build_step(entry, f"{where}[{i}]") for i, entry in enumerate(data)
     )
     for position, step in enumerate(policy):
         if step.samples and (position or step.probability != 1):
             raise InputError(
-                f"{where}: '{step.name}' cuts the view out of the clip; it has to stand first, without probability"
+                f"{where}: '{step.name}' cuts the view out of the clip; it must stand first, without probability"
             )
     return policy
 
@@ -72,7 +70,7 @@ def _build_step(entry: Any, where: str) -> Step:
         raise InputError(f"{where} has no name; name one of: {', '.join(AUGMENTATIONS)}")
     name, probability = str(entry.pop("name")), entry.pop("probability", 1.0)
     if isinstance(probability, bool) or not isinstance(probability, (int, float)):
-        raise InputError(f"{where}.probability = {probability!r} has to be a number")
+        raise InputError(f"{where}.probability = {probability!r} must be a number")
     return Step(name, float(probability), build_settings(AUGMENTATIONS[name].settings, entry, f"{where}."))
 
 
@@ -84,7 +82,7 @@ class ViewSettings(PaperSettings):
     """
 
     frames: int = limited(64, least=1)  # length every view is resized to
-    augmentations: Policy = ()  # in place of the settings above, which then do not count
+    augmentations: Policy = ()  # instead of the settings above, which then do not count
     named: dict[str, Policy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

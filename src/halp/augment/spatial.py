@@ -119,7 +119,7 @@ class SubtractJointSettings:
     joint: str = "any"  # a name, `centre` for the topology's, or `any`: another one for every clip
 
     def place(self, topology: Topology) -> int | None:
-        """Which joint; None where it is drawn."""
+        """Which joint; None if it is drawn."""
         if self.joint == "any":
             return None
         return topology.index(topology.centre if self.joint == "centre" else self.joint)

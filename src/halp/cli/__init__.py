@@ -1,6 +1,6 @@
 """The `halp` command. Each command is a thin function here; the work is done by the library.
 
-Exit codes: 0 done · 2 wrong use or bad input, said in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
+Exit codes: 0 done · 2 wrong use or bad input, reported in one sentence · 3 stopped as asked, can be resumed · 1 anything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from halp._version import __version__
 
-from halp.cli import start, data, training, results, use, classify, findings, movements, video  # noqa: F401  (registers the commands, in this order)  # isort: skip
+from halp.cli import start, data, training, results, use, classify, findings, movements, video, service  # noqa: F401  (registers the commands, in this order)  # isort: skip
 from halp.cli.app import app, first_process, note, warn
 from halp.core.errors import InputError
 
@@ -22,7 +22,7 @@ from halp.core.errors import InputError
 # The second is some microseconds, where the library is GNU's.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
-# what a disk or its owner says, wherever it was met
+# I/O errors that are reported as one sentence
 DISK = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -42,19 +42,11 @@ HEADINGS = {
     "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),
-        *("classify", "finetune", "embed", "export", "push", "pull"),
+        *("classify", "finetune", "embed", "export", "serve", "push", "pull"),
     ),
     "Measure movement": (
-        "events",
-        "stats",
-        "motifs",
-        "repetitions",
-        "gait",
-        "angles",
-        "curves",
-        "deviation",
-        "agreement",
-        "poses",
+        *("events", "stats", "motifs", "repetitions", "gait", "angles", "curves"),
+        *("deviation", "agreement", "poses"),
     ),
     "Make a store": ("prepare", "join", "merge", "split"),
     "Train and evaluate": ("recipes", "pretrain", "sweep", "evaluate", "report", "reproduce", "verify", "convert"),
@@ -91,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         _fail("stopped", 130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

@@ -91,7 +91,7 @@ def _with_shared_options(function: Callable[..., None]) -> str:
 
 
 def described(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with annotations that leave defaults which say nothing out of its help."""
+    """The function with Hide uninformative defaults from the help.."""
     for owner in (function, *_option_classes(function)):
         hints = get_type_hints(owner, include_extras=True)
         owner.__annotations__ = {name: Annotated[hint, _QUIET] for name, hint in hints.items()}
@@ -189,7 +189,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def write_rows(out: Path | None, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
-    """Rows as a CSV table, where one is asked for."""
+    """Rows as a CSV table, if one is asked for."""
     from halp.core.files import write_csv
 
     if out is not None:

@@ -38,7 +38,7 @@ def prepare(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or mended.
+    """Turn pose files into a store: read, normalise, keep, and name every clip that was left out or repaired.
 
     Examples:
         halp prepare ntu-60 nturgb+d_skeletons stores/ntu60
@@ -52,8 +52,8 @@ def prepare(
         normalise: normalisation steps in order, instead of the format's own.
         topology: map the joints by name onto this layout, or onto that of a TOML file.
         strict: stop at the first clip that cannot be used instead of leaving it out.
-        limit: read only so many items.
-        window: cut recordings into windows of so many seconds.
+        limit: read only this many items.
+        window: cut recordings into windows of this many seconds.
         stride: seconds from the start of one window to the next (default: the window).
         fps: frames per second, where the files do not say or are wrong.
         labels: a CSV table with a column name or path, and label, subject, camera or any others.
@@ -103,9 +103,9 @@ def _prepare_synthetic(count: Path, store: Path, overwrite: bool, given: list[st
 
     if given:
         names = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"synthetic clips are made ready to use and take no {names}; leave out what stands there")
+        raise InputError(f"synthetic clips are made ready to use and take no {names}; omit it")
     if not str(count).isdigit():
-        raise InputError(f"synthetic takes a number of clips in place of a source, not '{count}'")
+        raise InputError(f"synthetic takes a number of clips instead of a source, not '{count}'")
     note(_written(store, len(make_synthetic_store(store, count=int(str(count)), overwrite=overwrite))))
 
 
@@ -151,7 +151,7 @@ def merge(
         stores: the stores to pool.
         out: the store to make.
         topology: the layout to map onto (default: the first store's).
-        link: list the stores where they are in place of copying their clips.
+        link: list the stores where they are instead of copying their clips.
     """
     from halp.data.merge import merge as pool
 
@@ -180,7 +180,7 @@ def split(
     Args:
         store: the store.
         by: a column (subject, camera, label, recording, …) whose values stay together, or stratified to deal every class out.
-        folds: make so many folds, called NAME-1, NAME-2, …
+        folds: make this many folds, called NAME-1, NAME-2, …
         hold_out: values of the column to test on; all others are for training.
         name: what to call the split (default: the column).
         seed: another seed draws other folds.

@@ -105,7 +105,7 @@ def _alongside(path: Path, recipe: Recipe, store: Path) -> Iterator[None]:
     finally:
         process.join()
     if process.exitcode:
-        raise InputError(f"training '{path}' ended with exit code {process.exitcode}; what it said stands above")
+        raise InputError(f"training '{path}' ended with exit code {process.exitcode}; see its output above")
 
 
 def _resume(recipe: Recipe, store: Path, path: Path) -> None:

@@ -66,7 +66,7 @@ def segment(
     cache: bool = True,
     json: bool = False,
 ) -> None:
-    """Cut recordings into segments: a timeline of classes, or of groups where there is no model.
+    """Cut recordings into segments: a timeline of classes, or of groups if there is no model.
 
     Windows are those the model was fitted with, else 2 seconds every half second, unless told otherwise. With - as source,
     frames are read from standard input, a JSON array of joints per line, and an answer is written per stride as a line of
@@ -126,7 +126,7 @@ def _stream(fitted: Model | None, cutting: WindowSettings, topology: str | None,
             "frames on standard input need a model; make one with `halp classify fit` and give it with --model"
         )
     if cutting.fps is None:
-        raise InputError("frames on standard input do not tell their rate; give it with --fps")
+        raise InputError("frames on standard input do not state their rate; give it with --fps")
     live = LiveRecognition(fitted, cutting.fps, cutting.window, cutting.stride, topology, reject)
     reader = FrameReader(sys.stdin.buffer, live.layout)
     said = 0
@@ -148,7 +148,7 @@ app.verb(
     Verb(
         "halp.tasks.find_motifs:motifs",
         types={"model": Path | None, "save": Path | None},
-        texts={"model": "motifs that --save wrote, to apply in place of finding new ones."},
+        texts={"model": "motifs that --save wrote, to apply instead of finding new ones."},
         examples=(
             "halp motifs halp-base recordings --save motifs.npz --html motifs.html --out motifs.csv",
             "halp motifs halp-base new-recordings --model motifs.npz --out motifs.csv",

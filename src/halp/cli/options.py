@@ -18,7 +18,7 @@ Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means something else
 SHARED = {
     "accelerator": "cpu, cuda, mps or auto.",
-    "cache": "keep vectors for the next time (--no-cache computes them anew).",
+    "cache": "keep vectors for the next time (--no-cache recomputes them).",
     "concurrent": "events of different labels may overlap.",
     "encoder": "a run folder, a package, the name of an encoder that comes with halp (see `halp encoders`), or auto.",
     "format": "how recordings are written (see `halp formats`).",
@@ -32,7 +32,7 @@ SHARED = {
     "reject": "share of known windows that may be rejected as unlike everything labelled; none for never.",
     "shard": "do only part i/n of the work, such as 2/8, in a job array; `halp join OUT` puts the parts together.",
     "engine": "a Dask scheduler, such as tcp://HOST:8786, whose workers do the work.",
-    "workers": "processes (default: as many as cores, where there is enough to do).",
+    "workers": "processes (default: as many as cores, if there is enough to do).",
     "shortest": "seconds; shorter bouts are then left out.",
     "source": "a store, or recordings of any format.",
     "stream": "which stream of a run.",

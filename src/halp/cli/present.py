@@ -114,7 +114,7 @@ def _predictions(answer: Any) -> Shown:
 
 
 def _prediction_row(event: Event) -> dict[str, Any]:
-    """A row for people: the state of a span in place of a class that it does not have."""
+    """A row for people: the state of a span instead of a class that it does not have."""
     state = event.label if event.label in UNSEEN else "rejected" if event.more.get("rejected") else ""
     row = {"recording": event.recording, "start": event.start, "stop": event.stop, "score": event.score}
     return row | {"label": "" if state else event.label, "best": event.more.get("best"), "": state}

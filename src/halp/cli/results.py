@@ -131,7 +131,7 @@ def reproduce(
         halp reproduce --list
 
     Args:
-        table: which one (see `halp reproduce`), or all (transfer only where there is a target).
+        table: which one (see `halp reproduce`), or all (transfer only if there is a target).
         data: stores or recordings, as KEY=STORE for the paper's data sets (ntu60, ntu120, pku2); tiny and small make synthetic
             people. KEY:RECIPE=STORE is for the rows of one recipe, such as ntu60:aimclr. For graphs, the folder with the TU sets.
         target: for transfer, the store to fine-tune on.

@@ -138,7 +138,7 @@ def push(package: Positional[Path], repository: Positional[str], *, private: boo
     Args:
         package: a folder that `halp export` made.
         repository: OWNER/NAME on the hub, made where it does not exist.
-        private: make it visible to you alone, where it is new.
+        private: make it visible to you alone, if it is new.
     """
     from halp.tasks.export import push as upload
 

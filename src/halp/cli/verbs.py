@@ -36,7 +36,7 @@ class Verb:
     function : str
         `module:name` of the function.
     types : mapping
-        Types of arguments on the command line, where they are not those of the function.
+        Types of arguments on the command line, if they are not those of the function.
     options : tuple of str
         Positional parameters of the function that are options of the command.
     texts : mapping

@@ -91,7 +91,7 @@ def pose_model(*, wheel: Path | None = None) -> None:
         halp pose-model --wheel mediapipe-0.10.21-cp311-cp311-manylinux_2_28_x86_64.whl
 
     Args:
-        wheel: the package, where it is there already and nothing is to be downloaded.
+        wheel: the package, if it is there already and nothing is to be downloaded.
     """
     from halp.video.pose_model import obtain_pose_model
 
@@ -125,7 +125,7 @@ def live(
         window: seconds that an answer looks at (default: as the model was fitted, else 2).
         stride: seconds between two answers.
         fps: frames per second that are taken from a camera; videos have their own.
-        view: draw the skeleton on standard error where it is a terminal.
+        view: draw the skeleton on standard error if it is a terminal.
     """
     from halp.core.progress import console
     from halp.tasks.segments import prediction_json

@@ -45,10 +45,10 @@ class Limits:
         if high < math.inf:
             start = f"above {low:,.10g}" if self.above == low else f"from {low:,.10g}"
             end = "and below" if self.below == high else "and at most" if self.above == low else "to"
-            return f"has to be {start} {end} {high:,.10g}"
+            return f"must be {start} {end} {high:,.10g}"
         if self.above == low:
-            return f"has to be above {low:g}"
-        return f"has to be at least {low:g}" if low else "cannot be negative"
+            return f"must be above {low:g}"
+        return f"must be at least {low:g}" if low else "cannot be negative"
 
 
 def limited(default: Any, **limits: Any) -> Any:
@@ -60,7 +60,7 @@ def limited(default: Any, **limits: Any) -> Any:
     >>> Mask(2.0)
     Traceback (most recent call last):
     ...
-    halp.core.errors.InputError: share = 2.0 has to be above 0 and at most 1
+    halp.core.errors.InputError: share = 2.0 must be above 0 and at most 1
     """
     return dataclasses.field(default=default, metadata={"limits": Limits(**limits)})
 
@@ -137,14 +137,14 @@ def checked_value(hint: Any, value: Any, key: str) -> Any:
         return checked_value(hint, value, key)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
-            raise InputError(f"{key} = {value!r} has to be a list")
+            raise InputError(f"{key} = {value!r} must be a list")
         return tuple(checked_value(typing.get_args(hint)[0], entry, key) for entry in value)
     if hint is Any or typing.get_origin(hint) is not None:
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise InputError(f"{key} = {value!r} has to be {_KINDS.get(hint, hint)}")
+        raise InputError(f"{key} = {value!r} must be {_KINDS.get(hint, hint)}")
     return value
 
 

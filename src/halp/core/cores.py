@@ -15,9 +15,9 @@ RESULT = TypeVar("RESULT")
 
 
 def run_in_threads(tasks: Sequence[Callable[[], RESULT]]) -> list[RESULT]:
-    """The results of the tasks, which share the cores that torch may use; one after the other where there is one core.
+    """The results of the tasks, which share the cores that torch may use; one after the other if there is one core.
 
-    A task that divides its own work finds its share of the cores there. What it computes has to be the same on whatever
+    A task that divides its own work finds its share of the cores there. What it computes must be the same on whatever
     thread it runs: nothing drawn from torch's own generator, no messages to other processes.
     """
     cores = torch.get_num_threads()

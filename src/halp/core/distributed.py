@@ -73,7 +73,7 @@ def broadcast(x: Tensor) -> Tensor:
 def compute_on_rank_zero(make: Callable[[], Tensor], room: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """What `make` returns on rank 0; the others do not call it but receive the result in `room`, of the same shape.
 
-    Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. Where it fails, every
+    Its draws from `generator` (default: torch's own for the device of `room`) count on every rank. If it fails, every
     rank does, and none is left waiting.
     """
     if world_size() == 1:
@@ -186,7 +186,7 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def _own_generator(device: torch.device) -> torch.Generator:
-    """The generator that draws on a device where none is given."""
+    """The generator that draws on a device if none is given."""
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 

@@ -2,7 +2,7 @@
 
 `replace_dropout` puts such modules in the place of torch's; `begin_step` tells them where training stands. A process draws the
 mask of its own rows of the batch, on the device where they are: every entry is a hash of its place in the whole batch. The
-leading axis of what is dropped has to be the batch, or the batch times something (persons, frames).
+leading axis of what is dropped must be the batch, or the batch times something (persons, frames).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StepDropout(nn.Module):
         factor, rest = divmod(x.shape[0], max(local, 1))
         if rest or not local:
             raise InputError(
-                f"dropout '{self.name}' gets a tensor of shape {tuple(x.shape)}; its first axis has to be the batch of {local} "
+                f"dropout '{self.name}' gets a tensor of shape {tuple(x.shape)}; its first axis must be the batch of {local} "
                 "clips or a multiple of it, so that every process drops the same"
             )
         seed, epoch, step = self.moment

@@ -62,13 +62,13 @@ def write_json(path: str | os.PathLike[str], data: Any) -> Path:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; what is wrong with it is said in one sentence."""
+    """Read a JSON file; what is wrong with it is reported in one sentence."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read as JSON ({error}); it was damaged or is something else") from error
+        raise InputError(f"'{path}' cannot be read as JSON ({error}); it is damaged or not JSON") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _is_formula(text: str) -> bool:
 
 
 def cache_home() -> Path | None:
-    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None where that is empty and nothing is kept."""
+    """The user's cache folder: `HALP_CACHE`, else what the system has for it; None if that is empty and nothing is kept."""
     chosen = os.environ.get("HALP_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -171,7 +171,7 @@ def write_csv(
             table.writeheader()
             table.writerows({name: spreadsheet_cell(cell) for name, cell in row.items()} for row in rows)
     except OSError as error:
-        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
     return path
 
 
@@ -224,7 +224,7 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, two: Path) -> bool:
-    """Exchange two names in one step; False where the system or the file system cannot."""
+    """Exchange two names in one step; False if the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     try:

@@ -45,7 +45,9 @@ def locked(path: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
         raise InUse(f"{what} is in use by {who}; wait until it ends or stop it, then try again") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise CannotLock(f"{what} cannot be locked ('{path}': {reason}); make room or choose another place") from error
+        raise CannotLock(
+            f"{what} cannot be locked ('{path}': {reason}); free disk space or choose another path"
+        ) from error
     owner = os.getpid()
     try:
         with suppress(OSError):  # Windows lets nobody write or read a locked file

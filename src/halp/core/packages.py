@@ -19,7 +19,7 @@ def list_shipped() -> dict[str, Path]:
 
 
 def find_package(source: str | os.PathLike[str]) -> Path | None:
-    """The package folder that a path or the name of a shipped encoder means; None where it is something else."""
+    """The package folder that a path or the name of a shipped encoder means; None if it is something else."""
     path = Path(source)
     if path.exists():
         # a classifier carries the package of its encoder

@@ -60,7 +60,7 @@ class Registry(Generic[ENTRY]):
         """
         settings = NoSettings if settings is None else settings
         if not dataclasses.is_dataclass(settings):
-            raise TypeError(f"the settings of {self.kind} '{name}' have to be a dataclass")
+            raise TypeError(f"the settings of {self.kind} '{name}' must be a dataclass")
 
         def add(build: Any) -> Any:
             # a plugin may be the first to import our own modules, which register while it is loaded

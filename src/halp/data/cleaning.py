@@ -15,7 +15,7 @@ from halp.data.clip import Frames, present
 from halp.skeleton import Topology
 
 Mask = npt.NDArray[np.bool_]
-#: Runs of at most so many frames count as a spike; what lasts longer is taken for a real movement.
+#: Runs of at most this many frames count as a spike; what lasts longer is taken for a real movement.
 LONGEST_SPIKE = 3
 #: Share of a clip that a person may be missing before it counts as away.
 LONGEST_ABSENCE = 1 / 3
@@ -67,7 +67,7 @@ def fill_gaps(frames: Frames, topology: Topology) -> Frames:
 
 
 def anchor_joint(topology: Topology) -> str:
-    """The joint that gaps are filled relative to; empty where a layout has none."""
+    """The joint that gaps are filled relative to; empty if a layout has none."""
     return "hip_center" if "hip_center" in topology.joints else topology.centre
 
 
@@ -175,7 +175,7 @@ def smooth(frames: Frames, window: float = 7.0) -> Frames:
 def lowpass(frames: Frames, hertz: float = 6.0, fps: float = -1.0) -> Frames:
     """Butterworth filter of fourth order, forwards and backwards, that keeps movements below `hertz`."""
     if fps <= 0:
-        raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which no recording tells; give --fps")
+        raise InputError(f"step 'lowpass={hertz:g}' needs the frame rate, which no recording states; give --fps")
     if hertz >= fps / 2:
         raise InputError(f"step 'lowpass={hertz:g}' is not below half the frame rate ({fps:g}); choose a lower number")
     from scipy.signal import butter, sosfiltfilt
@@ -225,13 +225,13 @@ def mean_line(frames: Frames, topology: Topology, ends: tuple[str, str]) -> npt.
 
 
 def trunk_ends(topology: Topology) -> tuple[str, str] | None:
-    """The two joints between which the trunk lies; None where a layout names none."""
+    """The two joints between which the trunk lies; None if a layout names none."""
     pairs = (("hip_center", "shoulder_center"), ("hip_center", "neck"), ("hip_center", "head"), topology.up)
     return next((pair for pair in pairs if pair is not None and set(pair) <= set(topology.joints)), None)
 
 
 def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
-    """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None where it is not known."""
+    """Mean line `(C,)` from the hips to the shoulders or the head of the first person; None if it is not known."""
     ends = trunk_ends(topology)
     if ends is None or not present(frames)[:, 0].any():
         return None
@@ -240,7 +240,7 @@ def trunk(frames: Frames, topology: Topology) -> npt.NDArray[np.float64] | None:
 
 
 def up_axis(frames: Frames, topology: Topology) -> tuple[int, float] | None:
-    """The axis that the trunk of the first person follows and its sign; None where it lies across all of them."""
+    """The axis that the trunk of the first person follows and its sign; None if it lies across all of them."""
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if line is None or length < 1e-9:
@@ -266,7 +266,7 @@ def upright(frames: Frames, topology: Topology) -> Frames:
 
 
 def handedness(frames: Frames, topology: Topology) -> float | None:
-    """How surely the left side of the first person is on the left, from 1 to -1; None where it cannot be told.
+    """How surely the left side of the first person is on the left, from 1 to -1; None if it cannot be told.
 
     The left side has to lie where up × forward points. Forward is told by the feet, the nose or the bend of the knees.
     """
@@ -309,7 +309,7 @@ def _forward(body: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64
 
 
 def unit_factor(frames: Frames, topology: Topology) -> float | None:
-    """Metres in the unit of a 3D recording, told by the length of the trunk; None where it cannot be told."""
+    """Metres in the unit of a 3D recording, told by the length of the trunk; None if it cannot be told."""
     line = trunk(frames, topology) if frames.shape[3] == 3 else None
     length = 0.0 if line is None else float(np.linalg.norm(line))
     if length <= 1e-6:

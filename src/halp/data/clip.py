@@ -31,7 +31,7 @@ class Clip:
     extra : mapping
         Further values of a data set, such as `setup` or `repetition`; splits may use them.
     repairs : tuple of str
-        What a reader had to mend, in words; the manifest of a store names them.
+        Repairs that a reader made, in words; the manifest of a store names them.
     fps : float
         Frames per second.
     recording, start : str, float
@@ -96,7 +96,7 @@ class Clip:
         return self.start + frame_numbers(len(self.frames), self.absent) / (self.fps if self.fps > 0 else 1.0)
 
     def restored(self) -> Clip:
-        """The clip with zeros in place of the frames that were left out, so that frames follow each other in time."""
+        """The clip with zeros instead of the frames that were left out, so that frames follow each other in time."""
         if not self.absent:
             return self
         frames = np.zeros((self.span, *self.shape[1:]), dtype=np.float32)

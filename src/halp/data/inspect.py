@@ -1,4 +1,4 @@
-"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, and what should be mended."""
+"""What is in a store: counts by class, subject, camera and split, lengths, missing joints, and what should be repaired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from halp.data.store import Store, open_store
 
 Pairs = Iterator[tuple[str, str]]  # problem and remedy
 
-# So many clips, evenly over the store, are looked at closely.
+# How many clips, evenly over the store, are inspected closely.
 _LOOKED_AT = 200
 _LONG = 1000
 _MANY_MISSING = 0.5
@@ -163,7 +163,7 @@ class Inspection:
     """Counts of a store. Shares are between 0 and 1; `splits` holds None for the parts where a rule finds no clip.
 
     `columns` counts the values of every column that is known for some clip, under `unknown` the clips without a value.
-    `findings` names what is wrong with the poses and which step mends it.
+    `findings` names what is wrong with the poses and which step fixes it.
     """
 
     path: str
@@ -194,7 +194,7 @@ class Inspection:
 
 
 def inspect(store: Store | str | os.PathLike[str]) -> Inspection:
-    """Count what is in a store and find what should be mended; frames are read block by block.
+    """Count what is in a store and find what should be repaired; frames are read block by block.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def merge(
     topology : str or Topology, optional
         Map the joints by name onto this layout (default: the first store's).
     link : bool
-        List the stores where they are in place of copying their clips; all have to have the same joints.
+        List the stores where they are instead of copying their clips; all have to have the same joints.
     overwrite, progress : bool
         Replace a store that is there already; show progress.
 
@@ -107,7 +107,7 @@ def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], targ
     """Write a store that lists others by their paths and fingerprints."""
     if other := next((store for store in stores if store.topology != target), None):
         raise InputError(
-            f"store '{other.path}' has other joints than '{target.name}', so that its clips have to be copied; "
+            f"store '{other.path}' has other joints than '{target.name}', so that its clips must be copied; "
             "merge without --link"
         )
     check_free(path, overwrite)
@@ -132,7 +132,7 @@ def _list_stores(path: Path, stores: Sequence[Store], names: Sequence[str], targ
 
 
 def open_listing(path: Path, header: Mapping[str, Any]) -> Store:
-    """Open a store that lists others; what it lists has to be what was listed."""
+    """Open a store that lists others; what it lists must be what was listed."""
     check_header(path, header)
     check_seal(path, header)
     listed = header.get("stores")

@@ -100,7 +100,7 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
 
 def present_first(frames: Frames) -> Frames:
     """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
-    there = present(frames).any(axis=0)
+    there = np.asarray(present(frames).any(axis=0))
     if not (there[1:] > there[:-1]).any():
         return frames
     return frames[:, np.argsort(~there, kind="stable")]
@@ -275,7 +275,7 @@ def pick_frames(frames: Frames, count: float) -> Frames:
 
 
 def rotation_between(source: Vector, target: Vector) -> Vector:
-    """The smallest rotation that turns the direction `source` onto `target`; identity where there is no direction.
+    """The smallest rotation that turns the direction `source` onto `target`; identity if there is no direction.
 
     >>> rotation_between(np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 1.0])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]
@@ -298,7 +298,7 @@ def rotation_between(source: Vector, target: Vector) -> Vector:
 
 
 ANCHORS = ("hip_center", "shoulder_center")
-#: Of the trunk's length: what it has to rise or fall in the picture to tell which way is up.
+#: Of the trunk's length: what it must rise or fall in the picture to tell which way is up.
 STANDING = 0.3
 
 

@@ -41,13 +41,13 @@ class Reading:
     pattern : str, optional
         A path pattern that names labels, such as `{subject}/{label}/*.bvh`.
     workers : int, optional
-        Processes of this machine that read and embed (default: as many as cores, where there is enough to do).
+        Processes of this machine that read and embed (default: as many as cores, if there is enough to do).
     engine : str or Executor, optional
         The address of a Dask scheduler, such as `tcp://host:8786`, or any executor of `concurrent.futures`.
     shard : str, optional
         Only part i/n of the work, such as `2/8`, for job arrays.
     verify : bool
-        Read every file again in place of trusting its size and times.
+        Read every file again instead of trusting its size and times.
     left_out : path, optional
         A CSV table of recordings that could not be read, to write.
 
@@ -78,13 +78,13 @@ class Reading:
     pattern: str | None = None
     """A path pattern that names labels, such as "{subject}/{label}/*.bvh"."""
     workers: int | None = None
-    """Processes that read and embed (default: as many as cores, where there is enough to do)."""
+    """Processes that read and embed (default: as many as cores, if there is enough to do)."""
     engine: str | Executor | None = None
     """A Dask scheduler, such as tcp://HOST:8786, whose workers read and embed."""
     shard: str | None = None
     """Do only part i/n of the work, such as 2/8, in a job array; `halp join` puts the parts together."""
     verify: bool = False
-    """Read every file again in place of trusting its size and times."""
+    """Read every file again instead of trusting its size and times."""
     left_out: str | os.PathLike[str] | None = None
     """Also write a CSV table of the recordings that were left out, with reasons."""
 

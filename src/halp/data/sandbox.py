@@ -173,7 +173,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def object_names(path: Path) -> frozenset[str]:
-    """Names of all groups and arrays in a file, for sniffing; empty where it cannot be read."""
+    """Names of all groups and arrays in a file, for sniffing; empty if it cannot be read."""
     if not is_hdf5(path) or importlib.util.find_spec("h5py") is None:
         return frozenset()
     try:

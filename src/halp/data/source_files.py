@@ -34,7 +34,7 @@ BROKEN = (
 JSON_LINES = (".jsonl", ".ndjson")
 
 
-# Files that lie among the recordings and are none, such as a table of labels.
+# Files among the recordings that are not recordings, such as a table of labels.
 _left_out: ContextVar[frozenset[Path]] = ContextVar("files that are not recordings", default=frozenset())
 
 
@@ -119,7 +119,7 @@ def find_files(root: Path, *suffixes: str) -> list[Path]:
 
 
 def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
-    """The first file that fits among the first `limit` ones, for sniffing; None where there is none."""
+    """The first file that fits among the first `limit` ones, for sniffing; None if there is none."""
     wanted = tuple(suffix.lower() for suffix in suffixes)
     try:
         return next((path for path in islice(walk(root), limit + 1) if path.name.lower().endswith(wanted)), None)
@@ -128,7 +128,7 @@ def first_file(root: Path, *suffixes: str, limit: int = 1000) -> Path | None:
 
 
 def head(path: Path, size: int = 4096) -> bytes:
-    """The first bytes of a file, for sniffing; empty where it cannot be read."""
+    """The first bytes of a file, for sniffing; empty if it cannot be read."""
     try:
         if not path.is_file():
             return b""
@@ -200,7 +200,7 @@ def read_json(path: Path, limit: int = TEXT_LIMIT) -> Any:
     except ValueError as error:
         raise InputError(f"'{path}' holds a number that cannot be read ({error}); correct it") from None
     if not values:
-        raise InputError(f"'{path}': there is no line in it; check that the file is whole")
+        raise InputError(f"'{path}': the file is empty; check that it is complete")
     return values if by_line else values[0]
 
 
@@ -240,6 +240,6 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
 
 def short_reason(error: BaseException) -> str:
     """The reason in a few words: some libraries quote the bytes they stumbled over."""
-    # NumPy goes on with advice that nobody should follow here
+    # NumPy's advice would not apply here
     reason = " ".join(str(error).split()).partition(" If you trust")[0] or type(error).__name__
     return reason if len(reason) <= 150 else reason[:147] + "..."

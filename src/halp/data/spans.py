@@ -87,7 +87,7 @@ class Events(Sequence[Event]):
     events : sequence of Event
         In any order; they are sorted and checked.
     lengths : mapping
-        Seconds of recordings, where they are known.
+        Seconds of recordings, if they are known.
     origin : str
         Where they come from, for messages.
 
@@ -120,7 +120,7 @@ class Events(Sequence[Event]):
             )
         if event.stop <= event.start:
             raise InputError(
-                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop has to come after start"
+                f"{name}: it stops at {event.stop:g} s and starts at {event.start:g} s; stop must come after start"
             )
         length = self.lengths.get(event.recording)
         if event.stop > LATEST or (length is not None and event.stop > length + max(0.5, 0.01 * length)):
@@ -132,7 +132,7 @@ class Events(Sequence[Event]):
         if event.source not in SOURCES:
             raise InputError(f"{name}: its source is '{event.source}'; write human or model")
         if event.score is not None and not math.isfinite(event.score):
-            raise InputError(f"{name}: its score is not finite; leave it empty where there is none")
+            raise InputError(f"{name}: its score is not finite; leave the cell empty if it is unknown")
 
     def __len__(self) -> int:
         return len(self.events)

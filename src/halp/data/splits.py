@@ -215,7 +215,7 @@ def few_labels(base: SplitRule, shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.
 
 
 def split_sizes(rules: Iterable[SplitRule], columns: Columns) -> dict[str, dict[str, int] | None]:
-    """How many clips each rule trains and tests on; None where it leaves a part empty or lacks its column."""
+    """How many clips each rule trains and tests on; None if it leaves a part empty or lacks its column."""
     sizes: dict[str, dict[str, int] | None] = {}
     for rule in rules:
         try:
@@ -283,7 +283,7 @@ def split_command(store: Store) -> str:
 
 
 def training_clips(store: Store, split: str) -> tuple[Indices, str]:
-    """Indices of the clips to learn from, and a sentence where they are not those of the split that was asked for.
+    """Indices of the clips to learn from, and a sentence if they are not those of the split that was asked for.
 
     A store without any split is learned from whole; a store that has others is an error that lists them.
     """
@@ -338,7 +338,7 @@ def default_split(store: Store, folds: int = 5) -> tuple[list[SplitRule], str]:
 
 
 def evaluation_splits(store: Store, asked: Sequence[str], trained_on: str) -> tuple[Store, list[str], str]:
-    """The store, the names of the splits to evaluate with, and a sentence where they are not of the user's choosing.
+    """The store, the names of the splits to evaluate with, and a sentence if they are not of the user's choosing.
 
     Those that were asked for, else the one that was trained on; a store without splits is given those of `default_split`,
     in memory only, so that the files stay as they are.

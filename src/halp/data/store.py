@@ -154,7 +154,7 @@ class Store:
 
     @property
     def origin_joint(self) -> str:
-        """The joint that all clips are centred on, which lies at zero without being missing; empty where there is none."""
+        """The joint that all clips are centred on, which lies at zero without being missing; empty if there is none."""
         return self.topology.centre if "centre" in self.normalisation else ""
 
     def split(self, name: str) -> tuple[Indices, Indices]:
@@ -166,7 +166,7 @@ class Store:
         return self.splits[check_choice(f"split of store '{self.path}'", name, self.splits)].indices(self.columns)
 
     def manifest(self) -> dict[str, Any]:
-        """What was dropped and repaired when the store was made, with reasons; empty where nothing is known."""
+        """What was dropped and repaired when the store was made, with reasons; empty if nothing is known."""
         path = self.path / "manifest.json"
         manifest = read_json(path) if path.exists() else {}
         check_manifest(self.path, manifest)
@@ -200,7 +200,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Raises
     ------
     InputError
-        Where there is no store, or it is damaged.
+        If there is no store, or it is damaged.
     """
     path = Path(path)
     if not path.exists():
@@ -251,7 +251,7 @@ def check_free(path: Path, overwrite: bool) -> None:
     is_store = (path / "store.json").exists()
     if path.exists() and not (overwrite and is_store):
         remedy = "replace the store with --overwrite" if is_store else "it is not a store, remove it yourself"
-        raise InputError(f"'{path}' exists already; {remedy}, or choose another place for the store")
+        raise InputError(f"'{path}' exists already; {remedy}, or choose another path for the store")
 
 
 class StoreWriter:
@@ -320,9 +320,7 @@ class StoreWriter:
                 stack.callback(self._close)
                 self._write_array_header()
             except OSError as error:
-                raise InputError(
-                    f"the store '{self.path}' cannot be written ({error}); choose another place"
-                ) from error
+                raise InputError(f"the store '{self.path}' cannot be written ({error}); choose another path") from error
             self._held = stack.pop_all()
         return self
 
@@ -365,7 +363,7 @@ class StoreWriter:
             values.append(row[column] if column in row else unknown(values[0]))
 
     def leave_out_empty_classes(self) -> None:
-        """Forget the names of classes that none of the clips added so far has, and number the others anew."""
+        """Forget the names of classes that none of the clips added so far has, and number the others again."""
         used = sorted({label for label in self._columns["label"] if label >= 0})
         position = {label: number for number, label in enumerate(used)}
         self._columns["label"] = [position.get(label, -1) for label in self._columns["label"]]
@@ -373,7 +371,7 @@ class StoreWriter:
         self._header["class_names"] = self.class_names
 
     def split_sizes(self) -> dict[str, dict[str, int] | None]:
-        """How many of the clips added so far each split trains and tests on; None where it leaves a part empty."""
+        """How many of the clips added so far each split trains and tests on; None if it leaves a part empty."""
         return split_sizes(self._splits, {name: np.asarray(values) for name, values in self._columns.items()})
 
     def __exit__(

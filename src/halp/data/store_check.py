@@ -59,7 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_header(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise where a field of `store.json` is missing or has another type."""
+    """Raise if a field of `store.json` is missing or has another type."""
     file = "store.json"
     for name in ("class_names", "normalisation"):
         if not isinstance(value := header.get(name), list) or not all(isinstance(text, str) for text in value):
@@ -70,7 +70,7 @@ def check_header(path: Path, header: Mapping[str, Any]) -> None:
     if not isinstance(header.get("hash"), str) or not _HASH.fullmatch(header["hash"]):
         raise damaged(path, file, "'hash' is not a fingerprint")
     if not _encodable([json.dumps(header, ensure_ascii=False)]):
-        raise damaged(path, file, "it holds characters that are none")
+        raise damaged(path, file, "it contains unpaired surrogates")
 
 
 def check_absent(path: Path, absent: Any, lengths: npt.NDArray[np.int64]) -> dict[int, Runs]:
@@ -195,13 +195,13 @@ def map_frames(path: Path) -> np.memmap[Any, np.dtype[np.float32]]:
 
 
 def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise where the lists of what was dropped and repaired are something else."""
+    """Raise if the lists of what was dropped and repaired are something else."""
     for name in ("dropped", "repaired"):
         rows = manifest.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise damaged(path, "manifest.json", f"'{name}' is not a list of clips")
     if not _encodable([json.dumps(manifest, ensure_ascii=False)]):
-        raise damaged(path, "manifest.json", "it holds characters that are none")
+        raise damaged(path, "manifest.json", "it contains unpaired surrogates")
 
 
 _BLOCK = 16 * 2**20
@@ -266,7 +266,7 @@ def _state(path: Path) -> list[list[int]] | None:
 
 
 def _record(path: Path) -> Path | None:
-    """The file in the user's cache folder that remembers this store; None where there is no such folder."""
+    """The file in the user's cache folder that remembers this store; None if there is no such folder."""
     home = cache_home()
     name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
     return None if home is None else home / "verified" / f"{name}.json"

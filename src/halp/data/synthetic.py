@@ -135,10 +135,10 @@ def _check(subjects: int, repetitions: int, seed: int) -> None:
     for name, (value, lowest) in bounds.items():
         if not lowest <= value <= 999:
             raise InputError(
-                f"synthetic clips cannot be made with {name} = {value}; it has to be between {lowest} and 999"
+                f"synthetic clips cannot be made with {name} = {value}; it must be between {lowest} and 999"
             )
     if seed < 0:
-        raise InputError(f"synthetic clips cannot be made with seed = {seed}; it has to be at least 0")
+        raise InputError(f"synthetic clips cannot be made with seed = {seed}; it must be at least 0")
 
 
 def _clips(subjects: int, repetitions: int, seed: int) -> Iterator[Clip]:
@@ -299,7 +299,7 @@ def sense(joints: Array, rng: np.random.Generator) -> Frames:
 
 
 def _kept_frames(length: int, rng: np.random.Generator) -> Indices:
-    """Which frames arrive: some come twice in place of the next one, a few not at all."""
+    """Which frames arrive: some come twice instead of the next one, a few not at all."""
     source = np.arange(length)
     source[1:] -= rng.random(length - 1) < rng.choice([0.0, 0.08])
     lost = rng.random(length) < rng.choice([0.0, 0.04])

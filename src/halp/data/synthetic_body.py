@@ -205,7 +205,7 @@ class Part:
 
     @cached_property
     def targets(self) -> Array:
-        """Key poses `(K, WIDTH)`, NaN where a channel is at rest."""
+        """Key poses `(K, WIDTH)`, NaN if a channel is at rest."""
         rows = []
         for pose in self.keys.values():
             # An arm that moves takes its elbow along, however it rested.

@@ -289,7 +289,7 @@ class Tagger:
 
     @property
     def class_names(self) -> list[str] | None:
-        """Names of the classes, or None where no table and no pattern has labels."""
+        """Names of the classes, or None if no table and no pattern has labels."""
         return self.columns.get("label")
 
     def tag(self, clip: Clip) -> Clip:
@@ -315,7 +315,7 @@ class Tagger:
         return replace(clip, extra=extra, **numbers)
 
     def check(self) -> list[str]:
-        """Sentences about clips without a row and rows without a clip; an error where no row fits any clip."""
+        """Sentences about clips without a row and rows without a clip; an error if no row fits any clip."""
         where = " and ".join(f"'{source.origin}'" for source in self.sources)
         rows = [note for source in self.sources for note in source.notes()]
         if self.missed and not self.found:

@@ -30,10 +30,10 @@ MOST_CLASSES = 10_000
 
 
 def utf8(text: str) -> str:
-    """A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
+    r"""A text that can be written as UTF-8: bytes of a file name that are not UTF-8 are spelled out.
 
     >>> utf8(b"caf\xe9.bvh".decode("utf-8", "surrogateescape"))
-    'caf\\\\xe9.bvh'
+    'caf\\xe9.bvh'
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -183,7 +183,7 @@ def checked_scores(array: npt.NDArray[Any], path: Path, where: str = "") -> Floa
 
 
 def safe_name(name: object, path: Path, where: str) -> str:
-    """A clip's name from inside a file, refused where it could lead out of a folder or spoil a table."""
+    """A clip's name from inside a file, refused if it could lead out of a folder or spoil a table."""
     text = str(name).strip() if isinstance(name, str | int) else ""
     parts = text.replace("\\", "/").split("/")
     if not text or len(text) > LONGEST_NAME or not text.isprintable() or parts[0] == "" or ".." in parts:

@@ -80,5 +80,5 @@ def _texts(path: Path, data: dict[str, Any], field: str, *, required: bool = Fal
     values = data.get(field, [])
     sound = isinstance(values, list) and all(isinstance(value, str) and value.strip() for value in values)
     if not sound or len(set(values)) != len(values) or len(values) > _MOST_JOINTS or (required and not values):
-        raise InputError(f'\'{path}\': {field} has to be a list of different joint names, such as ["head", "neck"]')
+        raise InputError(f'\'{path}\': {field} must be a list of different joint names, such as ["head", "neck"]')
     return list(values)

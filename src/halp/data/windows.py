@@ -79,7 +79,7 @@ class WindowSettings(CheckedSettings):
         clip = clip.restored()
         if fps <= 0:
             raise InputError(
-                f"recording '{clip.name}' does not tell its frame rate, so a window in seconds cannot be cut; "
+                f"recording '{clip.name}' does not state its frame rate, so a window in seconds cannot be cut; "
                 "give it with --fps"
             )
         recording = clip.recording or clip.name

@@ -115,7 +115,7 @@ def encoder_of(stream: str, default: EncoderSettings, labelled: Mapping[str, Enc
 def require_abilities(encoder: Any, name: str, needed: Sequence[str], why: str) -> None:
     """Refuse an encoder that lacks something which a method works on, whatever it is called.
 
-    Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; where it is a sequence of frames
+    Encoders with a feature map before pooling have `sequence(clips)` and `pool(map)`; if it is a sequence of frames
     `(B, T, frame_size)`, also `frame_size`.
     """
     lacking = [ability for ability in needed if not hasattr(encoder, ability)]

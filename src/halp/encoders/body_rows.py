@@ -151,7 +151,7 @@ def kernel_sums(
     """Sums over the frames of hardsigmoid and of relu of `factor · response + shift`: twice `(kernels, B)`.
 
     `table` `(channels, T, B)` ends with the spare channels. There are several kernels for each of the `places` of weights.
-    `spare` `(kernels, T, B)` is written over: memory that is fetched anew costs more than what is computed in it.
+    `spare` `(kernels, T, B)` is written over: memory that is fetched again costs more than what is computed in it.
     """
     frames, bodies = table.shape[1:]
     kernels = len(mixture.shifts)

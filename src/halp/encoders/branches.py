@@ -32,7 +32,7 @@ NAMES = (*MIDDLE, *(f"{stem}_{side}" for side in ("left", "right") for stem in P
 
 @dataclass(frozen=True)
 class BranchesSettings(CheckedSettings):
-    """Sizes of both branches; views have exactly so many frames."""
+    """Sizes of both branches; views have exactly this many frames."""
 
     width: int = limited(256, least=1)
     layers: int = limited(1, least=1)
@@ -43,7 +43,7 @@ class BranchesSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width % self.heads:
-            raise InputError(f"encoder: width = {self.width} has to be a multiple of heads = {self.heads}")
+            raise InputError(f"encoder: width = {self.width} must be a multiple of heads = {self.heads}")
 
 
 def name_rows(topology: Topology) -> Tensor:
@@ -142,7 +142,7 @@ class BranchesEncoder(nn.Module):
         return largest.masked_fill(largest == -torch.inf, 0)
 
     def describe(self, bodies: Tensor) -> Tensor:
-        """Features `(N, F)` of bodies `(N, T, V, C)`, each alone; −∞ where there is nothing to take a maximum over."""
+        """Features `(N, F)` of bodies `(N, T, V, C)`, each alone; −∞ if there is nothing to take a maximum over."""
         seen = self.seen(bodies)
         present = seen.any(1, keepdim=True)
         streams = self.inputs(bodies, seen)

@@ -32,7 +32,7 @@ POOLINGS = 2  # mean and maximum
 
 @dataclass(frozen=True)
 class FusionSettings:
-    """Size of the GRU; `outputs` above 0 adds a projection to so many features."""
+    """Size of the GRU; `outputs` above 0 adds a projection to this many features."""
 
     hidden: int = 96  # units of each GRU
     layers: int = 2
@@ -42,12 +42,12 @@ class FusionSettings:
     def __post_init__(self) -> None:
         if min(self.hidden, self.layers) < 1 or self.outputs < 0:
             raise InputError(
-                f"encoder: hidden = {self.hidden} and layers = {self.layers} have to be at least 1, "
+                f"encoder: hidden = {self.hidden} and layers = {self.layers} must be at least 1, "
                 f"outputs = {self.outputs} not negative"
             )
         if len(self.gains) not in (STREAMS, STREAMS + GEOMETRY) or min(self.gains) < 0 or not any(self.gains):
             raise InputError(
-                f"encoder: gains = {list(self.gains)} have to be three numbers (joints, bones, motion) or five (and distances, "
+                f"encoder: gains = {list(self.gains)} must be three numbers (joints, bones, motion) or five (and distances, "
                 "angles), none negative, not all 0"
             )
 

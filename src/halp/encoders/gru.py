@@ -31,7 +31,7 @@ class GRUSettings(CheckedSettings):
     direction: str = limited("bidirectional", among=DIRECTIONS)
     pooling: str = limited("last", among=POOLINGS)
     input_norm: bool = True
-    persons: int = limited(0, least=0)  # the first so many are read; 0: all
+    persons: int = limited(0, least=0)  # the first this many are read; 0: all
     gate_bias: float = 0.0  # of the reset and update gates before training; TensorFlow's cell has 1
 
 

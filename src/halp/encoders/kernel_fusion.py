@@ -63,9 +63,7 @@ class KernelFusionSettings:
     def __post_init__(self) -> None:
         self.fusion()
         if self.step < 1 or self.invariant < 0:
-            raise InputError(
-                f"encoder: step = {self.step} has to be at least 1, invariant = {self.invariant} at least 0"
-            )
+            raise InputError(f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} at least 0")
 
     def fusion(self) -> FusionSettings:
         """What the GRU takes of it."""
@@ -202,6 +200,12 @@ class KernelFusionEncoder(FusionEncoder):
         self.register_buffer("shift", torch.zeros(self.output_size))
         self.register_buffer("spread", torch.ones(self.output_size))
         self.invariance = Invariance(self.output_size, settings.invariant) if settings.invariant else nn.Identity()
+
+    def train(self, mode: bool = True) -> KernelFusionEncoder:
+        """Train the GRU alone: the kernels were fitted to inputs less the mean that the statistics hold, which stay."""
+        super().train(mode)
+        self.input_norm.eval()
+        return self
 
     def forward(self, clips: Tensor) -> Tensor:
         return cast(Tensor, self.invariance((super().forward(clips) - self.shift) / self.spread))

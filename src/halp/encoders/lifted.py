@@ -29,7 +29,7 @@ class LiftedSettings(KernelFusionSettings):
     """The lifting network (`width` channels, `blocks` dilated convolutions) and the encoder of what it lifts.
 
     It lifts every `stride`-th frame, those between lie half-way. With `picture_gains` the kernels of a second reader see the
-    picture itself. `outputs` above 0 adds a projection to so many features.
+    picture itself. `outputs` above 0 adds a projection to this many features.
     """
 
     layers: int = 0
@@ -44,7 +44,7 @@ class LiftedSettings(KernelFusionSettings):
         super().__post_init__()
         if min(self.width, self.blocks) < 1 or self.outputs < 0 or self.stride not in (1, 2):
             raise InputError(
-                f"encoder: width = {self.width} and blocks = {self.blocks} have to be at least 1, "
+                f"encoder: width = {self.width} and blocks = {self.blocks} must be at least 1, "
                 f"outputs = {self.outputs} not negative, stride = {self.stride} is 1 or 2"
             )
 

@@ -1,7 +1,7 @@
 """An encoder that knows what it was trained on, and the package: an encoder to hand on, as a folder of two files.
 
 `config.json` says what the encoder is (architecture, topology, stream, persons, frames, normalisation, provenance, hash of
-the weights), `model.safetensors` holds the weights; `compact.safetensors`, where it is there, a projection to fewer numbers,
+the weights), `model.safetensors` holds the weights; `compact.safetensors`, if it is there, a projection to fewer numbers,
 which `compacted` puts behind the encoder. Nothing is pickled, and nothing is imported because a file names it:
 the architecture is looked up among the encoders that are registered already.
 """
@@ -52,7 +52,7 @@ class PretrainedEncoder(nn.Module):
     persons, frames : int
         How many of each it reads; fewer persons are filled up with zeros.
     normalisation : sequence of str
-        Steps that clips have to be through.
+        Steps that clips must be through.
     origin : mapping
         Where it comes from, for results.
     architecture : mapping
@@ -194,7 +194,7 @@ def _public(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_package(path: str | os.PathLike[str], stream: str | None = None) -> PretrainedEncoder:
-    """Read a package, in evaluation mode; it is refused where a field, the hash or a shape is not what it says."""
+    """Read a package, in evaluation mode; it is refused if a field, the hash or a shape is not what it says."""
     path = Path(path)
     config = read_json(path / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -251,14 +251,14 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Pretrain
     """The encoder that `config.json` describes with these weights."""
     for name, largest in LARGEST.items():
         if type(config[name]) is not int or not 1 <= config[name] <= largest:
-            raise InputError(f"{name} = {config[name]!r} has to be a whole number from 1 to {largest:,}")
+            raise InputError(f"{name} = {config[name]!r} must be a whole number from 1 to {largest:,}")
     topology = topology_from_json(config["topology"])
     if topology.dimensions not in (2, 3) or not len(topology):
         raise InputError(f"a topology of {len(topology)} joints with {topology.dimensions} coordinates is not possible")
     split_stream(str(config["stream"]))
     architecture, provenance = config["encoder"], config["provenance"]
     if not isinstance(architecture, dict) or not isinstance(provenance, dict):
-        raise InputError("the fields 'encoder' and 'provenance' have to be objects")
+        raise InputError("the fields 'encoder' and 'provenance' must be objects")
     _refuse_deep(architecture, weights)
     # without memory first: sizes that the weights do not have are found before anything is allocated
     with torch.device("meta"):

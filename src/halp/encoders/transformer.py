@@ -34,7 +34,7 @@ class TransformerSettings(CheckedSettings):
         for whole, part in (("width", "heads"), ("frames", "patch")):
             if getattr(self, whole) % getattr(self, part):
                 raise InputError(
-                    f"encoder: {whole} = {getattr(self, whole)} has to be a multiple of {part} = {getattr(self, part)}"
+                    f"encoder: {whole} = {getattr(self, whole)} must be a multiple of {part} = {getattr(self, part)}"
                 )
 
 

@@ -74,7 +74,7 @@ def evaluate(
     seed, seeds : int, sequence of int
         One seed, or several for mean and standard deviation.
     features : array (N, F), optional
-        Of the central crops, where they are known already.
+        Of the central crops, if they are known already.
     cache : path or FeatureCache, optional
         Where features are kept and found again.
     device : str
@@ -125,7 +125,7 @@ def evaluate(
 
 
 def _evaluate_by(protocol: str, context: ProtocolContext, settings: Any, seeds: list[int]) -> Result:
-    """The result of one protocol; the backbone has to come out as it went in."""
+    """The result of one protocol; the backbone must come out as it went in."""
     backbone, store = context.encoder, context.store
     # raw coordinates have no weights and live anywhere
     home = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
@@ -195,7 +195,7 @@ def _backbone(encoder: Encoder, protocols: Sequence[str]) -> Any:
 
 
 def pretraining_clips(origin: Mapping[str, Any], store: Store) -> npt.NDArray[np.int64] | None:
-    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None where it is not known.
+    """Indices of the clips of this store that an encoder of this origin was pre-trained on; None if it is not known.
 
     It is not known for encoders that do not say, and for other data than the pre-training's: two stores may share
     recordings.
@@ -225,7 +225,7 @@ def pretraining_splits(origin: Mapping[str, Any]) -> list[str | None]:
 
 
 def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.int64]) -> int | None:
-    """How many of these test clips an encoder was pre-trained on; None where it is not known."""
+    """How many of these test clips an encoder was pre-trained on; None if it is not known."""
     clips = pretraining_clips(origin, store)
     return None if clips is None else int(np.isin(test, clips).sum())
 
@@ -233,7 +233,7 @@ def count_overlap(origin: Mapping[str, Any], store: Store, test: npt.NDArray[np.
 def overlap_warning(
     origins: Sequence[Mapping[str, Any]], store: Store, splits: Sequence[str], *, allowed: bool
 ) -> str | None:
-    """What has to be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
+    """What must be said of evaluating on these splits; an overlap that is neither allowed nor inevitable is refused."""
     shared, tested = 0, 0
     named: list[str] = []
     for split in splits:

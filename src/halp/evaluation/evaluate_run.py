@@ -114,7 +114,7 @@ class EncoderResults:
 
 
 def settings_for(encoder: Any, protocol: str, settings: ProtocolSettings) -> dict[str, Any] | None:
-    """Settings of a protocol for this encoder; None where it has nothing that the protocol could train or fuse."""
+    """Settings of a protocol for this encoder; None if it has nothing that the protocol could train or fuse."""
     chosen, known = dict(settings.get(protocol, {})), get_protocol(protocol)
     raw = isinstance(encoder, RawCoordinates)
     if not raw and "shipped" not in encoder.origin:
@@ -182,7 +182,7 @@ def evaluate_run(
 ) -> list[EncoderResults]:
     """Results of a run's encoder and, with `baselines`, of raw coordinates, the encoder before training and the shipped one.
 
-    The shipped encoder is the one that reads the store's joints, where there is one. An encoder without a run (a package,
+    The shipped encoder is the one that reads the store's joints, if there is one. An encoder without a run (a package,
     called `name`) leaves nothing behind; its baselines are the same coordinates as it reads them, and its architecture with
     fresh weights. Protocols that fuse encoders, such as `ensemble`, get all streams of the run and of the `others`. A split
     whose test clips were pre-trained on is refused unless `allow_overlap` (see `overlap_warning`).
@@ -192,7 +192,7 @@ def evaluate_run(
     home = run if isinstance(run, Run) else None
     encoder = run if isinstance(run, PretrainedEncoder) else run.encoder(stream)
     if fusing and home is None:
-        raise InputError(f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder in place of '{name}'")
+        raise InputError(f"protocol '{fusing[0]}' fuses the streams of runs; give a run folder instead of '{name}'")
     group = ensemble_of([home, *others]) if fusing and home is not None else None
     origins = [encoder.origin, *(member.origin for _, member in (group.items() if group else []))]
     if warning := overlap_warning(origins, store, splits, allowed=allow_overlap):
@@ -220,7 +220,7 @@ def evaluate_run(
 
 
 def fitting_shipped(store: Store, beside: PretrainedEncoder | None = None) -> PretrainedEncoder | None:
-    """The shipped encoder that reads the joints of a store; None where there is none, or it is the one to stand `beside`."""
+    """The shipped encoder that reads the joints of a store; None if there is none, or it is the one to stand `beside`."""
     try:
         name = choose_shipped(open_source(store))
     except InputError:

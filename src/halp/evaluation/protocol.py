@@ -60,7 +60,7 @@ class ProtocolContext:
     cache: FeatureCache = field(default_factory=FeatureCache)
     device: str = "cpu"
     progress: bool = True
-    given: Features | None = None  # features of the central crops of all clips, where they are known already
+    given: Features | None = None  # features of the central crops of all clips, if they are known already
     shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # by what and encoder
 
     @property

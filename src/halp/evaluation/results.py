@@ -31,7 +31,7 @@ class Result:
     Attributes
     ----------
     accuracy, accuracies, std : float, list of float, float or None
-        Top-1 in per cent: the mean, every seed's, and their standard deviation where there are several.
+        Top-1 in per cent: the mean, every seed's, and their standard deviation if there are several.
     metrics : dict of str to float
         What a protocol finds beside it, such as mAP; means over the seeds.
     per_class, confusion, classes : dict, list of lists, list of str
@@ -53,13 +53,13 @@ class Result:
     stream: str
     accuracy: float  # top-1 in per cent, mean over the seeds
     accuracies: list[float]  # one per seed
-    std: float | None  # over the seeds; None where there is one
+    std: float | None  # over the seeds; None if there is one
     metrics: dict[str, float]  # what a protocol finds beside top-1, such as mAP; means over the seeds
     per_class: dict[str, float]
     confusion: list[list[int]]  # rows: true class, columns: predicted class; summed over the seeds
     classes: list[str]
     clips: dict[str, int]  # how many for training and for testing
-    test_clips_trained_on: int | None  # by the pre-training; None where it is not known
+    test_clips_trained_on: int | None  # by the pre-training; None if it is not known
     encoder: dict[str, Any]  # run, recipe, step, whether it was trained
     data: dict[str, str]
     backbone: dict[str, str]  # fingerprint before and after
@@ -75,7 +75,7 @@ class Result:
             return write_json(path, data)
         except OSError as error:
             raise InputError(
-                f"the result '{path}' cannot be written ({error}); make room or choose another place"
+                f"the result '{path}' cannot be written ({error}); free disk space or choose another path"
             ) from error
 
     @classmethod
@@ -94,7 +94,7 @@ def _validator() -> jsonschema.Draft202012Validator:
 
 
 def schema_violation(data: Any) -> str | None:
-    """The most telling difference of a saved result from the schema, in words; None where it fits."""
+    """The most telling difference of a saved result from the schema, in words; None if it fits."""
     error = jsonschema.exceptions.best_match(_validator().iter_errors(data))
     if error is not None:
         return f"{error.json_path.removeprefix('$.')}: {error.message}"
@@ -127,7 +127,7 @@ def by_class(confusion: npt.NDArray[np.int64], class_names: Sequence[str]) -> di
 
 
 def pool_folds(results: Sequence[Result]) -> list[Result]:
-    """One result for the folds of a split (`NAME-1`, `NAME-2`, …) in place of theirs: all test clips together.
+    """One result for the folds of a split (`NAME-1`, `NAME-2`, …) instead of theirs: all test clips together.
 
     Accuracy, classes and confusion are of the clips of all folds; `accuracies` and `std` are over the folds.
     """
@@ -167,7 +167,7 @@ def with_folds(results: Sequence[Result]) -> list[Result]:
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and the standard deviation of a sample where there is more than one value.
+    """Mean, and the standard deviation of a sample if there is more than one value.
 
     >>> mean_and_std([1.0, 3.0])
     (2.0, 1.4142)
@@ -178,7 +178,7 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on; of halp also the commit, where it is run from a checkout."""
+    """Versions of what a result depends on; of halp also the commit, if it is run from a checkout."""
     commit = revision()
     halp = {"halp": __version__, **({"commit": commit} if commit else {})}
     return {**halp, **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}}

@@ -28,7 +28,7 @@ from halp.explorer.session import Session
 
 ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
 MOST_HITS = 200
-MOST_CLIPS = 64  # frames of so many rows in one answer
+MOST_CLIPS = 64  # frames of this many rows in one answer
 
 
 def asset(name: str) -> bytes:
@@ -173,7 +173,7 @@ class Api:
         try:
             data = base64.b64decode(_text(given, "picture"), validate=True)
         except ValueError as error:
-            raise InputError("'picture' has to be base64") from error
+            raise InputError("'picture' must be base64") from error
         session = self.session
         picture = picture_of(data, width, height)
         return session.camera.look(session.collection, session.model, picture, _number(given, "time"))
@@ -353,14 +353,14 @@ def _ground(given: dict[str, Any]) -> Ground:
 def _number(given: dict[str, Any], name: str) -> float:
     value = given.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e12:
-        raise InputError(f"'{name}' has to be a number")
+        raise InputError(f"'{name}' must be a number")
     return float(value)
 
 
 def _text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str):
-        raise InputError(f"'{name}' has to be a text")
+        raise InputError(f"'{name}' must be a text")
     return value
 
 
@@ -370,7 +370,7 @@ def _list(given: dict[str, Any], name: str, most: int) -> list[Any]:
         parts = value.split(",") if value else []
         value = [int(part) if part.isascii() and part.isdigit() else part for part in parts[: most + 1]]
     if not isinstance(value, list) or len(value) > most:
-        raise InputError(f"'{name}' has to be a list of up to {most}")
+        raise InputError(f"'{name}' must be a list of up to {most}")
     return value
 
 
@@ -378,5 +378,5 @@ def _objects(given: dict[str, Any], most: int) -> list[dict[str, Any]]:
     """Spans of recordings."""
     spans = _list(given, "spans", most)
     if not all(isinstance(one, dict) for one in spans):
-        raise InputError("'spans' has to be a list of objects with recording, start and stop")
+        raise InputError("'spans' must be a list of objects with recording, start and stop")
     return spans

@@ -39,7 +39,7 @@ LAID_OUT = 4_000  # vectors that t-SNE lays out; others are put beside their nei
 MOST_CATEGORIES = 500
 CHUNK = 1_500  # frames of a recording that are sent at once
 LONGEST = 3_000  # frames of one clip that are sent; longer ones are thinned
-SHORTEST = 0.25  # seconds for which nobody has to be there to be shown as absent
+SHORTEST = 0.25  # seconds for which nobody must be there to be shown as absent
 SEPARATORS = "_/ -."  # of the parts of a recording's name; the first one that parts all names alike is taken
 _OPEN = 16  # recordings that are kept as they are shown
 
@@ -176,7 +176,7 @@ class Collection:
         return joints, {**self.describe(row), **facts, "rate": self.rate(row) / step}
 
     def shown(self, recording: int) -> Shown:
-        """A recording; where it was stored in pieces, what two of them share is there once."""
+        """A recording; overlapping pieces are merged."""
         if recording not in self._shown:
             rows = self.rows_of(recording)
             _, first = np.unique(self.source.rows[rows][["item", "place"]], return_index=True)
@@ -212,7 +212,7 @@ class Collection:
         }
 
     def film(self, recording: int) -> Path | None:
-        """The film that a recording was seen in; None where it was no film."""
+        """The film that a recording was seen in; None if it was no film."""
         content = self.source.content
         if not isinstance(content, RecordingFiles):
             return None
@@ -287,7 +287,7 @@ class Collection:
 
     @cached_property
     def reduced(self) -> npt.NDArray[np.float32]:
-        """Principal components `(N, ≤ 64)`, of a sample where there are many rows."""
+        """Principal components `(N, ≤ 64)`, of a sample if there are many rows."""
         return self._kept(f"principal-{REDUCED}", lambda: principal_places(self.table.vectors, REDUCED))
 
     def lay_out(self, method: str) -> npt.NDArray[np.float32]:
@@ -407,7 +407,7 @@ def _fitted(places: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _column(name: str, values: npt.NDArray[Any]) -> Column | None:
-    """A column of a store as one to colour by; None where it says nothing or too much."""
+    """A column of a store as one to colour by; None if it says nothing or too much."""
     categories, codes = np.unique(values, return_inverse=True)
     if len(categories) < 2:
         return None

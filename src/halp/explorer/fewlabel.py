@@ -51,7 +51,7 @@ def fit_labels(
 
 
 def candidates(collection: Collection, values: npt.NDArray[np.int16], seed: int = 0) -> npt.NDArray[np.int64]:
-    """Rows that may be labelled next: one by chance of every recording without a label, where there are many of these.
+    """Rows that may be labelled next: one random row per unlabelled recording, if there are enough.
 
     Windows of a recording that has a label teach little more, and long recordings have more windows than short ones.
     """

@@ -46,7 +46,7 @@ class GroupBook:
         self.now: Grouping | None = None
 
     def open(self, collection: Collection) -> None:
-        """Group a collection as it was left, or anew where it is another one."""
+        """Group a collection as it was left, or again where it is another one."""
         self.collection = collection
         folder = collection.table.folder
         of = collection.source.hash if folder is None else folder.name
@@ -64,7 +64,7 @@ class GroupBook:
         count: int | None = None,
         ground: Ground = NO_GROUND,
     ) -> None:
-        """Group anew (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`, or `undo`.
+        """Group again (`count`; None: the number whose groups are furthest apart), `name`, `split`, `merge`, or `undo`.
 
         `groups` are ids; for `undo` the act that is meant.
         """
@@ -90,7 +90,7 @@ class GroupBook:
         return min(GROUPS, max(1, round(len(self.collection) ** 0.5)))
 
     def _replayed(self) -> Grouping:
-        """What the acts that stand lead to, from the last that grouped anew."""
+        """What the acts that stand lead to, from the last that grouped again."""
         acts = self.book.ledger.stacks.get(self.topic, Stacks()).done
         steps: list[Step] = [{"action": "count", "count": self._count, "first": 0}]
         steps += [act.body["step"] for act in acts]

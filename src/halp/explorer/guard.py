@@ -1,24 +1,23 @@
 """What stands between the network and the explorer: host, origin, token, size and time of every request.
 
 The server listens on 127.0.0.1 only; that alone does not keep out other pages in the same browser or other programs of the
-same machine. A request has to name this server (Host), must not come from another page (Origin, Sec-Fetch-Site), and under
+same machine. A request must name this server (Host), must not come from another page (Origin, Sec-Fetch-Site), and under
 `/api/` has to carry the token of the printed address.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import MutableMapping
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from halp.core.http_limits import LimitedBody, PatientProtocol, TooLarge, TooSlow  # noqa: F401  (the server takes them from here)
 
 LARGEST = 4 << 20  # bytes of a request: a lasso around a million rows
-PATIENCE = 10.0  # seconds that a client has to send its request
+PATIENCE = PatientProtocol.patience  # seconds that a client has to send its request
 
 HEADERS = {
     "content-security-policy": (
@@ -51,7 +50,7 @@ class Guard:
             status, text = problem
             await JSONResponse({"error": text}, status)(scope, receive, _with_security_headers(send))
             return
-        await self.app(scope, _Limited(receive), _with_security_headers(send))
+        await self.app(scope, LimitedBody(receive, LARGEST, PATIENCE), _with_security_headers(send))
 
     def _problem(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "") not in self.hosts:
@@ -77,36 +76,6 @@ class Guard:
         return None
 
 
-class TooLarge(Exception):
-    """More bytes than a request may have."""
-
-
-class TooSlow(Exception):
-    """The client did not send its request in time."""
-
-
-class _Limited:
-    """A body of limited size that arrives in limited time."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._seen, self._whole = receive, 0, False
-        self._until = asyncio.get_running_loop().time() + PATIENCE
-
-    async def __call__(self) -> Message:
-        if self._whole:  # what follows is news of the connection, which takes as long as the answer
-            return await self._receive()
-        try:
-            left = self._until - asyncio.get_running_loop().time()
-            message = await asyncio.wait_for(self._receive(), max(0.0, left))
-        except asyncio.TimeoutError:
-            raise TooSlow from None
-        self._seen += len(message.get("body", b""))
-        if self._seen > LARGEST:
-            raise TooLarge
-        self._whole = not message.get("more_body", False)
-        return message
-
-
 def _with_security_headers(send: Send) -> Send:
     """Every answer carries the headers that keep the page to itself."""
 
@@ -117,40 +86,3 @@ def _with_security_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-class PatientProtocol(H11Protocol):
-    """HTTP whose connections are closed where the head of a request, the first or a later one, does not arrive in time."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    @property
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(PATIENCE, self._give_up)
-
-    def data_received(self, data: bytes) -> None:
-        if self._deadline is None and not self._answering:
-            self._deadline = self.loop.call_later(PATIENCE, self._give_up)
-        super().data_received(data)
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        if self._answering:
-            self._forget_deadline()
-
-    def _give_up(self) -> None:
-        if not self._answering and not self.transport.is_closing():
-            self.transport.close()
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_deadline()
-        super().connection_lost(exc)

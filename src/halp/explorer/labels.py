@@ -11,24 +11,21 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from halp.core.errors import InputError
-from halp.core.files import sha256
 from halp.core.locks import locked
-from halp.data.spans import Event, Events
-from halp.explorer.earlier import earlier_events
+from halp.data.spans import Event
+from halp.explorer.label_table import SLACK, LabelTable, bouts, event_text
 from halp.explorer.ledger import COLUMNS, NO_GROUND, Act, Change, Ground, Ledger, Stacks, Values
-from halp.tasks.events.formats import read_events, write_csv_events
 
 LONGEST = 200  # characters of a label
 SHOWN = 50  # acts that a page is told it can undo
 TOPIC = "labels"
-_SLACK = 1e-6
 _RECORDING, _START, _STOP, _CLASS, _LABEL, _SUBJECT, _SOURCE, _SCORE, _MORE = range(len(COLUMNS["event"]))
 
 Span = tuple[str, float, float, str]  # recording, start, stop, subject
@@ -55,7 +52,7 @@ class Labels:
 
     @property
     def names(self) -> list[str]:
-        """Names of classes by place; empty where a place is free."""
+        """Names of classes by place; empty if a place is free."""
         names = [""] * (1 + max((one.place for one in self.classes), default=-1))
         for one in self.classes:
             names[one.place] = one.name
@@ -111,22 +108,19 @@ class LabelBook:
         name = self.path.name
         self.ledger = Ledger(path.with_name(name[:-4] + ".sqlite" if name.endswith(".csv") else name + ".sqlite"))
         self.now = Labels()
-        self._unreadable = self._unwritten = ""
         self.news: tuple[int, str] = (0, "")  # the latest change from outside: its revision, and what it was
         self.lock = threading.RLock()
-        self._seen: tuple[int, ...] | None = None  # the table as it was last looked at
+        self._table = LabelTable(self.path, self.ledger)
         self._made: dict[int, tuple[Values, Event]] = {}
         self._held = ExitStack()
 
     def __enter__(self) -> LabelBook:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = self.path.with_name(f".{self.path.name}.lock")
         self._held.enter_context(locked(lock, f"the labels '{self.path}'"))
         self._held.callback(self.ledger.close)
         try:
             self.ledger.load()
-            for leftover in self.path.parent.glob(f".{self.path.stem}.*.partial{self.path.suffix}"):
-                leftover.unlink(missing_ok=True)  # of a process that was killed; the lock is ours
+            self._table.remove_leftovers()
             self._publish()
             self.look_at_table(first=True)
         except BaseException:
@@ -146,7 +140,7 @@ class LabelBook:
 
     @_act
     def label(self, spans: Iterable[Span], label: str | int, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Give spans a class, by id or by name, in place of the one they had.
+        """Give spans a class, by id or by name, instead of the one they had.
 
         A span that overlaps a label of another class is left as it is; where that holds for all of them, the act is refused.
         """
@@ -196,7 +190,7 @@ class LabelBook:
         """Give an event other edges."""
         start, stop = _time(start), _time(stop)
         if not stop > start:
-            raise InputError("a label has to end after it starts")
+            raise InputError("a label must end after it starts")
         old = self.ledger.rows["event"].get(number)
         if old is None:
             raise InputError("this label was taken off in another tab; nothing was moved")
@@ -233,7 +227,7 @@ class LabelBook:
         return self._write(f"class {old.name} removed", changes, ground, Outcome(len(changes)))
 
     def undo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
-        """Take back the latest act, which has to be `act` where one is named; nothing where there is none."""
+        """Take back the latest act, which must be `act` where one is named; nothing if there is none."""
         return self._turn("undo", act, ground=ground)
 
     def redo(self, act: int | None = None, *, ground: Ground = NO_GROUND) -> Outcome:
@@ -246,7 +240,7 @@ class LabelBook:
         if done is None:
             return Outcome()
         self._publish()
-        self._export()
+        self._table.write(self.now.events)
         return Outcome(len(done.body["changes"]), act=done.revision)
 
     # -- the parts of an act -------------------------------------------------------------------------------------------
@@ -255,7 +249,7 @@ class LabelBook:
         told = [outcome.changed, outcome.left, outcome.label_class and outcome.label_class.id]
         act = self.ledger.write(TOPIC, title, changes, ground=ground, told=told)
         self._publish()
-        self._export()
+        self._table.write(self.now.events)
         return Outcome(outcome.changed, outcome.left, outcome.label_class, act.revision)
 
     def outcome_of(self, act: Act) -> Outcome:
@@ -356,40 +350,21 @@ class LabelBook:
     @property
     def trouble(self) -> str:
         """Why the table is not what the database says; empty where it is."""
-        return self._unreadable or self._unwritten
+        return self._table.trouble
 
     def look_at_table(self, *, first: bool = False) -> None:
         """Take over what somebody else wrote to the table, or write a table that is missing or out of date."""
         with self.lock:
-            found = _fingerprint(self.path)
-            if found == self._seen and not first:
-                return
-            self._seen, self._unreadable = found, ""
-            journal = self.path.with_name(self.path.name + ".journal")
-            if first and not self.ledger.revision and journal.exists():
-                self._take_over(earlier_events(self.path, journal))
-                with suppress(OSError):
-                    journal.rename(journal.with_name(journal.name + ".imported"))
-                return
-            ours, at = self.ledger.setting("exported", ("", 0))
-            if found is None or sha256(self.path) == ours:
-                if self.ledger.revision and (found is None or at < self.ledger.revision):
-                    self._export()
-                return
-            try:
-                events = read_events(self.path, "csv")[0]
-            except InputError as error:
-                if first and not self.ledger.revision:
-                    raise
-                kept = f"'{self.path.name}' is left as it is, labels are kept in '{self.ledger.path.name}'"
-                self._unreadable = f"{error}; {kept}"
-                return
-            self._take_over(events)
+            stale, events = self._table.look(first=first)
+            if events is not None:
+                self._take_over(events)
+            elif stale:
+                self._table.write(self.now.events)
 
     def _take_over(self, events: Iterable[Event]) -> None:
         """Make the labels those of a table, as one act that says what it changed."""
-        wanted = {_text(event): event for event in events}
-        there = {_text(event): rows for event, rows in self._bouts()}
+        wanted = {event_text(event): event for event in events}
+        there = {event_text(event): rows for event, rows in bouts(self.now.events)}
         gone = [row for key, rows in there.items() if key not in wanted for row in rows]
         new = [event for key, event in wanted.items() if key not in there]
         changes: list[Change] = [("event", row, self.ledger.rows["event"][row], None) for row in gone]
@@ -417,45 +392,14 @@ class LabelBook:
             changes.append(("event", next_event, None, (*values, event.score, json.dumps(dict(event.more)))))
             next_event += 1
         if not changes:
-            self._export()
+            self._table.write(self.now.events)
             return
         removed = sum(key not in wanted for key in there)
         title = f"taken over from {self.path.name}: {len(new)} labels added, {removed} removed"
         act = self.ledger.write(TOPIC, title, changes)
         self._publish()
         self.news = act.revision, title
-        self._export()
-
-    def _bouts(self) -> list[tuple[Event, list[int]]]:
-        """Events as the table has them: what overlaps and has the same label is one."""
-        tiers: dict[Any, list[tuple[Event, list[int]]]] = defaultdict(list)
-        for row, event in sorted(self.now.events, key=lambda one: (one[1].start, one[1].stop)):
-            own = tiers[
-                event.recording, event.label, event.subject, event.source, event.score, json.dumps(dict(event.more))
-            ]
-            if own and event.source == "human" and event.start < own[-1][0].stop - _SLACK:
-                last, rows = own[-1]
-                own[-1] = replace(last, stop=max(last.stop, event.stop)), [*rows, row]
-            else:
-                own.append((event, [row]))
-        return [one for own in tiers.values() for one in own]
-
-    def _export(self) -> None:
-        """Write the table. Labels are safe without it, so that a table that cannot be written is a warning."""
-        if self._unreadable:
-            return
-        try:
-            write_csv_events(self.path, Events([event for event, _ in self._bouts()], origin=str(self.path)))
-            self._seen = _fingerprint(self.path)
-            self.ledger.set("exported", (sha256(self.path), self.ledger.revision))
-            self._unwritten = ""
-        except (InputError, OSError) as error:
-            self._unwritten = f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
-
-
-def _text(event: Event) -> str:
-    """All columns of an event, to compare it with others."""
-    return json.dumps(event.to_json(), sort_keys=True)
+        self._table.write(self.now.events)
 
 
 def _time(value: float) -> float:
@@ -465,14 +409,14 @@ def _time(value: float) -> float:
 
 
 def _overlap(values: Sequence[Any], span: Sequence[Any]) -> bool:
-    return bool(values[0] == span[0] and values[1] < span[2] - _SLACK and span[1] < values[2] - _SLACK)
+    return bool(values[0] == span[0] and values[1] < span[2] - SLACK and span[1] < values[2] - SLACK)
 
 
 def _contradiction(span: Span, others: dict[str, list[tuple[float, float, str, str]]]) -> str:
     """Why a span cannot have a class: it overlaps one of another class. Empty where it can."""
     name, start, stop, who = span
     for low, high, subject, label in others.get(name, ()):
-        if low < stop - _SLACK and start < high - _SLACK and (not who or not subject or who == subject):
+        if low < stop - SLACK and start < high - SLACK and (not who or not subject or who == subject):
             return (
                 f"{start:g} – {stop:g} of '{name}' overlaps {low:g} – {high:g}, which is labelled '{label}'; "
                 "take that label off first, or draw a span beside it"
@@ -482,12 +426,3 @@ def _contradiction(span: Span, others: dict[str, list[tuple[float, float, str, s
 
 def _where(spans: Sequence[Sequence[Any]]) -> str:
     return str(spans[0][0]) if len(spans) == 1 else f"{len(spans)} movements"
-
-
-def _fingerprint(path: Path) -> tuple[int, ...] | None:
-    """What tells whether a file was written since; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -97,7 +97,7 @@ class Ledger:
         self._connection: sqlite3.Connection | None = None
 
     def load(self) -> None:
-        """Read the whole state; nothing where there is no file yet."""
+        """Read the whole state; nothing if there is no file yet."""
         if not self.path.exists():
             return
         try:
@@ -160,7 +160,7 @@ class Ledger:
         return act
 
     def turn(self, topic: str, kind: str, meant: int | None, ground: Ground) -> Act | None:
-        """Undo or redo the latest act of a topic, which has to be the one that is meant; None where there is none."""
+        """Undo or redo the latest act of a topic, which must be the one that is meant; None if there is none."""
         stacks = self.stacks.get(topic, Stacks())
         waiting = stacks.done if kind == "undo" else stacks.undone
         if not waiting:
@@ -219,7 +219,8 @@ class Ledger:
                 raise
         except (sqlite3.Error, OSError) as error:
             raise InputError(
-                f"nothing was changed: '{self.path}' cannot be written ({error}); make room or choose another place with --labels"
+                f"nothing was changed: '{self.path}' cannot be written ({error}); "
+                "free disk space or choose another file with --labels"
             ) from error
 
     def _restored(self) -> sqlite3.Connection:

@@ -91,7 +91,7 @@ def serve(settings: Settings, *, port: int = 0, browser: bool = True) -> Session
 
 
 def make_server(app: Any, port: int, kind: type[uvicorn.Server] = uvicorn.Server) -> Any:
-    """A server that waits for nobody and tells nothing about itself."""
+    """uvicorn with short timeouts and no Server header."""
     return kind(
         uvicorn.Config(
             app,

@@ -108,10 +108,12 @@ class Session:
     @cached_property
     def runs(self) -> dict[str, Run]:
         """The runs that were named, else the one that the encoder is of; by the names of their folders."""
-        from halp.reports.run_report import open_runs
-
         paths = self.settings.runs or ((self._own_run,) if self._own_run else ())
-        return open_runs(paths) if paths else {}
+        if not paths:
+            return {}
+        from halp.reports.run_report import open_runs  # brings the training along, which is slow to import
+
+        return open_runs(paths)
 
     @cached_property
     def _own_run(self) -> Path | None:
@@ -121,7 +123,7 @@ class Session:
 
     @cached_property
     def key_space(self) -> KeySpace | None:
-        """Where the encoder's own training hallucinated positives; None where that is not known."""
+        """Where the encoder's own training hallucinated positives; None if that is not known."""
         from halp.evaluation.analysis.prototypes import key_space
         from halp.training.run import open_run
 

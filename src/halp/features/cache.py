@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 ENTRY = "entry.json"
-_FORMAT = 4
+_FORMAT = 5
 _STATE = ("st_size", "st_ino", "st_mtime_ns", "st_ctime_ns")
 _PATIENCE = 24 * 3600.0  # seconds to wait for a process that computes the same features
 _PLAIN = (int, float, str, bool, type(None))
@@ -103,11 +103,11 @@ class FeatureCache:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, verify: bool = False) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.verify = verify  # compare every byte in place of trusting sizes and times
+        self.verify = verify  # compare every byte instead of trusting sizes and times
         self.hits = 0
 
     def get(self, key: str, width: int, blocks: Callable[[], Iterable[Vectors]], rest: Rest | None = None) -> Entry:
-        """An entry from disk where it is there and whole; computed, and kept, otherwise.
+        """An entry from disk if it exists and whole; computed, and kept, otherwise.
 
         `blocks` gives the vectors `(n, width)` one block after the other; `rest`, asked afterwards, what belongs to them.
         """
@@ -165,7 +165,7 @@ def _state(path: Path) -> list[int]:
 
 
 def open_entry(folder: Path, width: int, *, again: bool = False, verify: bool = False) -> Entry | None:
-    """An entry whose bytes are those that were written; None where there is none or it is damaged, which is said."""
+    """An entry whose bytes are those that were written; None if there is none or it is damaged, which is said."""
     if not os.path.lexists(folder):
         return None
     try:

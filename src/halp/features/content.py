@@ -26,7 +26,7 @@ from halp.data.topology_file import find_topology
 from halp.data.windows import Spans, WindowSettings, cut_windows, spans
 from halp.skeleton import Topology
 
-#: One row per clip or window: its recording; where it is read from; its frames; its times in seconds of the recording's own
+#: One row per clip or window: its recording; if it is read from; its frames; its times in seconds of the recording's own
 #: clock (in frames where the rate is not known); class and person (−1: not known); share of frames in which somebody is seen.
 ROW = np.dtype(
     [
@@ -115,7 +115,7 @@ def make_rows(
         for name, rate in zip(names, fps):
             if rate <= 0:
                 raise InputError(
-                    f"recording '{name}' does not tell its frame rate, so a window in seconds cannot be cut; "
+                    f"recording '{name}' does not state its frame rate, so a window in seconds cannot be cut; "
                     "give it with --fps"
                 )
         pieces = np.array(
@@ -222,7 +222,7 @@ class RecordingFiles:
     files: list[Item]
     options: dict[str, Any]
     table: Path | None = None  # of labels, which is not a recording
-    verify: bool = False  # read every file in place of trusting its size and times
+    verify: bool = False  # read every file instead of trusting its size and times
     kept: dict[int, tuple[list[Clip], list[Dropped]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -329,7 +329,7 @@ class ArrayClips:
 
 def array_clips(arrays: Any, topology: str | Topology | None, cutting: WindowSettings) -> ArrayClips:
     if topology is None:
-        raise InputError("arrays do not tell their joint layout; name it with topology=, such as 'kinect-v2'")
+        raise InputError("arrays do not state their joint layout; name it with topology=, such as 'kinect-v2'")
     layout = find_topology(topology)
     several: Sequence[Any] = [arrays] if getattr(arrays, "ndim", 5) < 5 else list(arrays)
     if not several:

@@ -157,7 +157,7 @@ def write_embedded(folder: Path, encoder: PretrainedEncoder, source: Source, rea
 
 
 def keep_rows(source: Source) -> None:
-    """Take the rows of recordings from the cache in place of reading every file; where they are not there, read and keep them."""
+    """Take the rows of recordings from the cache instead of reading every file; if they are not there, read and keep them."""
     home = cache_home()
     if source.recorded is None and home is not None and isinstance(source.content, RecordingFiles):
         embed_shards(source, home, rows_key(source.how), 0, _no_vectors)
@@ -411,7 +411,7 @@ def prepare_for(
 
 
 def ready_clips(encoder: PretrainedEncoder, source: Source, rows: Iterable[int]) -> list[Clip]:
-    """Clips of some rows as the encoder reads them; only their own recordings are read, where they are not in memory."""
+    """Clips of some rows as the encoder reads them; only their own recordings are read, if they are not in memory."""
     ready, clips = prepare_source(encoder, source), []
     for row in map(int, rows):
         (frames,) = ready.pieces(source.recording(row), source.rows[row : row + 1])

@@ -31,7 +31,7 @@ def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> 
     encoder : str or path
         A run folder, a package folder, or a shipped name (`halp encoders` lists them).
     stream : str, optional
-        Which stream of a run (default: joint, where it has one).
+        Which stream of a run (default: joint, if it has one).
 
     Returns
     -------
@@ -41,7 +41,7 @@ def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> 
     Raises
     ------
     InputError
-        Where there is no such encoder, or it is damaged.
+        If there is no such encoder, or it is damaged.
 
     Examples
     --------
@@ -62,10 +62,10 @@ def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> 
 
 
 def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | None = None) -> PretrainedEncoder:
-    """The encoder that a caller means; `auto` is the shipped one that reads the source, which is said in one line."""
+    """Resolve an encoder argument; `auto` picks the shipped one that reads the source and logs the choice."""
     if encoder == AUTO:
         if source is None:
-            raise InputError("'auto' chooses an encoder by a source, and there is none; name one (see `halp encoders`)")
+            raise InputError("'auto' needs a source to choose an encoder; name an encoder (see `halp encoders`)")
         encoder = choose_shipped(source)
         log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
     if isinstance(encoder, (str, os.PathLike)):

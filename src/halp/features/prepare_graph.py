@@ -66,7 +66,7 @@ class PrepareGraph(nn.Module):
         return (x.transpose(-1, -2) @ self.weights).transpose(-1, -2) * whole[..., None]
 
     def _ordered(self, x: Tensor, raw: Tensor) -> Tensor:
-        """Whoever is there first, as many as the encoder reads; who moves most before others where there are too many."""
+        """Whoever is there first, as many as the encoder reads; who moves most before others if there are too many."""
         blank = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.persons, -1, -1)
         there = present(torch.cat([x, blank], dim=2)).any(1)  # (B, P)
         place = torch.ones_like(there, dtype=torch.float32).cumsum(1)
@@ -80,7 +80,7 @@ class PrepareGraph(nn.Module):
 def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """Entries of `x` along `dim` by an index `(B, n)`, or by one that has further leading axes of `x`; the rest is broadcast."""
     index = index.unsqueeze(1) if dim == 2 else index
-    index = index[(..., *[None] * (x.ndim - index.ndim))]
+    index = index.reshape(*index.shape, *[1] * (x.ndim - index.ndim))
     return x.gather(dim, index * torch.ones_like(x.narrow(dim, 0, 1), dtype=torch.int64))
 
 
@@ -126,7 +126,7 @@ def time_like(mask: Tensor) -> Tensor:
 
 
 def nearest(seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Last and next frame in which something is seen, each the other where there is none; and the frames between the two."""
+    """Last and next frame in which something is seen, each the other if there is none; and the frames between the two."""
     before, after, was, will, _ = neighbours(seen)
     time = time_like(seen)
     count = time.amax(1, keepdim=True) + 1

@@ -49,7 +49,7 @@ _REPAIRS = CLEANING | {"fill", "fill-gaps", "drop-empty", "order-persons"}
 
 
 class EncoderInput(Protocol):
-    """What has to be known of an encoder to make clips ready for it."""
+    """What must be known of an encoder to make clips ready for it."""
 
     topology: Topology
     persons: int
@@ -61,7 +61,7 @@ GAPS = ("filled", "points")
 
 
 def gap_note(rows: npt.NDArray[Any]) -> str:
-    """How many joint positions of these rows were missing and filled; empty where none were."""
+    """How many joint positions of these rows were missing and filled; empty if none were."""
     filled, points = (int(rows[name].sum()) for name in GAPS)
     if not filled:
         return ""
@@ -97,7 +97,7 @@ class Preparation:
         return "fill-gaps" in self.steps
 
     def is_identity(self, persons: int) -> bool:
-        """Whether clips of so many persons are ready as they are, where the first of them is seen."""
+        """Whether clips of this many persons are ready as they are, where the first of them is seen."""
         return not (self.maps or self.cleaning or self.steps) and persons <= self.persons
 
     def recording(self, frames: Frames, fps: float = -1.0) -> Frames:

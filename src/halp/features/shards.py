@@ -86,7 +86,7 @@ class Task:
         return {"rows": known.rows, "met": known.met}, facts
 
     def _refuse_unreadable(self) -> None:
-        """Raise where a file cannot be read here: it was read where its key was made, so the place is wrong and not the file."""
+        """Raise if a file cannot be read here: it was read where its key was made, so the place is wrong and not the file."""
         content = self.source.content
         for item, _ in content.left_out:
             if isinstance(content, RecordingFiles) and not os.access(content.files[item].path, os.R_OK):
@@ -102,7 +102,7 @@ def compute(task: Task) -> None:
 def embed_shards(
     source: Source, home: Path, series: str, width: int, blocks: Blocks, *, progress: bool = True, alone: bool = False
 ) -> tuple[Any, Path] | None:
-    """Vectors of a whole source and the folder of its table; None where nothing can be kept.
+    """Vectors of a whole source and the folder of its table; None if nothing can be kept.
 
     The source learns its rows, and tells what a user should know.
 

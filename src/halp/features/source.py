@@ -98,7 +98,7 @@ class Source(RowColumns):
         self.shards: list[Any] = []  # that its vectors were found in
         self.notes: list[str] = []  # warnings while a shard was read
         self._is_shard = False
-        self._part = ""  # which rows of the content these are, where they are not all
+        self._part = ""  # which rows of the content these are, if they are not all
         self._classes: tuple[str, ...] | None = None  # of labels that were given to rows one by one
 
     def _like(self, content: Recordings, cutting: WindowSettings, tags: Tags = (None, None)) -> Source:
@@ -180,7 +180,7 @@ class Source(RowColumns):
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know about the recordings: those left out, files that were not read, and what was mended."""
+        """What a user should know about the recordings: those left out, files that were not read, and what was repaired."""
         told, files = list(dict.fromkeys(self.known.notes)), self.content
         if self.left_out:
             names, first = [drop.name for drop in self.left_out], self.left_out[0]
@@ -217,7 +217,7 @@ class Source(RowColumns):
         return rows
 
     def _in_time(self, clip: Clip, row: Any) -> Clip:
-        """A clip without frames worth looking at that starts and stops as a row does."""
+        """A placeholder clip with the row's time span."""
         frames = np.zeros((int(row["length"]), 1, 1, 1), dtype=np.float32)
         name = self.recordings[row["recording"]]
         return replace(clip, frames=frames, recording=name, start=float(row["start"]), fps=float(row["fps"]))
@@ -273,7 +273,7 @@ class Source(RowColumns):
         class_names: Sequence[str],
         subjects: npt.NDArray[np.int64] | None = None,
     ) -> Source:
-        """The rows with a label of their own (−1: left out) in place of what the source tells, and persons likewise."""
+        """The rows with a label of their own (−1: left out) instead of what the source tells, and persons likewise."""
         rows = self.rows.copy()
         rows["label"] = labels
         if subjects is not None:
@@ -326,7 +326,7 @@ class Source(RowColumns):
             yield from (_piece(clip, row, self.cutting.window is not None) for row in rows)
 
     def clip(self, index: int) -> Clip:
-        """One clip or window; only its own recording is read, where it is not in memory."""
+        """One clip or window; only its own recording is read, if it is not in memory."""
         row = self.rows[index]
         return _piece(self.recording(index), row, self.cutting.window is not None)
 
@@ -335,7 +335,7 @@ class Source(RowColumns):
         return self._whole(self.rows[index])
 
     def find(self, name: str) -> npt.NDArray[np.int64]:
-        """Rows of the recording or clip of that name; none where there is no such name."""
+        """Rows of the recording or clip of that name; none if there is no such name."""
         if name in self.recordings:
             return np.flatnonzero(self.rows["recording"] == self.recordings.index(name))
         store = self.store
@@ -382,7 +382,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     Raises
     ------
     InputError
-        Where there is nothing at the path, or its format is not known.
+        If there is nothing at the path, or its format is not known.
 
     Examples
     --------
@@ -405,7 +405,7 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
     if is_arrays(source):
         return Source(array_clips(source, topology, cutting), cutting, "arrays", tags)
     if topology is not None:
-        raise InputError(f"'{source}' tells its joint layout itself; topology is for arrays")
+        raise InputError(f"'{source}' states its own joint layout; topology is for arrays")
     if isinstance(source, Store):
         if options:
             raise InputError(f"a store has no options of a format; leave out {', '.join(options)}")
@@ -419,5 +419,5 @@ def open_source(source: AnySource, reading: Reading | None = None, **keywords: U
 
 
 def is_arrays(source: AnySource) -> bool:
-    """Whether a source is one array or several, which do not tell their joint layout."""
+    """Whether a source is one array or several, which do not state their joint layout."""
     return not isinstance(source, (Source, Store, str, os.PathLike))

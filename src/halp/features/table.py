@@ -177,7 +177,7 @@ _IN_MEMORY = 256 << 20  # bytes
 
 
 def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64] | None) -> Any:
-    """Vectors of several arrays as one: mapped where there is one, in memory where they are few, else read when asked for."""
+    """Vectors of several arrays as one: mapped if there is one, in memory where they are few, else read when asked for."""
     if len(parts) == 1 and order is None:
         return parts[0]
     joined = ShardedVectors(parts, order)
@@ -195,7 +195,7 @@ def write_vectors(path: str | os.PathLike[str], table: FeatureTable) -> Path:
         with atomic_path(path) as partial:
             write(partial, table)
     except OSError as error:
-        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
     return path
 
 

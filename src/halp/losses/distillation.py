@@ -61,7 +61,7 @@ def distillation_loss(
 ) -> Tensor:
     """One ordered pair of CMD: the student's queries `(B, D)` and queue `(L, D)` follow a teacher's keys and queue.
 
-    Row i of both queues has to be the same clip. The positive is in neither distribution; gradient through `query` only.
+    Row i of both queues must be the same clip. The positive is in neither distribution; gradient through `query` only.
 
     >>> axes = torch.eye(3)
     >>> round(abs(float(distillation_loss(axes[:1], axes, axes[:1], axes, count=3, student_temperature=0.05))), 6)

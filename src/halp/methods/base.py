@@ -29,7 +29,7 @@ Metrics = dict[str, Tensor]
 class StepContext:
     """When a step happens and with which random numbers; metrics are wanted on some steps only.
 
-    `batch` is the number of clips in the batch of all processes together, where there are several; `clips` `(B,)` says which
+    `batch` is the number of clips in the batch of all processes together, if there are several; `clips` `(B,)` says which
     clips of the store these are, where training does. With `check_loss` a method may look at the value of its loss and
     leave its state as it was where that is not finite; otherwise it reads no value, which an accelerator would be waited for.
     """

@@ -29,7 +29,7 @@ class LiftSettings(CheckedSettings):
     """Weight of the error of motion (between neighbouring frames) beside that of places; how many frames a step lifts."""
 
     motion: float = limited(2.0, least=0)
-    frames: int = limited(0, least=0)  # a run of so many frames of the views, at a random place; 0: all
+    frames: int = limited(0, least=0)  # a run of this many frames of the views, at a random place; 0: all
     speeds: bool = False  # runs of half as many frames up to all of them, resized to `frames`
     mirror: bool = False  # every other step lifts mirrored bodies
 
@@ -95,7 +95,7 @@ class LiftMethod(Method):
 
 
 def resized(clips: Tensor, frames: int) -> Tensor:
-    """Clips `(B, T, …)` with so many frames, first and last the same, others on straight lines."""
+    """Clips `(B, T, …)` with this many frames, first and last the same, others on straight lines."""
     places = torch.linspace(0, clips.shape[1] - 1, frames, device=clips.device)
     below = places.long()
     share = (places - below).view(-1, *[1] * (clips.ndim - 2)).to(clips)

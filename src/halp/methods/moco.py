@@ -56,8 +56,8 @@ class ContrastSettings(CheckedSettings):
 class MocoMethod(Method):
     """Views → loss. A single-stream run is the same code with one entry in the dictionary.
 
-    With `encode_chunks` above 1 a batch is encoded in so many chunks, whose activations are computed again one after the other in
-    the backward pass: the gradient accumulates over the chunks, and the loss still sees the whole batch.
+    With `encode_chunks` above 1 a batch is encoded in this many chunks, whose activations are recomputed one by one in the
+    backward pass: the gradient accumulates over the chunks, and the loss still sees the whole batch.
     """
 
     views = VIEWS

@@ -125,5 +125,5 @@ def check_frames(recipe: Any) -> None:
     for chosen in map(recipe.encoder_of, recipe.streams):
         if has_setting(chosen.name, "frames") and recipe.views.frames != chosen.frames:
             raise InputError(
-                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} have to be the same number"
+                f"views.frames = {recipe.views.frames} and encoder.frames = {chosen.frames} must be the same number"
             )

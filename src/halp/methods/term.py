@@ -1,7 +1,7 @@
 """Loss terms over `{stream: StreamBatch}`: what a method of momentum contrast adds up. A recipe names the terms it wants.
 
 A term is built by `build(settings, streams, temperature)` and called as `term(streams, queue, context)`; it returns its
-weighted loss and, where they are wanted, metrics.
+weighted loss and, if they are wanted, metrics.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def add_terms(
 
 
 def require_streams(name: str, streams: Sequence[str], why: str) -> None:
-    """Refuse a term that needs several streams where there is one."""
+    """Refuse a term that needs several streams if there is one."""
     if len(streams) < 2:
         raise InputError(
             f"terms: '{name}' {why}, and streams = {list(streams)} is one alone; name at least two, for example "

@@ -79,7 +79,7 @@ def _curve(name: str, xs: Sequence[float | None], ys: Sequence[float | None]) ->
     x[np.isnan(y)] = y[np.isnan(x)] = math.nan
     if len(x) <= _MOST_POINTS:
         return x, y
-    # The lowest and the highest point of every stretch stay, so no peak is lost, and one gap where there is any.
+    # The lowest and the highest point of every stretch stay, so no peak is lost, and one gap if there is any.
     kept: list[int] = []
     for part in np.array_split(np.arange(len(x)), _MOST_POINTS // 3):
         known, gaps = part[np.isfinite(y[part])], part[np.isnan(y[part])]
@@ -89,7 +89,7 @@ def _curve(name: str, xs: Sequence[float | None], ys: Sequence[float | None]) ->
 
 
 def _path(xs: Floats, ys: Floats, x: AxisScale, y: AxisScale, position: int) -> list[str]:
-    """One path for each stretch without a gap; dots where there are few points, and for a point alone."""
+    """One path for each stretch without a gap; dots if there are few points, and for a point alone."""
     known = np.isfinite(ys)
     stretches = np.split(np.arange(len(ys)), np.flatnonzero(np.diff(known)) + 1) if len(ys) else []
     few, marks = known.sum() <= 24, []

@@ -112,7 +112,7 @@ class Report:
             with atomic_path(path) as partial:
                 partial.write_text(page, encoding="utf-8", errors="replace")
         except OSError as error:
-            raise InputError(f"the report '{path}' cannot be written ({error}); choose another place") from error
+            raise InputError(f"the report '{path}' cannot be written ({error}); choose another path") from error
         return Path(path)
 
     def _add(self, kind: str, **values: Any) -> None:

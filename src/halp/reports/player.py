@@ -30,7 +30,7 @@ class PlayerClip:
     """Frames `(T, P, V, C)`, C 2 or 3, with a caption; `good` says whether a neighbour has the class of its query.
 
     A person whose joints are all zero in a frame, and a joint that is not finite, is not drawn. `role` stands above the
-    caption in place of "query" or "neighbour"; `film` is the address of the film that the frames come from, shown beside them.
+    caption instead of "query" or "neighbour"; `film` is the address of the film that the frames come from, shown beside them.
     """
 
     frames: npt.NDArray[np.floating[Any]]
@@ -69,7 +69,7 @@ def player(
                 "give the topology the clip was recorded with"
             )
     if up_axis not in (None, *_LEVEL):
-        raise InputError(f"up_axis is {up_axis!r}; it has to be 0, 1 or 2, the coordinate that points up")
+        raise InputError(f"up_axis is {up_axis!r}; it must be 0, 1 or 2, the coordinate that points up")
     up = upward([clip.frames for row in rows for clip in row], topology) if up_axis is None else (up_axis, 1.0)
     packed = [[_packed(clip, up) for clip in row] for row in rows if row]
     if same_zoom:
@@ -244,7 +244,7 @@ MARKS = 63  # categories for which page/src/colours.js has a mark: seven colours
 
 
 def order_by_frequency(categories: list[str], values: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[Any]]:
-    """Categories and the place of each row's (−1: none); where there are more than marks, the most frequent have one.
+    """Categories and the place of each row's (−1: none); if there are more than marks, the most frequent have one.
 
     >>> order_by_frequency(["a", "b"], np.array([1, 0, 1]))
     (['a', 'b'], array([1, 0, 1]))

@@ -42,7 +42,7 @@ def report(
     runs : path or sequence of paths
         Run folders.
     data : path, optional
-        The store for embedding map and players (default: the one the first run was trained on, where it is still there).
+        The store for embedding map and players (default: the one the first run was trained on, if it is still there).
 
     Returns
     -------
@@ -52,7 +52,7 @@ def report(
     paths = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
     opened = open_runs([Path(path) for path in paths])
     home = Path(data or next(iter(opened.values())).info["data"]["path"])
-    # a store that was asked for has to be there; that of the training may have moved
+    # a store that was asked for must be there; that of the training may have moved
     return report_runs(opened, open_store(home) if data is not None or home.exists() else None)
 
 
@@ -274,7 +274,7 @@ def _setting(value: object) -> str:
 
 
 def add_provenance(report: Report, runs: Mapping[str, Run]) -> None:
-    """What differs between the runs, and how each can be made again."""
+    """What differs between the runs, and how to reproduce each."""
     report.section("How this was made")
     flat = {name: run.recipe.flat() for name, run in runs.items()}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))

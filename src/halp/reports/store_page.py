@@ -21,7 +21,7 @@ _MOST_BARS = 30
 
 
 def named_bars(counts: Mapping[Any, float], *, per_cent: bool = False) -> str:
-    """A bar for every name, largest first where there are many; the names stand beside the bars and wrap."""
+    """A bar for every name, largest first if there are many; the names stand beside the bars and wrap."""
     entries = list(counts.items())
     left_out: Sequence[tuple[Any, float]] = []
     if len(entries) > _MOST_BARS:
@@ -68,7 +68,7 @@ def _overview(report: Report, inspection: Inspection) -> None:
         "normalisation": ", ".join(inspection.normalisation) or "none",
         "frames with nobody": str(inspection.empty_frames),
         "left out at prepare": str(inspection.dropped),
-        "mended at prepare": str(inspection.repaired),
+        "repaired at prepare": str(inspection.repaired),
         "fingerprint": inspection.hash[:16],
     }
     report.table(["what", "value"], list(facts.items()), caption="What the store holds.")
@@ -84,7 +84,7 @@ def _findings(report: Report, inspection: Inspection) -> None:
         )
         return
     rows = [{"what was found": finding.problem, "remedy": finding.remedy} for finding in inspection.findings]
-    report.rows(rows, "What was found, and what mends it.")
+    report.rows(rows, "What was found, and what fixes it.")
 
 
 def _lengths_caption(store: Store, inspection: Inspection) -> str:
@@ -96,7 +96,7 @@ def _lengths_caption(store: Store, inspection: Inspection) -> str:
 
 
 def _counts(report: Report, inspection: Inspection) -> None:
-    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing where there is nothing."""
+    """Bars for classes and columns that tell clips apart, and for joints that are missing; nothing if there is nothing."""
     report.section("Classes, subjects and other columns")
     shown: dict[str, dict[Any, int]] = {"class": {**inspection.classes}}
     shown |= {name: {**counts} for name, counts in inspection.columns.items()}
@@ -130,7 +130,7 @@ def _splits(report: Report, inspection: Inspection) -> None:
 
 
 def _clips(report: Report, store: Store) -> None:
-    """The player with every clip that there is room for, thinned in time where there are many."""
+    """The player with every clip that there is room for, thinned in time if there are many."""
     chosen, frames = player_share(store)
     names = store.class_names
     rows = []

@@ -40,13 +40,13 @@ def _read_npz(path: Path) -> GraphSet:
             raise InputError(f"'{path}' has no array {key}; a graph set needs {', '.join(ARRAYS)}")
         if arrays[key].dtype.kind not in "iu" or arrays[key].ndim != axes or (axes == 2 and len(arrays[key]) != 2):
             raise InputError(
-                f"'{path}': {key} has to hold integers with {axes} axes, edge_index of shape (2, E), "
+                f"'{path}': {key} must hold integers with {axes} axes, edge_index of shape (2, E), "
                 f"not {arrays[key].dtype} {arrays[key].shape}"
             )
     edges, nodes, starts, labels = (arrays[key].astype(np.int64) for key in ARRAYS)
     if len(starts) != len(labels) + 1 or starts[0] != 0 or starts[-1] != len(nodes) or (np.diff(starts) < 1).any():
         raise InputError(
-            f"'{path}': graph_ptr has to rise from 0 to the number of nodes ({len(nodes)}) in {len(labels)} steps, "
+            f"'{path}': graph_ptr must rise from 0 to the number of nodes ({len(nodes)}) in {len(labels)} steps, "
             "one per label; an empty graph is not allowed"
         )
     return assemble(path.stem, str(path), edges, nodes, starts, labels)
@@ -65,7 +65,7 @@ def _read_text(folder: Path, name: str) -> GraphSet:
     sizes = np.bincount(indicator - 1, minlength=len(labels)) if len(indicator) and indicator.min() > 0 else np.zeros(0)
     if len(sizes) != len(labels) or (np.diff(indicator) < 0).any() or (sizes < 1).any():
         raise InputError(
-            f"'{folder / name}_graph_indicator.txt' has to rise from 1 to {len(labels)}, the number of lines of "
+            f"'{folder / name}_graph_indicator.txt' must rise from 1 to {len(labels)}, the number of lines of "
             f"{name}_graph_labels.txt, with at least one node per graph"
         )
     starts = np.concatenate([[0], sizes.cumsum()]).astype(np.int64)
@@ -81,7 +81,7 @@ def assemble(name: str, where: str, edges: Integers, nodes: Integers, starts: In
         worst = int(edges.max() if edges.max() >= len(nodes) else edges.min())
         raise InputError(f"'{where}': an edge names node {worst}, but nodes are 0 to {len(nodes) - 1} (counted from 0)")
     if nodes.min() < 0 or nodes.max() > 100_000:
-        raise InputError(f"'{where}': node labels have to be in 0 … 100000, not {nodes.min()} … {nodes.max()}")
+        raise InputError(f"'{where}': node labels must be in 0 … 100000, not {nodes.min()} … {nodes.max()}")
     graph = np.repeat(np.arange(len(labels)), np.diff(starts))
     crossing = np.flatnonzero(graph[edges[0]] != graph[edges[1]])
     if len(crossing):

@@ -46,7 +46,7 @@ class PreparedSweep:
         seconds = 0.0
         for job in left:
             store = job.source.store
-            # NTU's where there is no data
+            # NTU's if there is no data
             layout = (KINECT_V2, 2) if store is None else (store.topology, store.persons)
             kind = (job.recipe.encoder, job.recipe.streams, job.recipe.batch_size, job.recipe.views.frames, *layout)
             if measured is None and kind not in guesses:
@@ -119,7 +119,7 @@ def prepare_sweep(
 
 
 def tables_for(data: Sequence[str], target: str | None) -> list[str]:
-    """What `all` means: every table, but those of transfer only where there is a store to fine-tune on."""
+    """What `all` means: every table, but those of transfer only if there is a store to fine-tune on."""
     keys = {text.partition("=")[0] for text in data}
     return [
         name

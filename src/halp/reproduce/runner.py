@@ -133,12 +133,12 @@ class SweepRunner:
     def result(
         self, scale: Scale, cell: Cell, column: TableColumn, protocols: Mapping[str, Mapping[str, Any]]
     ) -> Result | None:
-        """The evaluation of a cell, from its file or made now; None where it means nothing for such a row."""
+        """The evaluation of a cell, from its file or made now; None if it means nothing for such a row."""
         store = loaded(cell.target or cell.source)
         split = cell.split if cell.target is None else ("xsub" if "xsub" in store.splits else next(iter(store.splits)))
         encoder, home = self._encoder(scale, cell, column, store)
         if cell.row.method == "shipped" and encoder.normalisation != list(store.normalisation):
-            return None  # recordings have to be prepared with the encoder's own steps
+            return None  # recordings must be prepared with the encoder's own steps
         protocol = cell.row.protocol_of(column)
         settings = settings_for(encoder, protocol, {protocol: scale.protocol_settings(column, cell.row, protocols)})
         if settings is None:
@@ -154,7 +154,7 @@ class SweepRunner:
     def run_of(self, scale: Scale, cell: Cell) -> Run | None:
         """What the encoder of a cell is read from; None for raw coordinates and shipped encoders.
 
-        An untrained encoder is as its recipe builds it: nothing has to be trained to see it, and its run has no checkpoint.
+        An untrained encoder is as its recipe builds it: nothing must be trained to see it, and its run has no checkpoint.
         """
         if cell.recipe is None:
             return None
@@ -263,7 +263,7 @@ def _forward_seconds(encoder: torch.nn.Module, shape: tuple[int, ...], recipe: R
 
 
 def measured_step(jobs: Iterable[Job], paths: Iterable[Path]) -> float | None:
-    """Median seconds of a step in runs that were made already; None where there is none."""
+    """Median seconds of a step in runs that were made already; None if there is none."""
     seconds = []
     for job, path in zip(jobs, paths):
         lines = read_lines(RunFolder(path).timing_file)

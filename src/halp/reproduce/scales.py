@@ -37,7 +37,7 @@ class Scale:
     clips: int = 0  # of a synthetic store that is made where no data is given
 
     def system_recipe(self, data: str, stem: str) -> str | None:
-        """The name of another system's recipe on a data set; None where it has none at this scale."""
+        """The name of another system's recipe on a data set; None if it has none at this scale."""
         prefixes = (data, "ntu60") if self.recipes[""].startswith("ntu60") else ("cpu", "small")
         known = list_recipes()
         return next((name for prefix in prefixes if (name := f"{prefix}-{stem}") in known), None)

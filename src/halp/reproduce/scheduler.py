@@ -39,7 +39,7 @@ class DataSource:
 
 
 def loaded(source: DataSource) -> Store:
-    """The store of a data set, which has to be there."""
+    """The store of a data set, which must be there."""
     if source.store is None:
         raise RuntimeError("a schedule without data cannot be carried out")
     return source.store

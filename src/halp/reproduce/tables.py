@@ -46,7 +46,7 @@ class TableRow:
     """One row: a method with settings that differ from its recipe, at the paper's scale, and what the paper reports.
 
     `method` `halp` and `moco` are trained with and without the term; any other recipe is reached by `settings`, such as
-    streams and terms, or by `recipe`, the ending of its name in place of `halp`. `method` `recipe` is another system, run by
+    streams and terms, or by `recipe`, the ending of its name instead of `halp`. `method` `recipe` is another system, run by
     the recipes whose names end in `recipe` (`ntu60-ascal`, `small-ascal`); a scale that has none leaves it out.
     `method` `shipped` is the frozen encoder that comes with halp under the name `recipe`. A difference is taken to the
     `baseline` row above. `data_settings` are further settings on some data sets, `protocols` the system's own settings
@@ -67,7 +67,7 @@ class TableRow:
 
     def __post_init__(self) -> None:
         if check_choice("method", self.method, METHODS) in ("recipe", "shipped") and self.recipe == "halp":
-            raise InputError(f"row '{self.name}': method '{self.method}' has to name another recipe or encoder")
+            raise InputError(f"row '{self.name}': method '{self.method}' must name another recipe or encoder")
 
     @property
     def has_recipe(self) -> bool:

@@ -17,7 +17,7 @@ from halp.reproduce.tables import PaperTable, TableColumn, TableRow, list_tables
 from halp.training.run import Run, open_run
 from halp.training.run_folder import RunFolder
 
-MARGIN = 1.0  # points that another seed may move a figure by, where there is only one
+MARGIN = 1.0  # points that another seed may move a figure by, if there is only one
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     Raises
     ------
     InputError
-        Where there is nothing to compare.
+        If there is nothing to compare.
 
     Examples
     --------

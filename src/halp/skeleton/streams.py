@@ -20,7 +20,7 @@ def split_stream(name: str) -> tuple[str, str]:
     stream, at, label = name.partition("@")
     check_choice("stream", stream, STREAMS)
     if at and not label.isidentifier():
-        raise InputError(f"stream '{name}' has to be written stream@encoder, for example joint@stgcn")
+        raise InputError(f"stream '{name}' must be written stream@encoder, for example joint@stgcn")
     return stream, label
 
 

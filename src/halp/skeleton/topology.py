@@ -127,7 +127,7 @@ _TOPOLOGIES: dict[str, Topology] = {}
 
 
 def register_topology(topology: Topology) -> Topology:
-    """Make a topology known by its name; a second one of the same name has to be equal."""
+    """Make a topology known by its name; a second one of the same name must be equal."""
     if _TOPOLOGIES.setdefault(topology.name, topology) != topology:
         raise InputError(f"topology '{topology.name}' exists already with other joints; give yours another name")
     return topology
@@ -184,7 +184,7 @@ def map_joints(
     """
     if frames.shape[-2:] != (len(source), source.dimensions):
         raise InputError(
-            f"frames of shape {frames.shape} are none of topology '{source.name}', "
+            f"frames of shape {frames.shape} do not fit topology '{source.name}', "
             f"which has {len(source)} joints with {source.dimensions} coordinates"
         )
     weights = _weights(source, target)

@@ -127,7 +127,7 @@ def compare_accounts(
     ]
     pairs = [(tiers[key], others[key], key) for key in sorted(tiers.keys() & others.keys())]
     if not pairs:
-        raise InputError(f"{first.origin} and {second.origin} have no recording in common; names have to be the same")
+        raise InputError(f"{first.origin} and {second.origin} have no recording in common; names must match")
     labels = sorted({e.label for one, two, _ in pairs for e in (*one, *two)} - {""})
     bins = [_binned(one, two, ends[key[0]], labels, bin_width) for one, two, key in pairs]
     codes = np.concatenate(bins, axis=1)

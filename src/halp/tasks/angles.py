@@ -63,7 +63,7 @@ def angle_joints(topology: Topology) -> dict[str, tuple[int, int, int]]:
 
 
 def interior_angle(one: Floats, joint: Floats, other: Floats) -> Floats:
-    """Degrees `(…)` between the bones from a joint to two others, all `(…, C)`; NaN where a bone has no length.
+    """Degrees `(…)` between the bones from a joint to two others, all `(…, C)`; NaN if a bone has no length.
 
     >>> interior_angle(np.array([1.0, 0, 0]), np.zeros(3), np.array([0, 2.0, 0])).round(6).tolist()
     90.0
@@ -77,7 +77,7 @@ def interior_angle(one: Floats, joint: Floats, other: Floats) -> Floats:
 
 
 def joint_angles(joints: Floats, topology: Topology) -> dict[str, Floats]:
-    """All angles of poses `(T, V, C)` in degrees `(T,)`, NaN where a joint is missing."""
+    """All angles of poses `(T, V, C)` in degrees `(T,)`, NaN if a joint is missing."""
     triples = angle_joints(topology)
     if not triples:
         raise InputError(

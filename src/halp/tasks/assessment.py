@@ -14,12 +14,16 @@ from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, project_to_ro
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
-_DRAWS, _FEW_DRAWS, _MANY = 5, 2, 300  # draws of labels per point of the learning curve; the few from so many labels on
+_DRAWS, _FEW_DRAWS, _MANY = (
+    5,
+    2,
+    300,
+)  # draws of labels per point of the learning curve; the few from this many labels on
 
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-validated accuracy with a 95 % interval, over so many recordings, and what all of them choose."""
+    """Cross-validated accuracy with a 95 % interval, over this many recordings, and what all of them choose."""
 
     accuracy: float
     low: float
@@ -49,7 +53,7 @@ def assess(
 ) -> dict[str, Any]:
     """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way.
 
-    Plain data for `config.json`: the scores of `encoder` and `raw`, None where a class has one recording only, so that
+    Plain data for `config.json`: the scores of `encoder` and `raw`, None if a class has one recording only, so that
     nothing can be held out; `curve` maps the number of labelled recordings per class to the mean accuracies of both.
     """
     splits = folds(labels, groups, seed)

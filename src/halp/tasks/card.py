@@ -48,7 +48,7 @@ FORMULAS = {
         "smallest that turns the line `across` onto x, applied to all frames"
     ),
     "yaw": ("the smallest rotation about y that turns the first person's mean shoulder line, seen from above, onto x"),
-    "yaw-frames": "the same for every frame by its own shoulder line; where it is not seen, by the one before",
+    "yaw-frames": "the same for every frame by its own shoulder line; if it is not seen, by the one before",
     "scale": (
         "divided by the mean over the bones of the first person of the median over frames of their length, of "
         "frames in which both ends are seen"

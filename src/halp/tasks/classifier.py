@@ -122,7 +122,7 @@ def choose_candidate(
     """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
 
     Classes count alike, however many labels each has: labels are given where it is easy or where the model is unsure, so
-    their shares are not those of the recordings. Where no fold can be made (a class with one recording only), the first
+    their shares are not those of the recordings. If no fold can be made (a class with one recording only), the first
     candidate and the temperature 1.
     """
     tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
@@ -161,7 +161,7 @@ def folds(
 
 
 def sample_rows(labels: Labels, groups: npt.NDArray[np.int64], most: int, seed: int) -> Labels:
-    """All rows, or `most` random ones; every class keeps two groups at least, where it has them."""
+    """All rows, or `most` random ones; every class keeps two groups at least, if it has them."""
     if len(labels) <= most:
         return np.arange(len(labels))
     order = np.random.default_rng(seed).permutation(len(labels))

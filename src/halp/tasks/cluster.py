@@ -163,7 +163,7 @@ def cluster(
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:
     """Group vectors `(N, F)`, their mean taken out; without `groups` the number of the largest silhouette is taken.
 
-    Groups of more than 50,000 vectors are fitted to a sample of so many; the others go to the nearest centre, block by block.
+    Groups of more than 50,000 vectors are fitted to a sample of this many; the others go to the nearest centre, block by block.
     """
     if groups is not None and not 1 <= groups <= len(vectors):
         raise InputError(f"{len(vectors)} clips cannot make {groups} groups; ask for 1 to {len(vectors)}")

@@ -98,7 +98,7 @@ _SHORTEST = 3
 class Comparison:
     """An alignment `(L, 2)` of frames, the cosine distance of each pair, and the distance of every joint `(L, V)`.
 
-    Distances of joints are in mean bone lengths of the person, NaN where one of the two is missing.
+    Distances of joints are in mean bone lengths of the person, NaN if one of the two is missing.
     """
 
     first: Clip
@@ -141,7 +141,7 @@ class Comparison:
         }
 
     def joint_means(self) -> Floats:
-        """Mean difference of every joint over the alignment `(V,)`; NaN where it is never seen in both."""
+        """Mean difference of every joint over the alignment `(V,)`; NaN if it is never seen in both."""
         return mean_over_time(self.joints)
 
 
@@ -259,7 +259,7 @@ def sliding_windows(encoder: PretrainedEncoder, clip: Clip, width: int, step: in
 
 
 def joint_distances(first: Frames, second: Frames, pairs: Ints, topology: Topology) -> Floats:
-    """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN where one is missing."""
+    """Distance of every joint of the first person in aligned frames `(L, V)`, in mean bone lengths; NaN if one is missing."""
     poses = [_pose(frames, topology) for frames in (first, second)]
     return np.linalg.norm(poses[0][pairs[:, 0]] - poses[1][pairs[:, 1]], axis=-1)
 
@@ -278,7 +278,7 @@ def _pose(frames: Frames, topology: Topology) -> Floats:
 
 
 def bone_length(person: Floats, topology: Topology) -> float:
-    """Mean length of the bones of a person `(T, V, C)`; 1 where none is seen."""
+    """Mean length of the bones of a person `(T, V, C)`; 1 if none is seen."""
     bones = np.array(topology.bones, dtype=np.int64).reshape(-1, 2)
     lengths = np.linalg.norm(person[:, bones[:, 0]] - person[:, bones[:, 1]], axis=-1)
     known = lengths[np.isfinite(lengths)]
@@ -316,7 +316,7 @@ def find_stretches(comparison: Comparison) -> list[Event]:
 
 
 def mean_over_time(values: Floats) -> Floats:
-    """Mean of every column over the rows that are known; NaN where none is."""
+    """Mean of every column over the rows that are known; NaN if none is."""
     known = np.isfinite(values)
     count = known.sum(0)
     return np.where(count > 0, np.where(known, values, 0).sum(0) / np.maximum(count, 1), np.nan)

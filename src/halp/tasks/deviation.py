@@ -135,7 +135,7 @@ def _unit(vectors: npt.NDArray[np.float32]) -> Floats:
 
 
 def _nearest_mean(distance: Floats) -> Floats:
-    """The mean of the five smallest distances of every row; fewer where there are fewer."""
+    """The mean of the five smallest distances of every row; fewer if there are fewer."""
     count = min(NEAREST, int(np.isfinite(distance).sum(1).min()))
     if not count:
         raise InputError("a window has nobody of the reference to be compared with; add people to the reference")

@@ -168,7 +168,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
         raise InputError(f"'{name}' of '{repository}' {declared}; a package file has {largest:,} bytes at most")
     place = urljoin(address, facts.location)
     if urlsplit(place).scheme not in ("http", "https"):
-        raise InputError(f"'{name}' of '{repository}' lies at '{place[:80]}', which is not an address of the web")
+        raise InputError(f"'{name}' of '{repository}' lies at '{place[:80]}', which is not a web address")
     request = Request(place, headers={"Accept-Encoding": "identity", "User-Agent": "halp"})  # noqa: S310  (checked above)
     token = get_token()
     if token and urlsplit(place).netloc == urlsplit(address).netloc:
@@ -177,9 +177,7 @@ def _download(hub: Any, repository: str, name: str, revision: str | None, path: 
     received = 0
     with urlopen(request, timeout=PATIENCE) as answer, open(path, "wb") as file:  # noqa: S310
         if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise InputError(
-                f"'{name}' of '{repository}' comes compressed, so that its size is not known; it is refused"
-            )
+            raise InputError(f"'{name}' of '{repository}' is compressed, so its size is unknown; it is refused")
         while block := answer.read1(1 << 16):
             received += len(block)
             if received > facts.size:

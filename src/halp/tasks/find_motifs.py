@@ -84,7 +84,7 @@ def motifs(
     merge : int, optional
         Join the most similar motifs until this many are left.
     model : MotifModel or path, optional
-        Motifs found earlier, to apply in place of finding new ones.
+        Motifs found earlier, to apply instead of finding new ones.
     save : path, optional
         Write the motifs to a file.
     shortest : float

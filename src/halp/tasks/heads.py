@@ -33,7 +33,7 @@ class Candidate:
     def __post_init__(self) -> None:
         check_choice("classifier", self.kind, KINDS)
         if not self.setting > 0 or (self.kind == "knn" and self.setting != int(self.setting)):
-            raise InputError(f"classifier {self.kind}: setting {self.setting:g} has to be above 0, and whole for knn")
+            raise InputError(f"classifier {self.kind}: setting {self.setting:g} must be above 0, and whole for knn")
 
     def __str__(self) -> str:
         symbol = {"linear": "C", "knn": "k"}.get(self.kind)

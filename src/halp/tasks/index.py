@@ -26,7 +26,7 @@ Vectors = Any  # (N, F) float32: an array, a memory map, or `ShardedVectors`
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-EXACT = 1_000_000  # up to so many vectors are searched exactly
+EXACT = 1_000_000  # up to this many vectors are searched exactly
 INDEX, FACTS = "index.faiss", "index.json"
 WANTED = 0.99  # recall@10
 CANDIDATES = 5  # times the wanted neighbours, and at least 50, are compared exactly
@@ -93,7 +93,7 @@ def search_index(
 
 
 def open_index(folder: Path, vectors: Vectors) -> ApproximateIndex | None:
-    """The index of a folder, or None where there is none or its bytes are not those that were written."""
+    """The index of a folder, or None if there is none or its bytes are not those that were written."""
     faiss = _faiss()
     with suppress(InputError, TypeError, OSError, RuntimeError):
         facts = IndexFacts(**read_json(folder / FACTS))

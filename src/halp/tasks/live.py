@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
-from halp.data.clip import present
+from halp.data.clip import Frames, present
 from halp.data.spans import Event
 from halp.data.topology_file import find_topology
 from halp.data.windows import WindowSettings
@@ -24,14 +24,14 @@ from halp.features.source import open_source
 from halp.skeleton import Topology
 from halp.tasks.classifier import Reject, check_rejection
 from halp.tasks.model_folder import Model, as_model
-from halp.tasks.segment import WINDOW, timeline_cutting
+from halp.tasks.segment import STRIDE, WINDOW, timeline_cutting
 from halp.tasks.segments import SEEN, predicted
 
 Frame = npt.NDArray[np.float32]
 LONGEST_LINE = 4 * 2**20  # bytes of a frame on standard input
 LONGEST_WINDOW = 100_000  # frames
 MOST_PERSONS = 100
-HOPELESS = 30  # lines at the start of a stream of which none is a frame
+MOST_BAD = 30  # lines at the start of a stream of which none is a frame
 LARGEST = 1e7  # a coordinate beyond it is no place of a joint, in whatever unit
 
 
@@ -44,7 +44,7 @@ class LiveRecognition:
     model
         What `classify_fit` or `load_model` gave, or the folder of a model.
     fps
-        Frames per second that come in; by default the rate that the model was fitted with, where it was given.
+        Frames per second that come in; by default the rate that the model was fitted with, if it was given.
     window, stride
         Seconds of a window and between two answers; by default those that the model was fitted with, else 2 and 0.5.
     topology
@@ -63,10 +63,10 @@ class LiveRecognition:
     answers: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.model = as_model(self.model)
+        self.model = self._fitted = as_model(self.model)
         check_rejection(self.reject)
         self._cut()
-        encoder = self.model.encoder
+        encoder = self._fitted.encoder
         self.layout = encoder.topology if self.topology is None else find_topology(self.topology)
         blank = np.zeros((self.width, 1, len(self.layout), self.layout.dimensions), dtype=np.float32)
         self._ready = prepare_source(encoder, open_source(blank, topology=self.layout, fps=self.fps))
@@ -78,11 +78,12 @@ class LiveRecognition:
     def _cut(self) -> None:
         """Rate, window and stride: those of the model where they are not given."""
         if self.window is None and self.stride is not None:
-            self.window = self.model.cutting.window or WINDOW
-        cutting = timeline_cutting(self.model, WindowSettings(self.window, self.stride, self.fps))
+            self.window = self._fitted.cutting.window or WINDOW
+        cutting = timeline_cutting(self._fitted, WindowSettings(self.window, self.stride, self.fps))
         if cutting.fps is None:
             raise InputError("the model does not know the frame rate of what comes in; give it with fps=")
-        self.window, self.stride, self.fps = cutting.window, cutting.stride, cutting.fps
+        self.window, self.stride, self.fps = cutting.window or WINDOW, cutting.stride or STRIDE, cutting.fps
+        self._rate, self._step = self.fps, self.stride
         self.width = max(1, round(self.window * self.fps))
         if self.width > LONGEST_WINDOW:
             raise InputError(
@@ -97,8 +98,18 @@ class LiveRecognition:
         self._ring[:] = 0
 
     def push(self, frame: Frame | None) -> Event | None:
-        """Take one frame `(V, C)` or `(P, V, C)`, None where nobody is seen; an answer where a stride is complete."""
+        """Take one frame `(V, C)` or `(P, V, C)`, None if nobody is seen; an answer where a stride is complete."""
         began = time.perf_counter()
+        if not self.take(frame):
+            return None
+        best, probability, rejected = self._recognise()
+        spent = time.perf_counter() - began
+        self._busy += spent
+        self._latencies.append(1000 * spent)
+        return predicted("live", *self.span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+
+    def take(self, frame: Frame | None) -> bool:
+        """Take one frame; whether a stride is complete, so that the last window can be looked at."""
         place = self.frames % self.width
         self._ring[place] = 0
         if frame is not None:
@@ -109,15 +120,22 @@ class LiveRecognition:
             self._ring[place, : len(persons)] = persons
         self.frames += 1
         # strides are counted in time, so that rounding does not add up
-        if self.frames < self.width + round(self.answers * self.stride * self.fps):
-            return None
-        best, probability, rejected = self._recognise()
-        spent = time.perf_counter() - began
+        if self.frames < self.width + round(self.answers * self._step * self._rate):
+            return False
         self.answers += 1
-        self._busy += spent
-        self._latencies.append(1000 * spent)
-        span = (self.frames - self.width) / self.fps, self.frames / self.fps
-        return predicted("live", *span, best, probability, rejected, milliseconds=round(1000 * spent, 3))
+        return True
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and stop of the last window in seconds."""
+        return (self.frames - self.width) / self._rate, self.frames / self._rate
+
+    def window_frames(self) -> Frames | None:
+        """The last window, ready for the encoder; None where nobody is seen most of the time."""
+        window = np.roll(self._ring, -self.frames % self.width, axis=0)
+        if present(window).any(1).mean() < SEEN:
+            return None
+        return self._ready.window(self._ready.recording(window, self._rate), self._rate)
 
     def _checked(self, frame: Frame) -> Frame:
         """The persons `(P, V, C)` of a frame; zeros for joints that are not seen."""
@@ -130,15 +148,15 @@ class LiveRecognition:
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
         """Best class, its probability, and whether it is rejected; nothing where nobody is seen most of the time."""
-        window = np.roll(self._ring, -self.frames % self.width, axis=0)
-        if present(window).any(1).mean() < SEEN:
+        frames = self.window_frames()
+        if frames is None:
             return None, None, None
-        frames = self._ready.window(self._ready.recording(window, self.fps), self.fps)
-        prediction = self.model.classifier.predict(embed_frames(self.model.encoder, [frames]), reject=self.reject)
+        classifier = self._fitted.classifier
+        prediction = classifier.predict(embed_frames(self._fitted.encoder, [frames]), reject=self.reject)
         return (
-            self.model.classifier.classes[prediction.best[0]],
+            classifier.classes[prediction.best[0]],
             float(prediction.probability[0]),
-            bool(prediction.rejected[0]) if self.model.classifier.can_reject(self.reject) else None,
+            bool(prediction.rejected[0]) if classifier.can_reject(self.reject) else None,
         )
 
     @property
@@ -161,8 +179,8 @@ class LiveRecognition:
 class FrameReader:
     """Frames of a stream of JSON lines: joints `(V, C)` or persons `(P, V, C)`, bare or as {"joints": …}.
 
-    `null` is a missing joint or person; `null` or `[]` in place of a frame is nobody. A line that is not a frame counts as a
-    frame in which nobody is seen, so that the clock goes on; `bad` counts them and `problem` says what the last one was. Where
+    `null` is a missing joint or person; `null` or `[]` instead of a frame is nobody. A line that is not a frame counts as a
+    frame in which nobody is seen, which keeps the clock running; `bad` counts them and `problem` describes the last one. Where
     none of the first `MOST_BAD` lines is a frame, or none of all, the stream is refused.
     """
 
@@ -177,8 +195,8 @@ class FrameReader:
             self.read += 1
             if line.strip():
                 frame = self._frame(line)
-                if self.bad == self.read and self.bad >= HOPELESS:
-                    raise InputError(f"none of the first {HOPELESS} lines is a frame: {self.problem}")
+                if self.bad == self.read and self.bad >= MOST_BAD:
+                    raise InputError(f"none of the first {MOST_BAD} lines is a frame: {self.problem}")
                 yield frame
         if self.read and self.bad == self.read:
             raise InputError(f"none of the {self.read} lines is a frame: {self.problem}")
@@ -201,7 +219,7 @@ class FrameReader:
 
 
 def parse_frame(line: bytes | str, topology: Topology) -> Frame | None:
-    """The persons `(P, V, C)` of a line of JSON, None where nobody is seen; an error of Python where it is no frame."""
+    """The persons `(P, V, C)` of a line of JSON, None if nobody is seen; an error of Python where it is no frame."""
     joints, dimensions = len(topology), topology.dimensions
     data = json.loads(line)
     data = data["joints"] if isinstance(data, dict) else data

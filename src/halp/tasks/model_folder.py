@@ -22,9 +22,11 @@ from halp.core.files import building, read_json, save_arrays, sha256, write_json
 from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
+from halp.features.source import AnySource
 from halp.tasks.card import model_card
 from halp.tasks.classifier import Classifier, check_rejection
 from halp.tasks.heads import Candidate, Head
+from halp.tasks.segments import Predictions
 
 FORMAT = "halp-classifier"
 VERSION = 2
@@ -59,6 +61,17 @@ class Model:
     def can_reject(self) -> bool:
         """Whether it can tell what is unlike all of its classes; `rejected` is None in its answers where it cannot."""
         return self.classifier.can_reject()
+
+    def predict(self, source: AnySource, **options: Any) -> Predictions:
+        """Classes of arrays, recordings or a store, see `halp.classify_predict`; arrays have the encoder's joints unless
+        `topology` is given. Safe to call from several threads."""
+        from halp.tasks.classify import predict
+
+        return predict(self, source, **{"cache": False, "progress": False, **options})
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as a folder, whole or not at all, see `halp.save_model`."""
+        return save_model(self, path)
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
@@ -193,7 +206,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         head = _head(config, tensors, encoder.output_size)
         facts = [config["assessment"], config["labelled"]]
         if not all(isinstance(fact, dict) for fact in facts):
-            raise InputError("assessment or labelled is not what it should be")
+            raise InputError("'assessment' or 'labelled' is invalid")
         rate = config["rejection_rate"]
         classifier = Classifier(
             head,
@@ -238,7 +251,7 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
     }
     for name, shape in shapes.items():
         if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
-            raise InputError(f"'{name}' has shape {tensors[name].shape} in place of {shape}, or is not finite")
+            raise InputError(f"'{name}' has shape {tensors[name].shape} instead of {shape}, or is not finite")
     labels = tensors["labels"].astype(np.int64)
     if not isinstance(config["classes"], list) or not rows or labels.min() < 0 or labels.max() >= classes:
         raise InputError("labels and classes do not fit each other")

@@ -97,7 +97,7 @@ class MotifModel:
             with atomic_path(path) as partial, open(partial, "wb") as file:
                 np.savez_compressed(file, facts=np.array(note), **arrays)
         except OSError as error:
-            raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+            raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
         return Path(path)
 
 
@@ -212,7 +212,7 @@ def _hmm(count: int, seed: int, sticky: float = 0.0) -> Any:
 
 
 def _fitted(parts: Sequence[Floats], count: int, sticky: float, seed: int) -> Any | None:
-    """A fitted model whose states start at groups found by k-means; None where a state ran empty."""
+    """A fitted model whose states start at groups found by k-means; None if a state ran empty."""
     from sklearn.cluster import KMeans
 
     model = _hmm(count, seed, sticky)
@@ -248,7 +248,7 @@ def stability(
 ) -> dict[str, float | None]:
     """Adjusted Rand index (1: the same motifs, 0: chance) of models of other seeds, and of models of two halves.
 
-    Halves are every other recording, or the first and second half of time where there is one; both models are applied to all.
+    Halves are every other recording, or the first and second half of time if there is one; both models are applied to all.
     """
     parts = _known_parts(sequences)
     bar = Bar("other seeds and halves", seeds + 2, shown=progress)

@@ -75,7 +75,7 @@ class People(Sequence[Person]):
 def people(film: str | Path, *, reading: Reading | None = None, **keywords: Unpack[ReadingKeywords]) -> People:
     """Find the people in a video and follow each of them through all of it.
 
-    Other commands report each person as a recording of his or her own, `NAME#1`, `NAME#2`, …, where there are several;
+    Other commands report each person as a recording of his or her own, `NAME#1`, `NAME#2`, …, if there are several;
     `--person` chooses one of them by the number given here.
 
     Parameters

@@ -76,7 +76,7 @@ def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list
             else:
                 write_text(path, trc(poses, path.name) if file_format == "trc" else bvh(poses))
         except OSError as error:
-            raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+            raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
         paths.append(path)
     return paths
 

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Poses:
-    """Joints `(T, V, C)` of one person in one recording, NaN where a joint or the person is missing; `start` in seconds."""
+    """Joints `(T, V, C)` of one person in one recording, NaN if a joint or the person is missing; `start` in seconds."""
 
     recording: str
     person: int
@@ -63,7 +63,7 @@ def read_poses(
         rate = clip.fps if clip.fps > 0 else reading.fps or 0.0
         if rate <= 0:
             raise InputError(
-                f"recording '{clip.recording or clip.name}' does not tell its frames per second; give --fps"
+                f"recording '{clip.recording or clip.name}' does not state its frames per second; give --fps"
             )
         there = present(clip.frames)
         for person in np.flatnonzero(there.any(axis=0)):

@@ -64,7 +64,7 @@ def read_matched(source: EventsLike, file_format: str = "auto", recordings: AnyS
         if not len(matched):
             raise InputError(
                 f"no event of {found.origin} belongs to a recording of '{recordings}' (events name "
-                f"'{missed[0] if missed else ''}', recordings '{next(iter(lengths))}'); names without endings have to be the same"
+                f"'{missed[0] if missed else ''}', recordings '{next(iter(lengths))}'); names without endings must be the same"
             )
         notes = [*notes, *(f"no recording is called '{name}', its events are left out" for name in missed)]
         notes += [f"recording '{name}' has no events" for name in without]
@@ -75,7 +75,7 @@ def read_matched(source: EventsLike, file_format: str = "auto", recordings: AnyS
 
 
 def of_source(found: Events, source: str | None) -> Events:
-    """Events of people or of a model alone, where one is asked for."""
+    """Events of people or of a model alone, if one is asked for."""
     return found if source is None else found.where(source=check_choice("source", source, SOURCES))
 
 
@@ -95,6 +95,6 @@ def read_people(
     table = read_plain_table(path)
     key = next((name for name in keys if name in table.columns), None)
     if key is None:
-        raise problem(path, "line 1", "no column says whose row it is", f"call one of them {keys[0]}")
+        raise problem(path, "line 1", "no column identifies the person", f"call one of them {keys[0]}")
     check_choice(f"column of '{path}'", by.lower(), table.columns)
     return dict(zip(table.columns[key], table.columns[by.lower()]))

@@ -208,7 +208,7 @@ def find_repetitions(
         curve, spans = _best_component(moved, poses.fps, len(kept))
     whole = [at for at, (_, _, partial) in enumerate(spans) if not partial]
     if reference is not None and not 1 <= reference <= len(whole):
-        raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is none of them")
+        raise InputError(f"'{poses.recording}' has {len(whole)} repetitions; --reference {reference} is out of range")
     cuts = [smooth[first : last + 1] for first, last, _ in spans]
     distances, medoid = _distances([cuts[at] for at in whole], None if reference is None else reference - 1)
     angle = angle or _widest_angle(poses, joint)

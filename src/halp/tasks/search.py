@@ -46,7 +46,7 @@ class SearchResults(Sequence[Event]):
     asked : str
         The query in words, and `query`, its clips as the encoder reads them.
     facts : IndexFacts or None
-        Recall of the index, where one was used.
+        Recall of the index, if one was used.
     """
 
     hits: Sequence[Event]
@@ -111,7 +111,7 @@ def search(
     where : str, optional
         A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared exactly.
     exact : bool
-        Compare with every vector even where there are more than a million.
+        Compare with every vector even if there are more than a million.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool
@@ -161,7 +161,7 @@ def search(
 
 
 def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
-    """The rows of the recording of that name; an error where there is none."""
+    """The rows of the recording of that name; an error if there is none."""
     rows = source.find(name)
     if not len(rows):
         near = difflib.get_close_matches(name, source.recordings, n=1)
@@ -173,7 +173,7 @@ def rows_of(source: Source, name: str) -> npt.NDArray[np.int64]:
 def _rows_of_query_file(
     query: Any, vectors: npt.NDArray[np.float32], source: Source, table: FeatureTable
 ) -> npt.NDArray[np.int64]:
-    """Rows of the recording that a queried file is, by its name and its vectors; none where there is nothing else."""
+    """Rows of the recording that a queried file is, by its name and its vectors; none if there is nothing else."""
     if not isinstance(query, (str, os.PathLike)):
         return np.zeros(0, dtype=np.int64)
     path = Path(query).resolve().with_suffix("").as_posix()

@@ -50,12 +50,12 @@ def segment(
     reading: Reading | None = None,
     **keywords: Unpack[ReadingKeywords],
 ) -> Timeline:
-    """Segments of every recording of a source: classes of a model (with its own encoder), or groups where there is none.
+    """Segments of every recording of a source: classes of a model (with its own encoder), or groups if there is none.
 
     Parameters
     ----------
     encoder
-        An encoder, or the path or name of one; None where a model is given.
+        An encoder, or the path or name of one; None if a model is given.
     source
         A store, recordings of any format, or arrays.
     model

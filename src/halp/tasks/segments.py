@@ -14,7 +14,7 @@ import numpy.typing as npt
 from halp.data.spans import ABSENT, NOBODY, UNSEEN, Event, Events, person_of
 
 Floats = npt.NDArray[np.float64]
-SEEN = 0.5  # share of a window in which somebody has to be seen for an answer
+SEEN = 0.5  # share of a window in which somebody must be seen for an answer
 
 
 class Answer(Protocol):
@@ -38,9 +38,9 @@ def predicted(
     rejected: bool | None = None,
     **more: Any,
 ) -> Event:
-    """The event of a prediction: `best` is the most probable class, None where nobody, or not this person, is seen.
+    """The event of a prediction: `best` is the most probable class, None if nobody, or not this person, is seen.
 
-    The label is empty where the class is rejected as unlike everything labelled; `rejected` is None where the model cannot
+    The label is empty if the class is rejected as unlike everything labelled; `rejected` is None if the model cannot
     reject.
     """
     unseen = NOBODY if person_of(recording) is None else ABSENT
@@ -92,7 +92,7 @@ class Predictions(Sequence[Event]):
         return self.predictions[place]
 
     def events(self) -> Events:
-        """The predictions as events; the label is empty where they are rejected, and `nobody` where nobody is seen."""
+        """The predictions as events; the label is empty if they are rejected, and `nobody` where nobody is seen."""
         return Events(self.predictions)
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -194,7 +194,7 @@ def statistics(
     ----------
     gap, shortest : bouts of a label up to `gap` seconds apart are one; then bouts shorter than `shortest` are left out.
     start, stop : the part of every recording that counts, in seconds.
-    bins : also count per so many seconds.
+    bins : also count per this many seconds.
     concurrent : events of different labels may overlap.
     by : a column of the events that names the group of a person; or `groups`, a group for every subject or recording.
     within : a column of the events that names the condition of a recording, for a comparison within people.

@@ -55,7 +55,7 @@ def live(
     fitted = model if isinstance(model, Model) else load_model(model)
     rate = camera_rate(source) or fps
     if rate <= 0:
-        raise InputError(f"fps = {fps:g}: frames per second have to be above 0")
+        raise InputError(f"fps = {fps:g}: frames per second must be above 0")
     dimensions = fitted.encoder.topology.dimensions
     layout = "mediapipe-33" if dimensions == 3 else "mediapipe-33-2d"
     recognition = LiveRecognition(fitted, rate, window, stride, layout, reject)

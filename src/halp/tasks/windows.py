@@ -71,5 +71,5 @@ def embedded(
     loaded, opened = open_for(encoder, source, reading)
     table = embed_table(loaded, opened, cache=cache)
     if (opened.fps <= 0).any():
-        raise InputError(f"recordings of '{opened.name}' do not tell their frames per second; give --fps")
+        raise InputError(f"recordings of '{opened.name}' do not state their frames per second; give --fps")
     return loaded, opened, table

@@ -75,7 +75,7 @@ def check_manifest(path: Path, expected: Identity) -> dict[str, Any]:
     """The state of a checkpoint after everything about it was compared; raises with the first difference."""
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise _damaged(path, f"{MANIFEST} is of another format than {FORMAT}")
+        raise _damaged(path, f"{MANIFEST} has a format other than {FORMAT}")
     if manifest.get("manifest") != _own_hash(manifest):
         raise _damaged(path, f"{MANIFEST} is not what was written")
     if manifest["folder"] != path.name:
@@ -108,7 +108,7 @@ def _state(path: Path) -> dict[str, Any]:
     """`state.json`, each entry of the type that training relies on, the step that of the folder's name."""
     state = read_json(path / STATE)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise _damaged(path, f"{STATE} is of another format than {FORMAT}")
+        raise _damaged(path, f"{STATE} has a format other than {FORMAT}")
     for name in ("step", "epoch"):
         if type(state.get(name)) is not int or not 0 <= state[name] < 2**53:
             raise _damaged(path, f"{STATE}: '{name}' is not a number of steps or epochs")

@@ -115,7 +115,7 @@ def from_authors(source: Path, out: Path, topology: Topology, frames: int = 64) 
             save_checkpoint(run.checkpoints, Checkpoint(model.state_dict(), buffers, state), recipe.saving.keep)
     except (OSError, InputError) as error:
         raise InputError(
-            f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another place"
+            f"the run '{out}' cannot be written ({error.__cause__ or error}); choose another path"
         ) from error
     return replace(run, path=out)
 
@@ -151,7 +151,7 @@ def to_authors(run: Run, out: Path) -> Path:
         with atomic_path(out) as partial:
             torch.save({"epoch": checkpoint.state["epoch"], "state_dict": state, "optimizer": optimiser}, partial)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
-        raise InputError(f"'{out}' cannot be written ({_reason(error)}); choose another place") from error
+        raise InputError(f"'{out}' cannot be written ({_reason(error)}); choose another path") from error
     return out
 
 
@@ -250,7 +250,7 @@ def _parameters(tensors: dict[str, Tensor]) -> list[str]:
 
 
 def _momentum(optimiser: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Momentum buffers under the names of their parameters; empty where the file has none that fit."""
+    """Momentum buffers under the names of their parameters; empty if the file has none that fit."""
     names = _parameters(tensors)
     try:
         order = [index for group in optimiser["param_groups"] for index in group["params"]]

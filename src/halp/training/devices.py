@@ -62,8 +62,8 @@ def join_group(fabric: Fabric, patience: float) -> None:
 def rendezvous(store: distributed.Store, rank: int, world: int, patience: float) -> distributed.Store:
     """A part of the store that only the processes of this start look at.
 
-    The first process announces a new name and answers whoever greets it there with its own greeting. The others greet under the
-    name that they read, which may be an old one, where nobody answers, until they are answered.
+    Rank 0 publishes a fresh name and echoes each rank's token there. The other ranks send their token under the name they read,
+    which may be stale, until it is echoed.
     """
     token = secrets.token_hex(8)
     if rank == 0:
@@ -114,7 +114,7 @@ def launch(
     """
     check_choice("strategy", strategy, STRATEGIES)
     if devices < 1 or nodes < 1:
-        raise InputError(f"devices = {devices} and nodes = {nodes} have to be at least 1")
+        raise InputError(f"devices = {devices} and nodes = {nodes} must be at least 1")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices, nodes = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ.get("GROUP_WORLD_SIZE", 1))
     options: dict[str, Any] = {"strategy": strategy}

@@ -58,7 +58,7 @@ class Recipe:
     description: str = ""
     method: str = "moco"
     streams: tuple[str, ...] = ("joint",)
-    terms: tuple[str, ...] = ()  # those that the method has by default, where none is named
+    terms: tuple[str, ...] = ()  # those that the method has by default, if none is named
     split: str = "xsub"  # whose training part is learned from; "all" takes every clip
     seed: int = 0
     epochs: int = 450
@@ -75,9 +75,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise InputError(f"epochs = {self.epochs} has to be at least 1")
+            raise InputError(f"epochs = {self.epochs} must be at least 1")
         if self.batch_size < 2:
-            raise InputError(f"batch_size = {self.batch_size} has to be at least 2")
+            raise InputError(f"batch_size = {self.batch_size} must be at least 2")
         check_choice("dropout_draws", self.dropout_draws, DRAWS)
         method = METHODS[self.method]
         terms = self._checked_terms(method)
@@ -90,7 +90,7 @@ class Recipe:
         kinds = sections_of(method, terms)
         for name in self.sections:
             if name not in kinds:
-                raise InputError(f"section [{name}] would be ignored: neither the method nor its terms are called so")
+                raise InputError(f"section [{name}] would be ignored: no chosen method or term has this name")
         object.__setattr__(self, "sections", {name: self.sections.get(name, kind()) for name, kind in kinds.items()})
         views = {**method.build.views, **term_views(self.term_settings)}
         for view in self.views.named:
@@ -139,7 +139,7 @@ class Recipe:
         return chosen + [AUGMENTATIONS[step.name] for policy in policies for step in policy]
 
     def fitted_to(self, clips: int) -> Recipe:
-        """The recipe for so many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP to match."""
+        """The recipe for this many clips: with `fit_queue`, no more keys in the queue, and prototypes of HaLP to match."""
         queue = getattr(self.method_settings, "queue", 0)
         if not self.fit_queue or queue <= clips:
             return self
@@ -238,7 +238,7 @@ def _encoder(data: Any, key: str = "encoder") -> EncoderSettings:
     given = dict(section(data, key))
     name = given.pop("name", "gru")
     if not isinstance(name, str):
-        raise InputError(f"{key}.name = {name!r} has to be a text in quotes")
+        raise InputError(f"{key}.name = {name!r} must be a text in quotes")
     return EncoderSettings(name, f"{key}.", **{str(entry): value for entry, value in given.items()})
 
 

@@ -60,7 +60,7 @@ def _extended(name: str, folder: Path | None, layer: dict[str, Any], seen: tuple
     if base is None:
         return layer
     if not isinstance(base, str):
-        raise InputError(f"recipe '{name}': extends = {base!r} has to be the name of a recipe")
+        raise InputError(f"recipe '{name}': extends = {base!r} must be the name of a recipe")
     parent, home, below = find_recipe(base, folder)
     if parent in (*seen, name):
         raise InputError(f"recipe '{name}' extends itself by way of '{Path(parent).stem}'")

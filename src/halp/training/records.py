@@ -124,7 +124,7 @@ class RunRecords:
 
 
 def _device_memory() -> dict[str, int]:
-    """The most memory that tensors have held on this process's GPU, where there is one."""
+    """The most memory that tensors have held on this process's GPU, if there is one."""
     return {"device_memory": torch.cuda.max_memory_allocated()} if torch.cuda.is_initialized() else {}
 
 

@@ -184,7 +184,7 @@ def join_landmarks(parts: Sequence[FilmLandmarks]) -> FilmLandmarks:
 
 
 def kept_landmarks(path: Path, model: Path, persons: int) -> Path:
-    """Where the cache has the landmarks of a video, found with these weights and so many persons at most."""
+    """Where the cache has the landmarks of a video, found with these weights and this many persons at most."""
     facts = json.dumps([_VERSION, sha256(path), describe_pose_model(model), persons])
     return cache_folder() / "landmarks" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npz"
 

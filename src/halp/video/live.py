@@ -31,7 +31,7 @@ class LivePicture:
     pose: float
 
     def joints(self, dimensions: int, min_score: float = 0.3) -> npt.NDArray[np.float32] | None:
-        """Joints `(P, 33, C)` as the reader of films gives them; None where nobody is seen."""
+        """Joints `(P, 33, C)` as the reader of films gives them; None if nobody is seen."""
         if not len(self.image):
             return None
         sure = (self.image[..., 3:] >= min_score).astype(np.float32)

@@ -48,7 +48,7 @@ def write_overlay(
         What each person does, by the person's number.
     """
     if out.exists() and out.samefile(film):
-        raise InputError(f"'{out}' is the film itself; choose another name for --video")
+        raise InputError(f"'{out}' is the input video; choose another name for --video")
     facts = film_facts(film)
     labels = list(dict.fromkeys(label for parts in spans.values() for _, _, label in parts))
     colours = dict(zip(labels, palette(len(labels))))

@@ -35,7 +35,7 @@ _METADATA = "TFLITE_METADATA"
 
 
 def cache_folder() -> Path:
-    """Where downloaded weights and landmarks of films are kept: the user's cache, or a temporary folder where there is none."""
+    """Where downloaded weights and landmarks of films are kept: the user's cache, or a temporary folder if there is none."""
     return cache_home() or Path(tempfile.gettempdir()) / "halp"
 
 

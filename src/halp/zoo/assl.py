@@ -124,7 +124,7 @@ class InpaintingMethod(PredictiveMethod):
 def find_neighbours(features: Tensor, labels: Tensor, anchors: Tensor, count: int) -> Tensor:
     """The neighbourhood `(A, count)` of some clips among all `(N, F)`, by cosine, nearest first, never the clip itself.
 
-    Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; where there are
+    Of a clip with a label (`labels` `(N,)`, −1 where it is unknown) those of its class are taken first; if there are
     fewer, and for a clip without, whatever is nearest.
     """
     unit = F.normalize(features, dim=1)

@@ -89,7 +89,7 @@ class GlobalLocalSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width % self.heads:
-            raise InputError(f"encoder: width = {self.width} has to be a multiple of heads = {self.heads}")
+            raise InputError(f"encoder: width = {self.width} must be a multiple of heads = {self.heads}")
 
 
 class Attention(nn.Module):
@@ -207,9 +207,7 @@ class DisplacementSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.intervals or len(set(self.intervals)) != len(self.intervals):
-            raise InputError(
-                f"displacement: intervals = {list(self.intervals)} have to be numbers of frames, each once"
-            )
+            raise InputError(f"displacement: intervals = {list(self.intervals)} must be numbers of frames, each once")
 
     @property
     def weights(self) -> dict[str, float]:

@@ -178,7 +178,7 @@ def _below(bound: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _rank(key: Tensor, group: Tensor, counts: Tensor) -> Tensor:
-    """Place of every entry in its group by ascending key; keys have to rise with the group."""
+    """Place of every entry in its group by ascending key; keys must rise with the group."""
     order = torch.argsort(key)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]

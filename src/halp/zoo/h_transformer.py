@@ -50,7 +50,7 @@ class HierarchicalSettings(CheckedSettings):
         super().__post_init__()
         if self.width % SPLITS or self.layers % len(HEADS):
             raise InputError(
-                f"encoder: width = {self.width} has to be a multiple of {SPLITS} and layers = {self.layers} one of "
+                f"encoder: width = {self.width} must be a multiple of {SPLITS} and layers = {self.layers} one of "
                 f"{len(HEADS)}, for as many stages"
             )
 

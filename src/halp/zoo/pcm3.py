@@ -112,7 +112,7 @@ def mixable_parts(topology: Topology) -> list[list[int]]:
 
 
 def _squeeze_into(others: Tensor, region: list[int], interpolation: str) -> Tensor:
-    """Clips whose frames of the region show their first 2r frames, as far as there are so many, at r of them."""
+    """Clips whose frames of the region show their first 2r frames, as far as there are this many, at r of them."""
     beginning = others[:, : 2 * len(region)]
     signals = beginning.flatten(2).transpose(1, 2)
     squeezed = F.interpolate(signals, size=len(region), mode=interpolation).transpose(1, 2)
@@ -148,7 +148,7 @@ class MixSettings(CheckedSettings):
         for name, ends, most in (("parts", self.parts, PARTS), ("run", self.run, BLOCKS)):
             if len(ends) != 2 or not 1 <= ends[0] <= ends[1] <= most:
                 raise InputError(
-                    f"mix: {name} = {list(ends)} has to be a smallest and a largest number, from 1 to {most}"
+                    f"mix: {name} = {list(ends)} must be a smallest and a largest number, from 1 to {most}"
                 )
 
 

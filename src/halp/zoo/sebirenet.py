@@ -47,7 +47,7 @@ class SeBiReNetSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.units % 2:
-            raise InputError(f"encoder: units = {self.units} has to be even")
+            raise InputError(f"encoder: units = {self.units} must be even")
 
 
 class JointTree(nn.Module):
@@ -168,7 +168,7 @@ class DisentanglementSettings(CheckedSettings):
     """The defaults are those of the public code of SeBiReNet; `frames` is ours."""
 
     frames: int = limited(8, least=1)  # poses of every clip that a step trains on
-    removed: int = limited(5, least=1)  # 1 to so many joints are removed from a pose
+    removed: int = limited(5, least=1)  # 1 to this many joints are removed from a pose
     crossed_weight: float = limited(0.01, least=0)  # of poses decoded with the other's view
     invariance_weight: float = limited(1.0, least=0)
     orthogonality_weight: float = limited(5.0, least=0)

@@ -42,7 +42,7 @@ def positives_in_batch(prediction: Tensor, positives: Tensor, kept: Tensor, temp
     """− log softmax over the batch of positive·prediction / T at the own clip, mean over the kept positives of all clips.
 
     Predictions are `(B, D)`, positives `(B, G, D)`, which of them count `(B, G)`; all of unit length. The negatives of a positive
-    are the predictions of the other clips. Gradient through the predictions only; 0 where no positive is kept.
+    are the predictions of the other clips. Gradient through the predictions only; 0 if no positive is kept.
 
     >>> axes = torch.eye(3)
     >>> round(float(positives_in_batch(axes, axes[:, None], torch.ones(3, 1, dtype=torch.bool), 1.0)), 4)
@@ -114,7 +114,7 @@ class ClipMemory(KeyQueue):
 
     @torch.no_grad()
     def nearest(self, projections: Tensor, clips: Tensor) -> Tensor:
-        """The past projection of another clip nearest to each `(B, D)`; itself where there is none yet."""
+        """The past projection of another clip nearest to each `(B, D)`; itself if there is none yet."""
         number = int(self.filled)
         if number == 0:
             return projections

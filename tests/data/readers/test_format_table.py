@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "Films without `halp-motion[video]` or its weights": (
         lambda folder: (folder / "a.mp4").write_bytes(b"x"),
-        r"halp pose-model|halp\[video\]",
+        r"halp pose-model|halp-motion\[video\]",
     ),
     "Pictures": (lambda folder: (folder / "a.jpg").write_bytes(b"x"), "run a pose estimator first"),
     "Empty folder": (lambda folder: None, "is empty"),

@@ -148,7 +148,7 @@ def test_json_skeletons_of_another_shape_are_refused(skeletons: object, message:
         ("utd-mhad", "x.mat", "tells no action"),
         ("msr-action3d", "a21_s01_e01_skeleton3D.txt", "action 21 is not a class of MSR-Action3D"),
         ("msr-action3d", "x.txt", "tells no action"),
-        ("utkinect", "joints.txt", "tells no subject"),
+        ("utkinect", "joints.txt", "does not state subject"),
     ],
 )
 def test_unknown_classes_and_names_are_refused(reader: str, name: str, message: str, tmp_path: Path) -> None:

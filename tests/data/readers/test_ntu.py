@@ -255,7 +255,7 @@ def test_a_folder_of_converted_files_is_recognised_and_prepared(tmp_path: Path) 
         ([1, 2], "no 'skel_body0'"),
         ({"skel_body0": [1.0]}, "not \\(frames, 25, 3\\)"),
         ({**body_keys(bodies(3, 1)), "skel_body1": np.ones((2, 25, 3))}, "'skel_body1'"),
-        (body_keys(np.full((2, 1, 25, 3), np.nan)), "not a place of a joint"),
+        (body_keys(np.full((2, 1, 25, 3), np.nan)), "joint position is invalid"),
         (body_keys(np.zeros((2, 1, 25, 3))), "has a body"),
         ({"skel_body0": Path("x")}, "refused"),
     ],

@@ -67,7 +67,7 @@ def read_part(part: Part) -> None:
         with atomic_path(part.path) as partial:
             _save(partial, outcomes)
     except (OSError, SafetensorError) as error:
-        remedy = "make room or choose another place"
+        remedy = "free disk space or choose another path"
         raise InputError(f"'{part.path.parent}' cannot be written ({error}); {remedy}") from error
 
 

@@ -148,7 +148,7 @@ def open_source(
 ) -> tuple[Pipeline, list[Item]]:
     """The pipeline for a source of pose files and its items; whatever is wrong with the settings is found before reading.
 
-    `dimensions` are those of `target`, where there is one: some readers can give either.
+    `dimensions` are those of `target`, if there is one: some readers can give either.
     """
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():

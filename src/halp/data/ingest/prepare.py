@@ -50,7 +50,7 @@ def prepare(
 ) -> Manifest:
     """Make a store from pose files; it is whole or absent.
 
-    Where many files are read, the same call goes on from where an earlier one was killed or interrupted.
+    Where many files are read, the same call resumes from where an earlier one was killed or interrupted.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def prepare(
     source, store : path
         A file or folder with recordings, and the store to make.
     normalisation : sequence of str, optional
-        Steps in place of the format's own; `()` for none.
+        Steps instead of the format's own; `()` for none.
     strict : bool
-        Make a clip that cannot be used an error, in place of leaving it out and naming it in the manifest.
+        Make a clip that cannot be used an error, instead of leaving it out and naming it in the manifest.
     limit : int, optional
-        Processes (default: all cores), and how many items are read (default: all).
+        How many items are read (default: all).
     splits : sequence of SplitRule
         Saved in the store beside those of the format.
     overwrite, progress : bool
@@ -165,7 +165,7 @@ def _write_or_drop(
 
 @contextmanager
 def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -> Iterator[Parts | None]:
-    """Where there are many items: parts, which survive a kill, an interrupt and a job array, and nothing else.
+    """If there are many items: parts, which survive a kill, an interrupt and a job array, and nothing else.
 
     Not for a reader of somebody else: its code may change between two attempts.
     """
@@ -183,7 +183,7 @@ def _parts(store: Path, plan: Pipeline, items: Sequence[Item], engine: Engine) -
     except KeyboardInterrupt:
         if not parts.done:
             raise
-        raise Interrupted(f"stopped; the same command goes on with what '{parts.folder}' keeps") from None
+        raise Interrupted(f"stopped; run the same command again to resume from '{parts.folder}'") from None
     except (PartDone, NotAllThere):
         raise
     except Exception:
@@ -204,7 +204,7 @@ def _outcomes(
 
 
 def keep_memory() -> None:
-    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the system anew."""
+    """Have the allocator keep freed blocks up to this size, or every clip's arrays would be fetched from the system again."""
     block = np.empty(2**24, dtype=np.uint8)
     del block
 
@@ -214,7 +214,7 @@ class Manifest:
     """Filled while a store is made and saved in it as `manifest.json`.
 
     `empty` counts the frames without a person that `drop-empty` left out, `dropped` holds the clips left out, `repaired`
-    those that were mended, `notes` what else a user should know; counts are by class, subject and camera number.
+    those that were repaired, `notes` what else a user should know; counts are by class, subject and camera number.
     """
 
     format: str

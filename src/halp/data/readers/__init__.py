@@ -46,7 +46,7 @@ class Info:
     """What holds for a whole source. `persons` is the most that a clip has, `normalisation` what the format asks for.
 
     `applied` names the steps that the source has been through already; a store records both, `prepare` applies the second.
-    `shared` says whether several processes may read items at once; False for a single file that has to be in memory whole.
+    `shared` says whether several processes may read items at once; False for a single file that must be in memory whole.
     `slow` is for items of which each is worth a process of its own, such as films.
     """
 
@@ -90,7 +90,7 @@ class ChoosesDimensions(Protocol):
     """A reader that can give its clips in the picture (2) or in space (3), whichever an encoder reads."""
 
     def for_dimensions(self, dimensions: int) -> Reader:
-        """The reader that gives so many coordinates."""
+        """The reader that gives this many coordinates."""
         ...
 
 
@@ -150,7 +150,7 @@ def list_formats() -> dict[str, str]:
     >>> sorted(list_formats())[:2]
     ['amass', 'arrays']
     """
-    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips in place of a source"}
+    return {**list_readers(), "synthetic": "synthetic people; takes a number of clips instead of a source"}
 
 
 def get_reader(name: str) -> Reader:
@@ -224,7 +224,7 @@ def sniff_reader(path: Path) -> Reader:
     if fitting:
         names = " or ".join(reader.name for reader in fitting)
         raise InputError(
-            f"'{path}' could be of several formats; name one of them in place of auto ({names}), or prepare the files of "
+            f"'{path}' could be of several formats; name one of them instead of auto ({names}), or prepare the files of "
             "each format from a folder of its own"
         )
     raise InputError(describe_unknown(path))

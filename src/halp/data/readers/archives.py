@@ -55,7 +55,7 @@ def expansion_limit(packed: int) -> int:
 
 
 def member_names(path: Path) -> frozenset[str]:
-    """Names of the arrays in an `.npz` file, for sniffing; empty where it is not an archive that can be read."""
+    """Names of the arrays in an `.npz` file, for sniffing; empty if it is not an archive that can be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
@@ -151,5 +151,5 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     else:
         raise ValueError(f"an array of version {version} is unknown")
     if any(type(size) is not int or size < 0 for size in shape):
-        raise ValueError("an array has a shape that is none")
+        raise ValueError("an array has an invalid shape")
     return shape, fortran, dtype

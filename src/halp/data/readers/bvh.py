@@ -149,7 +149,7 @@ class BvhReader(PoseFileReader):
 
 @dataclass(frozen=True)
 class Recording:
-    """An opened file: its hierarchy, and the text of its MOTION part, which begins after so many lines."""
+    """An opened file: its hierarchy, and the text of its MOTION part, which begins after this many lines."""
 
     path: Path
     bones: list[Bone]

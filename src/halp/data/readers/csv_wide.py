@@ -35,7 +35,7 @@ def label_column(columns: Iterable[str]) -> str | None:
 
 
 def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] = lambda path: ()) -> tuple[str, ...]:
-    """All classes that the tables name, in order; empty where no table has such a column.
+    """All classes that the tables name, in order; empty if no table has such a column.
 
     `header` gives the names of the columns of a table that has none.
     """
@@ -53,7 +53,7 @@ def labels_in(files: Sequence[Path], header: Callable[[Path], tuple[str, ...]] =
 
 
 def label_runs(table: Table) -> list[tuple[str, int, int]]:
-    """Class, first row and the row after the last of every run, none where there are no classes.
+    """Class, first row and the row after the last of every run, none if there are no classes.
 
     Classes that alternate row by row are an error.
     """
@@ -126,7 +126,7 @@ def header_for(path: Path, header: bool) -> tuple[str, ...]:
 
 
 def read_landmark_table(path: Path, header: bool = True) -> tuple[list[list[Floats]], list[tuple[str, int, int]]]:
-    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN where a cell is empty, and the score; and runs of classes."""
+    """Bodies frame by frame, each `(33, 3 or 4)`: coordinates, NaN if a cell is empty, and the score; and runs of classes."""
     table = read_table(path, header_for(path, header))
     columns = landmark_columns(list(table.columns))
     if columns is None:
@@ -238,7 +238,7 @@ def _scores(table: Table, joints: Sequence[str]) -> Floats | None:
 
 
 def _rate(table: Table) -> float:
-    """Frames per second from a column with times in seconds or milliseconds; -1 where there is none."""
+    """Frames per second from a column with times in seconds or milliseconds; -1 if there is none."""
     name = next((column for column in _TIMES if column in table.columns), None)
     if name is None or len(table) < 3:
         return -1.0

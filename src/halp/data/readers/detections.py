@@ -260,7 +260,7 @@ _PEOPLE = ("instances", "people", "predictions", "persons")
 class Coco17Reader(PictureReader):
     """One file per video, or one file per frame in a folder (`walk_0001.json`, `walk_0002.json`, …).
 
-    A tracker's number is used where there is one. Folders below the source are taken as classes.
+    A tracker's number is used if there is one. Folders below the source are taken as classes.
     """
 
     ending, example, whole = ".json", "walk_0001.json", True
@@ -348,7 +348,7 @@ def _frames(data: Any, path: Path) -> list[list[dict[str, Any]]]:
 
 
 def _by_picture(people: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Persons by `image_id`, in the order of the numbers in it; all in one frame where there is none."""
+    """Persons by `image_id`, in the order of the numbers in it; all in one frame if there is none."""
     pictures: dict[str, list[dict[str, Any]]] = {}
     for person in people:
         pictures.setdefault(str(person.get("image_id", "")), []).append(person)

@@ -91,7 +91,7 @@ class InterchangeReader:
 
 
 def _clock(arrays: Arrays, row: int) -> dict[str, Any]:
-    """Frame rate, recording and start of a clip, where they are given."""
+    """Frame rate, recording and start of a clip, if they are given."""
     kinds = {"fps": "f", "start": "f", "recording": "U"}
     count = len(arrays["names"])
     fits = all(
@@ -115,7 +115,7 @@ def _load(path: Path) -> Arrays:
         if not fits or values.dtype.kind not in kinds:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
             fault = f"it is {values.dtype} in shape {values.shape}"
-            raise problem(path, f"array '{key}'", fault, f"it has to be {wanted}")
+            raise problem(path, f"array '{key}'", fault, f"it must be {wanted}")
         return values
 
     joints = array("joints", "fiu", (None, None, None, None))

@@ -290,7 +290,7 @@ def read_segments(path: Path) -> dict[tuple[int, int], Segments]:
 def _recording(path: Path) -> tuple[int, int]:
     match = _NAME.fullmatch(path.name)
     if match is None:
-        raise problem(path, "", "the name tells no subject and repetition", "name it like joints_s01_e01.txt")
+        raise problem(path, "", "the name does not state subject and repetition", "name it like joints_s01_e01.txt")
     return int(match[2]), int(match[3])
 
 

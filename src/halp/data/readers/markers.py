@@ -64,7 +64,7 @@ def _check_count(settings: dict[str, str], name: str, count: int, path: Path) ->
 
 
 def _row(cells: list[str], count: int, path: Path, at: int) -> list[float]:
-    """The numbers of a line after frame and time, NaN where a cell is empty."""
+    """The numbers of a line after frame and time, NaN if a cell is empty."""
     cells = [cell.strip() for cell in cells]
     values = cells[2 : 2 + count]
     if any(cells[2 + count :]) or not cells[0]:
@@ -204,7 +204,7 @@ def _frame_count(parameters: Parameters, first: int, last: int) -> int:
 
 
 def _labels(parameters: Parameters, count: int) -> list[str]:
-    """Labels of the points; sets of more than 255 continue in LABELS2 and so on. Empty where there is none."""
+    """Labels of the points; sets of more than 255 continue in LABELS2 and so on. Empty if there is none."""
     parts = (parameters.texts(f"LABELS{suffix}") for suffix in ("", *range(2, 50)))
     labels = [*itertools.chain.from_iterable(itertools.takewhile(bool, parts)), *[""] * count][:count]
     # A label that comes again is another marker all the same.

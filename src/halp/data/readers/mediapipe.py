@@ -121,7 +121,7 @@ def _landmarks(path: Path) -> list[list[Floats]]:
 
 
 def _numbered(data: dict[str, Any]) -> list[Any] | None:
-    """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None where they are not."""
+    """Frames that are keyed by their number (`"0"`, `"frame_12"`), in order; None if they are not."""
     numbers = {key: re.fullmatch(r"(?:frame[ _-]?)?(\d{1,15})", key, re.ASCII | re.IGNORECASE) for key in data}
     if not data or not all(numbers.values()):
         return None
@@ -129,7 +129,7 @@ def _numbered(data: dict[str, Any]) -> list[Any] | None:
 
 
 def _by_name(frame: dict[str, Any], path: Path, where: str) -> list[Any] | None:
-    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None where it is none."""
+    """Landmarks of a dictionary keyed by their names (`LEFT_HIP`), in MediaPipe's order; None if it is none."""
     places = {key: value for key, value in frame.items() if isinstance(value, (dict, list)) or value is None}
     names = dict(zip(canonical_joints(list(places)), places.values()))
     known = names.keys() & _NAMES.keys()

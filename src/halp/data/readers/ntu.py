@@ -158,7 +158,7 @@ def _sample(path: Path) -> Sample:
 
 
 def parse_converted(data: bytes, path: Path) -> Frames:
-    """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros where none is."""
+    """All bodies of a converted file: `(T, bodies, 25, 3)` float32, zeros if none is."""
     content = load_pickle_in_npy(path, data)
     known = content if isinstance(content, dict) else {}
     bodies = {name: known[name] for name in (f"skel_body{body}" for body in range(_MOST_BODIES)) if name in known}
@@ -169,14 +169,14 @@ def parse_converted(data: bytes, path: Path) -> Frames:
         if not isinstance(body, np.ndarray) or body.dtype.kind != "f" or body.shape != (*frames, _JOINTS, 3):
             raise problem(path, f"'{name}'", "it is not (frames, 25, 3) numbers, as many as the first body", _AGAIN)
         if not (np.abs(body) <= LARGEST).all():
-            raise problem(path, f"'{name}'", "it holds what is not a place of a joint", "leave this clip out")
+            raise problem(path, f"'{name}'", "a joint position is invalid", "leave this clip out")
     if not any(body.any() for body in bodies.values()):
         raise problem(path, "", "none of its frames has a body", "leave this clip out")
     return np.stack(list(bodies.values()), axis=1).astype(np.float32)
 
 
 def parse_skeleton(data: bytes, path: Path) -> Frames:
-    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros where none is."""
+    """All bodies of a `.skeleton` file by their place in each frame: `(T, bodies, 25, 3)` float32, zeros if none is."""
     if not data.isascii():
         raise problem(path, f"byte {next(at for at, byte in enumerate(data) if byte > 127)}", "it is not text", _AGAIN)
     lines = data.rstrip().split(b"\n")
@@ -218,7 +218,7 @@ def _layout(lines: list[bytes], path: Path) -> tuple[list[int], list[tuple[int, 
             position += 1  # the body's own numbers
             joints = count("number of joints", 10**6)
             if joints != _JOINTS:
-                raise problem(path, f"line {position}", f"a body has {joints} joints", "it has to be 25")
+                raise problem(path, f"line {position}", f"a body has {joints} joints", "it must be 25")
             rows.append(position)
             slots.append((frame, body))
             position += _JOINTS

@@ -89,10 +89,10 @@ class PkuReader:
         name = item.path.stem.upper()
         match = _NAME.fullmatch(item.path.name)
         if match is None:
-            raise problem(item.path, "", "its name tells no recording", "name it like A01N01-L.txt")
+            raise problem(item.path, "", "its name does not state a recording", "name it like A01N01-L.txt")
         script, listed = self.cut == "script", name not in UNLISTED
         if not listed and not script:
-            return [Dropped(name, "in none of the published lists", expected=True)]
+            return [Dropped(name, "not in any published list", expected=True)]
         if item.key is None:
             raise problem(item.path, "", "it has no label file", "fetch the label file of the same name")
         recording = read_recording(item.path)

@@ -1,4 +1,4 @@
-"""Arrays of joints: FreeMoCap recordings, and plain `.npy`, JSON or JSON Lines files, of which the topology has to be named.
+"""Arrays of joints: FreeMoCap recordings, and plain `.npy`, JSON or JSON Lines files, of which the topology must be named.
 
 FreeMoCap writes `mediapipe_body_3d_xyz.npy` (or `.csv`) and its older names, in millimetres with z up.
 """

@@ -2,7 +2,7 @@
 
 The trio is `*_data_joint.npy` (N, C, T, V, M), `*_label.pkl` and `*_num_frame.npy`, a part each; it is normalised already
 (filled, centred, rotated), and padding after the true length is cut off. A file of PYSKL is a dictionary of `split` (lists of
-names) and `annotations`, or the bare list of older files: 2D (COCO-17) or 3D (Kinect v2) keypoints. It has to be in memory
+names) and `annotations`, or the bare list of older files: 2D (COCO-17) or 3D (Kinect v2) keypoints. It must be in memory
 whole, so one process reads it. Pickles go through the restricted unpickler.
 """
 
@@ -140,7 +140,7 @@ def _checked_trio(path: Path, label_path: Path, frames_path: Path) -> Part:
     sound = joints.ndim == 5 and joints.shape[1] == 3 and joints.shape[3] == len(KINECT_V2) and joints.shape[4] > 0
     if not sound or joints.dtype.kind != "f" or not joints.flags.c_contiguous or not isinstance(joints, np.memmap):
         fault = f"it is {joints.dtype} in shape {joints.shape}"
-        raise problem(path, "", fault, "it has to be (clips, 3, frames, 25, persons)")
+        raise problem(path, "", fault, "it must be (clips, 3, frames, 25, persons)")
     content = load_pickle(label_path)
     pair = [part.tolist() if isinstance(part, np.ndarray) else part for part in content] if _is_list(content) else []
     if len(pair) != 2 or not all(map(_is_list, pair)):

@@ -55,7 +55,7 @@ def clip_name(path: Path, root: Path) -> str:
 
 
 def class_folder(item: Item, root: Path) -> str:
-    """The folder directly below the source that a recording lies in; empty where it lies in the source itself."""
+    """The folder directly below the source that a recording lies in; empty if it lies in the source itself."""
     place = item.key.place if isinstance(item.key, Entry) and item.key.place is not None else item.path.parent
     return next(iter(place.relative_to(root).parts), "") if place.is_relative_to(root) else ""
 

@@ -37,7 +37,7 @@ _FIRST = re.compile(rb"\s*\"?(scorer|individuals|bodyparts)\"?\s*,", re.IGNORECA
 _AXES = ("x", "y", "z")
 _SCORES = ("likelihood", "score", "confidence")
 
-#: Individual (empty where there is one), body part and coordinate of every column.
+#: Individual (empty if there is one), body part and coordinate of every column.
 Columns = list[tuple[str, str, str]]
 
 
@@ -145,7 +145,7 @@ def _by_column(columns: Columns, values: Floats, path: Path) -> Poses:
             found[:, people.index(person), joints.index(joint), places[name.lower()]] = values[:, at]
     frames, scores = found[..., :-1], found[..., -1]
     if not (np.abs(frames[~np.isnan(frames)]) <= LARGEST).all():
-        raise problem(path, "", "a coordinate is not a place", "correct it or leave this file out")
+        raise problem(path, "", "a coordinate is invalid", "correct it or leave this file out")
     return Poses(joints, frames, scores if np.isfinite(scores).any() else None)
 
 

@@ -99,7 +99,7 @@ def principal_places(
 ) -> npt.NDArray[np.float32]:
     """The first `count` principal components `(N, ≤ count)` of vectors `(N, F)`, read block by block.
 
-    The axes are those of a sample where there are more rows than `sample`.
+    The axes are those of a sample if there are more rows than `sample`.
     """
     from scipy.linalg import eigh
 

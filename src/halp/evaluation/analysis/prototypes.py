@@ -34,7 +34,7 @@ class KeySpace:
 
 
 def key_space(run: Run) -> KeySpace | None:
-    """The space of the first stream's keys; None where the run has no prototypes."""
+    """The space of the first stream's keys; None if the run has no prototypes."""
     model, stream = run.model().eval(), run.recipe.streams[0]
     halp = dict(model.terms.items()).get("halp") if isinstance(model, MocoMethod) else None
     if not isinstance(model, MocoMethod) or not isinstance(halp, HalpTerm):

@@ -51,7 +51,7 @@ class EnsembleSettings(CheckedSettings):
     """
 
     base: str = limited("linear", among=BASES)
-    weights: tuple[float, ...] = ()  # one per member, in their order; all equal where none is given
+    weights: tuple[float, ...] = ()  # one per member, in their order; all equal if none is given
     fusion: str = limited("sum", among=FUSIONS)
     solver: str = "sgd"  # of the linear base, as are the following
     head: str = "linear"

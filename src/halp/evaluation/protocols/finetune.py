@@ -36,7 +36,7 @@ from halp.features.embed import encode_centres
 
 @dataclass(frozen=True)
 class FinetuneSettings(CheckedSettings):
-    """The defaults are those of CMD, which the paper follows; crops are drawn anew in every epoch."""
+    """The defaults are those of CMD, which the paper follows; crops are drawn again in every epoch."""
 
     head: str = limited("linear", among=HEADS)
     hidden: int = limited(512, least=1)  # of an MLP head

@@ -189,7 +189,7 @@ def evaluate_retrieval(context: ProtocolContext, settings: RetrievalSettings) ->
     return Predictions(labels[context.train][nearest], metrics)
 
 
-DECAY, DECAY_STEPS = 0.95, 50  # the rate falls by this factor after so many steps
+DECAY, DECAY_STEPS = 0.95, 50  # the rate falls by this factor after this many steps
 
 
 @dataclass(frozen=True)

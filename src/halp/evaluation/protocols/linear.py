@@ -150,7 +150,7 @@ def _fit_by_sgd(
                 optimiser.step()
             bar.advance()
     if head is None:
-        raise InputError("linear: epochs has to be at least 1")
+        raise InputError("linear: epochs must be at least 1")
     return head.requires_grad_(False)
 
 
@@ -246,7 +246,7 @@ def linear_logits(context: ProtocolContext, settings: LinearSettings) -> npt.NDA
 
 
 def _chosen_penalty(context: ProtocolContext, scale: str) -> float:
-    """By folds over subjects or cameras, whatever the split goes by; 1 where there is too little to hold anything out."""
+    """By folds over subjects or cameras, whatever the split goes by; 1 if there is too little to hold anything out."""
     step = -(-len(context.train) // _CHOSEN_WITH)
     rows, groups = context.train[::step], context.groups[::step]
     folds = group_folds(groups, FOLDS)

@@ -120,7 +120,7 @@ def choose_ridge_penalty(
 
 
 def group_folds(groups: npt.NDArray[np.generic], number: int) -> list[Fold]:
-    """Folds that hold out whole groups, as even as they come; clips themselves are the groups where there is only one.
+    """Folds that hold out whole groups, as even as they come; clips themselves are the groups if there is only one.
 
     >>> [held.tolist() for _, held in group_folds(np.array([7, 7, 9]), 5)]
     [[True, True, False], [False, False, True]]

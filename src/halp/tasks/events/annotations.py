@@ -162,7 +162,7 @@ def read_audacity(path: Path) -> Rows:
         if not row.strip() or cells[0] == "\\":  # the line with frequencies
             continue
         if len(cells) < 3:
-            raise problem(path, f"line {line}", "it is no label of Audacity", "export start, stop and label with tabs")
+            raise problem(path, f"line {line}", "it is not an Audacity label", "export start, stop and label with tabs")
         start, stop = (seconds(cell, path, f"line {line}") for cell in cells[:2])
         events.append(Event(path.stem, start, stop, cells[2].strip()))
     return events, {}, []

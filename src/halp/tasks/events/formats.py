@@ -95,7 +95,7 @@ def write_events(
             return [path]
         return [_write_one(path, kind, name, part) for name, part in events.by_recording().items() if len(part)]
     except OSError as error:
-        raise InputError(f"'{path}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
 
 
 def _write_one(folder: Path, kind: Format, name: str, events: Events) -> Path:

@@ -1,0 +1,77 @@
+"""Limits of HTTP servers: how large a request may be and how long a client may take to send it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.types import Message, Receive
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class TooLarge(Exception):
+    """More bytes than a request may have."""
+
+
+class TooSlow(Exception):
+    """The client did not send its request in time."""
+
+
+class LimitedBody:
+    """A body of limited size that arrives in limited time."""
+
+    def __init__(self, receive: Receive, largest: int, patience: float) -> None:
+        self._receive, self._largest, self._seen, self._whole = receive, largest, 0, False
+        self._until = asyncio.get_running_loop().time() + patience
+
+    async def __call__(self) -> Message:
+        if self._whole:  # what follows is news of the connection, which takes as long as the answer
+            return await self._receive()
+        try:
+            left = self._until - asyncio.get_running_loop().time()
+            message = await asyncio.wait_for(self._receive(), max(0.0, left))
+        except asyncio.TimeoutError:
+            raise TooSlow from None
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._largest:
+            raise TooLarge
+        self._whole = not message.get("more_body", False)
+        return message
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP whose connections are closed where the head of a request, the first or a later one, does not arrive in time."""
+
+    patience = 10.0  # seconds
+    _deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(self.patience, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and not self._answering:
+            self._deadline = self.loop.call_later(self.patience, self._give_up)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._answering:
+            self._forget_deadline()
+
+    def _give_up(self) -> None:
+        if not self._answering and not self.transport.is_closing():
+            self.transport.close()
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_deadline()
+        super().connection_lost(exc)

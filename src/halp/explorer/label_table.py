@@ -1,0 +1,111 @@
+"""The CSV table of the explorer's labels: written after every act, and read where somebody else wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from halp.core.errors import InputError
+from halp.core.files import sha256
+from halp.data.spans import Event, Events
+from halp.explorer.earlier import earlier_events
+from halp.explorer.ledger import Ledger
+from halp.tasks.events.formats import read_events, write_csv_events
+
+SLACK = 1e-6  # seconds that rounding may let two events overlap by
+
+Rows = Iterable[tuple[int, Event]]
+
+
+class LabelTable:
+    """Knows what it wrote last, so that anything else in the file is somebody's edit."""
+
+    def __init__(self, path: Path, ledger: Ledger) -> None:
+        self.path, self.ledger = path, ledger
+        self._unreadable = self._unwritten = ""
+        self._seen: tuple[int, ...] | None = None  # the file as it was last looked at
+
+    @property
+    def trouble(self) -> str:
+        """Why the table is not what the database says; empty where it is."""
+        return self._unreadable or self._unwritten
+
+    def look(self, *, first: bool = False) -> tuple[bool, list[Event] | None]:
+        """Whether the table has to be written again, and what somebody else wrote to it; None where nobody did.
+
+        Raises where there are no labels but those of a table that cannot be read.
+        """
+        found = _fingerprint(self.path)
+        if found == self._seen and not first:
+            return False, None
+        self._seen, self._unreadable = found, ""
+        if first and not self.ledger.revision and self._journal.exists():
+            return False, earlier_events(self.path, self._journal)
+        ours, at = self.ledger.setting("exported", ("", 0))
+        if found is None or sha256(self.path) == ours:
+            return self.ledger.revision > (0 if found is None else at), None
+        try:
+            return False, list(read_events(self.path, "csv")[0])
+        except InputError as error:
+            if first and not self.ledger.revision:
+                raise
+            kept = f"'{self.path.name}' is left as it is, labels are kept in '{self.ledger.path.name}'"
+            self._unreadable = f"{error}; {kept}"
+            return False, None
+
+    @property
+    def _journal(self) -> Path:
+        """Where an earlier version kept changes."""
+        return self.path.with_name(self.path.name + ".journal")
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left; whoever calls holds the lock."""
+        for leftover in self.path.parent.glob(f".{self.path.stem}.*.partial{self.path.suffix}"):
+            leftover.unlink(missing_ok=True)
+
+    def write(self, rows: Rows) -> None:
+        """Write the table. Labels are safe without it, so that a table that cannot be written is a warning."""
+        if self._unreadable:
+            return
+        try:
+            write_csv_events(self.path, Events([event for event, _ in bouts(rows)], origin=str(self.path)))
+            self._seen = _fingerprint(self.path)
+            self.ledger.set("exported", (sha256(self.path), self.ledger.revision))
+            self._unwritten = ""
+            with suppress(FileNotFoundError):
+                self._journal.rename(self._journal.with_name(self._journal.name + ".imported"))
+        except (InputError, OSError) as error:
+            self._unwritten = f"the table was not written ({error}); labels are kept in '{self.ledger.path.name}'"
+
+
+def bouts(rows: Rows) -> list[tuple[Event, list[int]]]:
+    """Events as the table has them, each with the ids of those it is made of: what overlaps and has the same label is one."""
+    tiers: dict[Any, list[tuple[Event, list[int]]]] = defaultdict(list)
+    for row, event in sorted(rows, key=lambda one: (one[1].start, one[1].stop)):
+        more = tuple(sorted(event.more.items()))
+        own = tiers[event.recording, event.label, event.subject, event.source, event.score, more]
+        if own and event.source == "human" and event.start < own[-1][0].stop - SLACK:
+            last, ids = own[-1]
+            own[-1] = replace(last, stop=max(last.stop, event.stop)), [*ids, row]
+        else:
+            own.append((event, [row]))
+    return [one for own in tiers.values() for one in own]
+
+
+def event_text(event: Event) -> str:
+    """All columns of an event, to compare it with others."""
+    return json.dumps(event.to_json(), sort_keys=True)
+
+
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
+    """What tells whether a file was written since; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

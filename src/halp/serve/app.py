@@ -1,0 +1,280 @@
+"""The application: routes over a `Service`, keys, limits and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from halp.core.errors import InputError
+from halp.core.http_limits import LimitedBody, TooLarge, TooSlow
+from halp.serve.schema import OPERATIONS, EmbedRequest, SearchAnswer, SearchRequest, openapi, parse
+from halp.serve.service import Busy, Served, Service
+from halp.tasks.live import LONGEST_LINE, MOST_BAD, LiveRecognition, parse_frame
+
+OPEN = {"/health", "/openapi.json"}  # answered without a key
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a request may be, in bytes; seconds to send it, and to answer it; streams at once."""
+
+    body: int = 16 << 20
+    patience: float = 10.0
+    deadline: float = 30.0
+    streams: int = 256
+
+
+class Refused(Exception):
+    """A request that gets a status other than 200."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(service: Service, keys: frozenset[str] = frozenset(), limits: Limits | None = None) -> Any:
+    """The application of a service; `keys` are the API keys of which a request has to carry one."""
+    limits = limits or Limits()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    document = openapi(bool(keys))
+
+    async def described(_: Request) -> Response:
+        return JSONResponse(document)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse(asdict(service.health()))
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    routes: list[Any] = [
+        Route("/openapi.json", described),
+        Route("/health", health),
+        Route("/metrics", metrics),
+        WebSocketRoute("/stream", stream_route(service, keys, limits)),
+    ]
+    answers = {"/predict": predict, "/embed": embed, "/search": search}
+    for path, answer in answers.items():
+        routes.append(Route(path, _posted(service, path, answer, limits), methods=["POST"]))
+    return Gate(Starlette(routes=routes, lifespan=lifespan), service, keys, limits)
+
+
+class Gate:
+    """Counts every request, refuses those without a key, and limits bodies in size and time."""
+
+    def __init__(self, app: Any, service: Service, keys: frozenset[str], limits: Limits) -> None:
+        self.app, self.service, self.keys, self.limits = app, service, keys, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        path = scope["path"] if scope["path"] in {*OPERATIONS, *OPEN, "/metrics"} else "other"
+        try:
+            if self.keys and scope["path"] not in OPEN and not authorised(scope, self.keys):
+                refusal = JSONResponse({"error": "an API key is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
+                await refusal(scope, receive, counted)
+            else:
+                await self.app(scope, LimitedBody(receive, self.limits.body, self.limits.patience), counted)
+        finally:
+            self.service.metrics.request(path, status, time.perf_counter() - began)
+
+
+def authorised(scope: Scope, keys: frozenset[str]) -> bool:
+    """Whether a request carries one of the keys: `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+    headers = dict(scope["headers"])
+    given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+    return sum(hmac.compare_digest(given, key.encode()) for key in keys) > 0  # all of them are compared
+
+
+Answer = Callable[[Service, Any], Awaitable[Any]]
+
+
+def _posted(service: Service, path: str, answer: Answer, limits: Limits) -> Callable[[Request], Awaitable[Response]]:
+    kind = OPERATIONS[path][0]
+
+    async def respond(request: Request) -> Response:
+        try:
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise Refused(415, "send application/json")
+            body = await request.body()
+            asked = await run_in_threadpool(_read, kind, body)
+            return JSONResponse(asdict(await asyncio.wait_for(answer(service, asked), limits.deadline)))
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+        except InputError as error:
+            status, text = 400, str(error)
+        except Refused as error:
+            status, text = error.status, str(error)
+        except TooLarge:
+            status, text = 413, f"a request may have {limits.body:,} bytes"
+        except TooSlow:
+            status, text = 408, f"a request has to be sent within {limits.patience:g} seconds"
+        except Busy:
+            status, text = 503, "too many clips are waiting; try again later"
+        except asyncio.TimeoutError:
+            status, text = 504, f"there was no answer within {limits.deadline:g} seconds"
+        headers = {"Retry-After": "1"} if status == 503 else {}
+        headers |= {"Connection": "close"} if status in (408, 413) else {}
+        return JSONResponse({"error": text}, status, headers)
+
+    return respond
+
+
+def _read(kind: Any, body: bytes) -> Any:
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON") from None
+    return parse(kind, data)
+
+
+async def _vector(served: Served, asked: Any) -> Any:
+    """The vector of the clip of a request; None where nobody is seen."""
+    clip = await run_in_threadpool(served.prepare, asked.points, asked.topology)
+    return None if clip is None else await served.batcher.vector(clip)
+
+
+async def predict(service: Service, asked: Any) -> Any:
+    served = service.model(asked.model)
+    return await run_in_threadpool(served.answer, await _vector(served, asked))
+
+
+async def embed(service: Service, asked: EmbedRequest) -> Any:
+    served = service.model(asked.model)
+    return served.embedded(await _vector(served, asked), asked.compact)
+
+
+async def search(service: Service, asked: SearchRequest) -> Any:
+    if asked.model not in (None, service.first.name):
+        raise InputError(f"the collection was embedded by '{service.first.name}'; leave out the model")
+    service.search(None, asked.k)  # what cannot be searched is refused before anything is computed
+    vector = await _vector(service.first, asked)
+    return SearchAnswer(await run_in_threadpool(service.search, vector, asked.k))
+
+
+def stream_route(service: Service, keys: frozenset[str], limits: Limits) -> Callable[[WebSocket], Awaitable[None]]:
+    """`/stream?fps=30`: a message per frame in, an answer per stride out; windows of all streams are encoded together.
+
+    Where answers come later than strides, `policy=drop` (the default) leaves windows out and says how many; `policy=wait`
+    reads no further frame before the answer is sent, so that the client has to wait.
+    """
+
+    async def respond(socket: WebSocket) -> None:
+        if keys and not authorised(socket.scope, keys):
+            await socket.close(4401, "an API key is missing or wrong")
+            return
+        if service.metrics.streams >= limits.streams:
+            await socket.close(1013, "too many streams; try again later")
+            return
+        await socket.accept()
+        service.metrics.streams += 1
+        try:
+            await Stream(service, socket).run()
+        except WebSocketDisconnect:
+            pass
+        except InputError as error:
+            with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+                await socket.send_json({"error": str(error)})
+                await socket.close(1008)
+        finally:
+            service.metrics.streams -= 1
+
+    return respond
+
+
+class Stream:
+    """One stream: its window, and the answer that is under way."""
+
+    def __init__(self, service: Service, socket: WebSocket) -> None:
+        asked = socket.query_params
+        self.socket, self.service = socket, service
+        self.served = service.model(asked.get("model"))
+        self.waits = asked.get("policy", "drop") == "wait"
+        self._numbers = {name: _number(name, asked[name]) for name in ("fps", "window", "stride") if name in asked}
+        self._topology = asked.get("topology")
+        self.dropped, self.bad, self.frames = 0, 0, 0
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        live = await run_in_threadpool(
+            lambda: LiveRecognition(self.served.model, topology=self._topology, **self._numbers)
+        )
+        try:
+            while True:
+                text = await self.socket.receive_text()
+                frame = self._frame(text, live)
+                if not live.take(frame):
+                    continue
+                if self._under_way is not None and not self._under_way.done() and not self.waits:
+                    self.dropped += 1
+                    self.service.metrics.count("dropped_windows")
+                    continue
+                span, clip = live.span, await run_in_threadpool(live.window_frames)
+                self._under_way = asyncio.create_task(self._answer(span, clip))
+                if self.waits:
+                    await self._under_way
+        finally:
+            if self._under_way is not None:
+                self._under_way.cancel()
+
+    def _frame(self, text: str, live: LiveRecognition) -> Any:
+        self.frames += 1
+        self.service.metrics.count("frames")
+        try:
+            if len(text) > LONGEST_LINE:
+                raise ValueError(f"longer than {LONGEST_LINE:,} characters")
+            return parse_frame(text, live.layout)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            self.bad += 1
+            if self.bad == self.frames >= MOST_BAD:
+                raise InputError(f"none of the first {self.frames} messages is a frame ({str(error)[:120]})") from None
+            return None
+
+    async def _answer(self, span: tuple[float, float], clip: Any) -> None:
+        began = time.perf_counter()
+        try:
+            vector = None if clip is None else await self.served.batcher.vector(clip)
+        except Busy:
+            self.dropped += 1
+            self.service.metrics.count("dropped_windows")
+            return
+        answer = asdict(await run_in_threadpool(self.served.answer, vector))
+        times = {"start": round(span[0], 3), "end": round(span[1], 3)}
+        spent = {"milliseconds": round(1000 * (time.perf_counter() - began), 3), "dropped": self.dropped}
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await self.socket.send_json({**times, **answer, **spent})
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name}={text[:40]} is not a number") from None

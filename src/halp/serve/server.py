@@ -1,0 +1,151 @@
+"""Starting the service: one socket, one or several processes, an orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from halp.core.errors import InputError
+from halp.core.http_limits import PatientProtocol
+from halp.core.progress import console
+from halp.serve.app import Limits, make_app
+from halp.serve.service import Service
+
+_SETTINGS = "HALP_SERVE_SETTINGS"  # what worker processes are told
+KEYS = "HALP_API_KEYS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker needs to know."""
+
+    models: tuple[str, ...]
+    index: str | None = None
+    keys: tuple[str, ...] = ()
+    body: int = Limits.body
+    deadline: float = Limits.deadline
+
+
+def app_of(settings: Settings) -> Any:
+    """The application of a process."""
+    limits = Limits(body=settings.body, deadline=settings.deadline)
+    return make_app(Service(settings.models, settings.index), frozenset(settings.keys), limits)
+
+
+def worker_app() -> Any:
+    """The application of a worker process, from its environment."""
+    stated = json.loads(os.environ[_SETTINGS])
+    return app_of(Settings(**{**stated, "models": tuple(stated["models"]), "keys": tuple(stated["keys"])}))
+
+
+def api_keys(file: Path | None) -> tuple[str, ...]:
+    """Keys of a file, one per line, or of the environment variable `HALP_API_KEYS`, separated by commas."""
+    try:
+        text = os.environ.get(KEYS, "").replace(",", "\n") if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the keys of '{file}' cannot be read ({error}); write one key per line") from error
+    keys = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if short := next((key for key in keys if len(key) < 16), None):
+        raise InputError(f"the API key '{short[:4]}…' is shorter than 16 characters; choose a longer one")
+    return keys
+
+
+def serve(
+    models: Sequence[str | os.PathLike[str]],
+    *,
+    index: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    keys: tuple[str, ...] = (),
+    workers: int = 1,
+    body: int = Limits.body,
+    deadline: float = Limits.deadline,
+) -> None:
+    """Serve models over HTTP and WebSocket until SIGINT or SIGTERM; requests under way are answered first.
+
+    Parameters
+    ----------
+    models : sequence of path
+        Folders of `halp.classify_fit` or `halp.finetune`; a request names one by its folder, or gets the first.
+    index : path, optional
+        A store or recordings that /search looks through.
+    host, port
+        Where to listen; the address is printed on standard output. Anything but this machine needs `keys`.
+    keys : tuple of str
+        API keys; none means no authentication.
+    workers : int
+        Processes; each loads the models.
+    body, deadline
+        Bytes that a request may have, and seconds that an answer may take.
+    """
+    if not keys and not _loopback(host):
+        raise InputError(
+            f"'{host}' can be reached by others, and there are no API keys; give --keys FILE or set {KEYS}, or use 127.0.0.1"
+        )
+    if workers < 1 or deadline <= 0 or body < 1:
+        raise InputError("workers, deadline and the largest body have to be above 0")
+    settings = Settings(tuple(str(Path(model).resolve()) for model in models), index, keys, body, deadline)
+    with _listener(host, port) as listener:
+        several = workers > 1
+        app = "halp.serve.server:worker_app" if several else app_of(settings)
+        if several:
+            os.environ[_SETTINGS] = json.dumps(asdict(settings))
+        config = uvicorn.Config(
+            app,
+            factory=several,
+            workers=workers,
+            http=PatientProtocol,
+            ws="websockets-sansio",
+            ws_max_size=8 << 20,
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=max(1, round(deadline)),
+            timeout_worker_healthcheck=60,
+            backlog=2048,
+        )
+        address = listener.getsockname()
+        sys.stdout.write(f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}\n")
+        sys.stdout.flush()
+        names = ", ".join(Path(model).name for model in settings.models)
+        console.print(f"serving {names}; Ctrl-C ends", highlight=False, markup=False)
+        if several:
+            Multiprocess(config, sockets=[listener]).run()
+            return
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, lambda *_: None)  # the server raises them again once it has ended in good order
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InputError(f"{host}:{port} cannot be used ({error}); choose another port with --port") from error
+    listener.set_inheritable(True)
+    return listener
