@@ -206,7 +206,7 @@ def person_curves(cycles: Sequence[Cycle]) -> dict[str, Floats]:
 
 
 def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
-    """Mean and bands of a group: over people where there are several, else over the cycles of the one there is."""
+    """Mean and bands of a group: over people if there are several, else over the cycles of the one there is."""
     from scipy.stats import t
 
     persons = person_curves(cycles)

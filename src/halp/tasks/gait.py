@@ -187,7 +187,7 @@ def find_gait(poses: Poses) -> Gait:
 
     Parameters
     ----------
-    poses : one person of one recording with hips and both ankles; heels and toes are used where there are any.
+    poses : one person of one recording with hips and both ankles; heels and toes are used if there are any.
     """
     joints, frame = filled(poses.joints), body_frame(poses)
     seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
@@ -233,7 +233,7 @@ def find_gait(poses: Poses) -> Gait:
 
 
 def _foot(poses: Poses, side: str, kind: str) -> int:
-    """The joint whose way tells contacts (heel) or lifts (toes); the ankle where there is no better one."""
+    """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
     names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
     found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
     if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
@@ -260,7 +260,7 @@ def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
 
 
 def _only(frames: np.ndarray, first: int, last: int) -> int | None:
-    """The one event between two frames, None where there is none or more than one."""
+    """The one event between two frames, None if there is none or more than one."""
     inside = frames[(frames > first) & (frames < last)]
     return int(inside[0]) if len(inside) == 1 else None
 
