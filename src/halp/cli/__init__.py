@@ -38,7 +38,7 @@ OTHER_SPELLINGS = {"--normalize": "--normalise"}
 
 # the commands as people look for them
 HEADINGS = {
-    "Begin": ("demo", "doctor", "completion"),
+    "Begin": ("demo", "doctor", "cache", "completion"),
     "Look at recordings": ("explore", "people", "inspect", "formats", "pose-model"),
     "Use an encoder": (
         *("encoders", "search", "cluster", "compare", "segment", "live"),

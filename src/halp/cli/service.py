@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from halp.cli.app import app
+from halp.cli.app import app, show, table_of
 from halp.core.errors import InputError
 
 
@@ -51,3 +51,38 @@ def serve(
     run(
         models, index=index, host=host, port=port, keys=api_keys(keys), workers=workers, body=largest, deadline=deadline
     )
+
+
+cache = app.group("cache", "The user's cache folder: vectors of sources, hashes of files and stores that were checked.")
+
+
+@cache.command(name="show")
+def cache_show(*, json: bool = False) -> None:
+    """Show what the cache folder holds.
+
+    Example: halp cache show
+
+    Args:
+        json: print as JSON.
+    """
+    from halp.features.cache import cache_use
+
+    use = cache_use()
+    rows = [{"what": kind, "entries": use.entries[kind], "MB": use.bytes[kind] / 1e6} for kind in use.entries]
+    show(use.to_json(), table_of(rows, digits=1), json=json)
+
+
+@cache.command(name="clear")
+def cache_clear(*, json: bool = False) -> None:
+    """Remove what halp keeps in the cache folder; it is computed again when it is needed.
+
+    Example: halp cache clear
+
+    Args:
+        json: print what was removed as JSON.
+    """
+    from halp.features.cache import clear_cache
+
+    removed = clear_cache()
+    said = f"removed: {sum(removed.entries.values())} entries, {sum(removed.bytes.values()) / 1e6:.1f} MB, of {removed.folder}"
+    show(removed.to_json(), json=json, said=said)

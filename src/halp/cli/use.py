@@ -71,13 +71,14 @@ def embed(
         raise InputError("a collection and parts of a job array are put together from the cache; leave out --no-cache")
     loaded, opened = open_for(encoder, source, replace(reading.reading, shard=shard), stream=stream)
     from halp.features.embed import embed_table, write_embedded
+    from halp.tasks.card import identity
 
     with job_array(out):
         table = embed_table(loaded, opened, cache=cache, compact=compact or as_collection)
         if as_collection:
             write_embedded(out, loaded, opened, reading.reading, encoder)
         else:
-            write_vectors(out, table)
+            write_vectors(out, table, identity(loaded))
     answer = {"written": str(out), "vectors": len(table), "features": table.vectors.shape[1]}
     show(answer, json=json, said="written: {written} with {vectors} vectors of {features} numbers".format(**answer))
 
@@ -107,25 +108,33 @@ def export(
     out: Positional[Path],
     *,
     onnx: bool = False,
+    topology: str | None = None,
     stream: str | None = None,
     json: bool = False,
 ) -> None:
-    """Write an encoder as a package to hand on: config.json, model.safetensors and a model card.
+    """Write an encoder or a model as a folder to hand on: config.json, model.safetensors and a model card.
+
+    With --onnx there is also model.onnx: raw key points in (NaN where missing; any number of clips, frames and persons), class
+    probabilities and rejection out (features for an encoder). Preparation, encoder and classifier are in that one file.
 
     Examples:
         halp export runs/small-seed0 my-encoder
-        halp export runs/small-seed0 my-encoder --onnx
+        halp export models/mine product --onnx --topology mediapipe-33
 
     Args:
+        encoder: a run folder, a package, the name of an encoder that comes with halp, or a model of `halp classify fit`.
         out: the folder to make.
-        onnx: also write model.onnx, checked against torch for several batch sizes.
+        onnx: also write model.onnx, checked against the library.
+        topology: joint layout of the points that model.onnx takes (default: that of the encoder).
         json: print what was written as JSON.
     """
     from halp.tasks.export import export as write
+    from halp.tasks.model_folder import is_model
 
-    folder = write(encoder, out, stream=stream, onnx=onnx)
+    folder = write(encoder, out, stream=stream, onnx=onnx, topology=topology)
     files = sorted(path.name for path in folder.iterdir())
-    said = f"written: {folder} ({', '.join(files)}); next: halp embed {quote(str(folder))} SOURCE vectors.csv"
+    verb = "classify predict {} RECORDINGS" if is_model(folder) else "embed {} SOURCE vectors.csv"
+    said = f"written: {folder} ({', '.join(files)}); next: halp {verb.format(quote(str(folder)))}"
     show({"written": str(folder), "files": files}, json=json, said=said)
 
 

@@ -19,7 +19,7 @@ watchers: list[Callable[[Bar], None]] = []
 
 
 class Bar:
-    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal it prints a line every ten seconds."""
+    """`with Bar("embedding", total) as bar: bar.advance()`; off a terminal the logger gets a line every ten seconds."""
 
     def __init__(self, title: str, total: int, *, done: int = 0, shown: bool = True) -> None:
         self.title, self.total, self.done, self.shown = title, total, done, shown
@@ -51,7 +51,7 @@ class Bar:
             self._said = time.monotonic()
             rate = (self.done - self._first) / (self._said - self._started)
             left = (self.total - self.done) / rate if rate else float("inf")
-            console.print(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left{', ' + note if note else ''}")
+            log.info(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left{', ' + note if note else ''}")
 
     def expect(self, total: int) -> None:
         """Correct how many there are altogether."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import warnings
@@ -25,7 +26,7 @@ import numpy.typing as npt
 
 from halp._version import __version__
 from halp.core.errors import InputError
-from halp.core.files import building, sha256, write_text
+from halp.core.files import building, cache_home, sha256, write_text
 from halp.core.locks import CannotLock, InUse, locked
 
 if TYPE_CHECKING:
@@ -247,3 +248,53 @@ class VectorFile:
             os.fsync(self._file.fileno())
         finally:
             self._file.close()
+
+
+_NAME = re.compile(r"\.?[0-9a-f]{32}(\.lock|\.json|[.-].*)?")
+_ROOMS = {"vectors": "", "files": "files", "stores": "verified"}
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """How much of the cache folder holds what: vectors and rows of sources, hashes of files, stores that were checked."""
+
+    folder: Path | None
+    entries: dict[str, int]
+    bytes: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "folder": None if self.folder is None else str(self.folder),
+            "entries": self.entries,
+            "bytes": self.bytes,
+        }
+
+
+def cache_use() -> CacheUse:
+    """What the user's cache folder holds."""
+    found = {kind: _kept_in(room) for kind, room in _ROOMS.items()}
+    sizes = {kind: sum(map(_size, paths)) for kind, paths in found.items()}
+    return CacheUse(cache_home(), {kind: len(paths) for kind, paths in found.items()}, sizes)
+
+
+def clear_cache() -> CacheUse:
+    """Remove what halp keeps in the user's cache folder, and nothing else there; what was removed."""
+    use = cache_use()
+    for room in _ROOMS.values():
+        for path in _kept_in(room):
+            _remove(path)
+    return use
+
+
+def _kept_in(room: str) -> list[Path]:
+    home = cache_home()
+    folder = None if home is None else home / room
+    if folder is None or not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if _NAME.fullmatch(path.name)]
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
+    return sum(file.lstat().st_size for file in files)

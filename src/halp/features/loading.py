@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,26 @@ def load_encoder(encoder: str | os.PathLike[str], stream: str | None = None) -> 
     return run.encoder(stream or ("joint" if "joint" in run.recipe.streams else run.recipe.streams[0]))
 
 
+_kept: dict[tuple[Any, ...], PretrainedEncoder] = {}
+_KEPT = 8  # packages that stay in memory
+_keeping = threading.Lock()
+
+
+def _kept_encoder(encoder: str | os.PathLike[str], stream: str | None) -> PretrainedEncoder:
+    """The encoder of a path or name; a package is loaded once per process, until one of its files changes."""
+    path = find_encoder(encoder)
+    if not is_package(path):
+        return load_encoder(path, stream)
+    states = ((file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file())
+    key = (os.path.realpath(path), stream, *((name, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in states))
+    with _keeping:
+        if key not in _kept:
+            while len(_kept) >= _KEPT:
+                del _kept[next(iter(_kept))]
+            _kept[key] = load_encoder(path, stream)
+        return _kept[key]
+
+
 def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | None = None) -> PretrainedEncoder:
     """Resolve an encoder argument; `auto` picks the shipped one that reads the source and logs the choice."""
     if encoder == AUTO:
@@ -69,7 +90,7 @@ def as_encoder(encoder: AnyEncoder, source: Source | None = None, stream: str | 
         encoder = choose_shipped(source)
         log.info(f"encoder: {encoder}, chosen by the joints of {source.name}")
     if isinstance(encoder, (str, os.PathLike)):
-        return load_encoder(encoder, stream)
+        return _kept_encoder(encoder, stream)
     from halp.encoders.pretrained import PretrainedEncoder
 
     if not isinstance(encoder, PretrainedEncoder):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,19 +188,23 @@ def join_vectors(parts: Sequence[npt.NDArray[Any]], order: npt.NDArray[np.int64]
 _ROWS = 16_384  # of a group in a .parquet file
 
 
-def write_vectors(path: str | os.PathLike[str], table: FeatureTable) -> Path:
-    """Write names, starts, ends and vectors of a table; the ending says how."""
+def write_vectors(path: str | os.PathLike[str], table: FeatureTable, encoder: Mapping[str, str] | None = None) -> Path:
+    """Write names, starts, ends and vectors of a table; the ending says how.
+
+    `encoder` is its name, release and SHA-256, kept as JSON: an array of a `.npz` file, the last column of a `.csv` file, and
+    metadata of a `.parquet` file, all called encoder.
+    """
     path = Path(path)
     write = check_vector_file(path)
     try:
         with atomic_path(path) as partial:
-            write(partial, table)
+            write(partial, table, json.dumps(dict(encoder)) if encoder else "")
     except OSError as error:
         raise InputError(f"'{path}' cannot be written ({error}); choose another path") from error
     return path
 
 
-def check_vector_file(path: Path) -> Callable[[Path, FeatureTable], None]:
+def check_vector_file(path: Path) -> Callable[[Path, FeatureTable, str], None]:
     """What writes a file of this ending; refused before anything is computed where it cannot be written."""
     writers = {".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
     check_choice("ending of a file of vectors", path.suffix.lower(), writers)
@@ -208,34 +213,41 @@ def check_vector_file(path: Path) -> Callable[[Path, FeatureTable], None]:
     return writers[path.suffix.lower()]
 
 
-def _write_npz(path: Path, table: FeatureTable) -> None:
+def _write_npz(path: Path, table: FeatureTable, encoder: str) -> None:
     """Arrays `names`, `starts`, `ends` `(N,)` and `vectors` `(N, F)`, of which only a part is in memory at a time."""
     arrays = {"names": np.array(table.names), "starts": table.starts, "ends": table.stops, "vectors": table.vectors}
+    arrays["encoder"] = np.array(encoder)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                values = values if name == "vectors" else np.ascontiguousarray(values)
+                values = np.ascontiguousarray(values) if name in ("starts", "ends") else values
                 np.lib.format.write_array(entry, values, allow_pickle=False)
 
 
-def _write_csv(path: Path, table: FeatureTable) -> None:
+def _write_csv(path: Path, table: FeatureTable, encoder: str) -> None:
     """Columns name, start, end, v0 … with nine significant digits, which give the same float32."""
     with open(path, "w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["name", "start", "end", *(f"v{number}" for number in range(table.vectors.shape[1]))])
+        lines, more = csv.writer(file), ["encoder"] if encoder else []
+        lines.writerow(["name", "start", "end", *(f"v{number}" for number in range(table.vectors.shape[1])), *more])
         for name, start, end, vector in zip(table.names, table.starts, table.stops, table.vectors):
             lines.writerow(
-                [spreadsheet_cell(name), f"{start:.10g}", f"{end:.10g}", *(f"{value:.9g}" for value in vector.tolist())]
+                [
+                    spreadsheet_cell(name),
+                    f"{start:.10g}",
+                    f"{end:.10g}",
+                    *(f"{value:.9g}" for value in vector.tolist()),
+                    *([encoder] if more else []),
+                ]
             )
 
 
-def _write_parquet(path: Path, table: FeatureTable) -> None:
+def _write_parquet(path: Path, table: FeatureTable, encoder: str) -> None:
     """Columns name, start, end and vector (a list of so many float32)."""
     arrow, parquet = pyarrow_modules()
     width = table.vectors.shape[1]
     vector = arrow.list_(arrow.float32(), width)
     kinds = [("name", arrow.string()), ("start", arrow.float64()), ("end", arrow.float64()), ("vector", vector)]
-    schema = arrow.schema(kinds)
+    schema = arrow.schema(kinds, metadata={"encoder": encoder})
     with parquet.ParquetWriter(path, schema) as file:
         for first in range(0, len(table), _ROWS):
             rows = slice(first, first + _ROWS)

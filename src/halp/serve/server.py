@@ -18,7 +18,7 @@ from uvicorn.supervisors import Multiprocess
 
 from halp.core.errors import InputError
 from halp.core.http_limits import PatientProtocol
-from halp.core.progress import console
+from halp.core.progress import log
 from halp.serve.app import Limits, make_app
 from halp.serve.service import Service
 
@@ -121,7 +121,7 @@ def serve(
         sys.stdout.write(f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}\n")
         sys.stdout.flush()
         names = ", ".join(Path(model).name for model in settings.models)
-        console.print(f"serving {names}; Ctrl-C ends", highlight=False, markup=False)
+        log.info(f"serving {names}; Ctrl-C ends")
         if several:
             Multiprocess(config, sockets=[listener]).run()
             return
