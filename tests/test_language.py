@@ -38,7 +38,7 @@ LONG = {
     "methods-extensions.md",
     "data.md",
 }
-WORDS, WORDS_OF_A_PAGE, COLUMNS = 38_500, 1_500, 76
+WORDS, WORDS_OF_A_PAGE, COLUMNS = 40_000, 1_500, 76
 
 
 @pytest.mark.parametrize("pattern", PHRASES)

@@ -24,7 +24,7 @@ from halp.serve.schema import OPERATIONS, openapi
 from halp.skeleton import get_topology
 from halp.tasks.model_folder import Model
 
-pytest.importorskip("starlette", reason="the extra halp[serve] is not installed")
+pytest.importorskip("starlette", reason="the extra halp-motion[serve] is not installed")
 BODY = get_topology("body-16")
 KEY = "a-key-of-many-characters"
 HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"

@@ -230,7 +230,7 @@ def _write_csv(path: Path, table: FeatureTable) -> None:
 
 
 def _write_parquet(path: Path, table: FeatureTable) -> None:
-    """Columns name, start, end and vector (a list of so many float32)."""
+    """Columns name, start, end and vector (a list of this many float32)."""
     arrow, parquet = pyarrow_modules()
     width = table.vectors.shape[1]
     vector = arrow.list_(arrow.float32(), width)
