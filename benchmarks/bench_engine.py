@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,16 @@ Action = Callable[[], None]
 def rows() -> list[Row]:
     """Steps at 128, 256 and 1024 units, the share of the peak, memory, growth."""
     found = [step_row(128, 2.5, repeats=9), step_row(256, 2.0, repeats=7), step_row(1024, None, repeats=1)]
+    if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        found += [step_row(hidden, 3.0, repeats, kind="half") for hidden, repeats in ((128, 9), (256, 7), (1024, 1))]
     return [*found, peak_row(1024), memory_row(256), *growth_rows()]
 
 
-def step_row(hidden: int, target: float | None, repeats: int) -> Row:
-    """One whole refresh cycle of steps each, taking turns."""
-    with Apart("ours", hidden) as mine, Apart("authors", hidden) as reference:
+def step_row(hidden: int, target: float | None, repeats: int, kind: str = "ours") -> Row:
+    """One whole refresh cycle of steps each, taking turns; `half` is ours with `--precision bf16-mixed`."""
+    with Apart(kind, hidden) as mine, Apart("authors", hidden) as reference:
         ours, theirs = taking_turns(mine, reference, stretch=REFRESH, repeats=repeats)
-    name = f"whole training step vs the authors' way, {hidden} units"
+    name = f"whole training step{' in bfloat16' if kind == 'half' else ''} vs the authors' way, {hidden} units"
     return Row(name, milliseconds(ours), milliseconds(theirs), theirs / ours, target)
 
 
@@ -95,7 +98,9 @@ def growth_rows() -> list[Row]:
     }
     found, curves = [], {}
     for title, (setting, values) in sizes.items():
-        seconds = interleaved(*[our_step(64, **{setting: value}) for value in values], repeats=7, warm_up=2)
+        chosen: list[dict[str, Any]] = [{setting: value} for value in values]
+        steps = [our_step(64, **one) for one in chosen]
+        seconds = interleaved(*steps, repeats=7, warm_up=2)
         curves[title] = [{"size": value, "milliseconds": 1e3 * taken} for value, taken in zip(values, seconds)]
         exponent = math.log(seconds[-1] / seconds[-2]) / math.log(values[-1] / values[-2])
         name = f"exponent of a step's growth with the {title}, {values[-2]} → {values[-1]}"
@@ -106,7 +111,9 @@ def growth_rows() -> list[Row]:
     return found
 
 
-def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH) -> Action:
+def our_step(
+    hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 100, batch: int = BATCH, half: bool = False
+) -> Action:
     """A step as the training loop takes it: views, model, backward, optimiser."""
     model = compose_moco(
         get_topology("kinect-v2"),
@@ -117,7 +124,7 @@ def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 
     )
     model.queue.push({"joint": unit(torch.randn(queue, WIDTH))})
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.SGD(trained, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    optimiser = torch.optim.SGD(trained, lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
     pool, step = _pool(clips), [0]
 
     def action() -> None:
@@ -125,9 +132,9 @@ def our_step(hidden: int, *, clips: int = 200, queue: int = QUEUE, count: int = 
         chosen = torch.randint(clips, (batch,), generator=generator(0, "order", step[0]))
         views = random_views(pool, chosen.repeat(2), ViewSettings(), generator(0, "views", step[0]))
         first, second = views.chunk(2)
-        loss, *_ = model(
-            {"query": first, "key": second}, StepContext(0, generator(0, "terms", step[0]), log_metrics=False)
-        )
+        context = StepContext(0, generator(0, "terms", step[0]), log_metrics=False, check_loss=False)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss, *_ = model({"query": first, "key": second}, context)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -222,7 +229,7 @@ class Apart:
 
     def __init__(self, kind: str, hidden: int) -> None:
         command = [sys.executable, "-m", "benchmarks.bench_engine", kind, str(hidden)]
-        settings = WAITING if kind == "ours" else {}
+        settings = WAITING if kind in ("ours", "half") else {}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process: Any = subprocess.Popen(command, env={**os.environ, **settings}, **pipes)
 
@@ -240,9 +247,15 @@ class Apart:
 
 
 def _take_steps(kind: str, size: int) -> None:
-    if kind == "ours":
+    if kind in ("ours", "half"):
         reuse_memory()  # as training does
-    step = {"ours": our_step, "authors": authors_step, "product": large_product}[kind](size)
+    kinds: dict[str, Callable[[int], Action]] = {
+        "ours": our_step,
+        "half": partial(our_step, half=True),
+        "authors": authors_step,
+        "product": large_product,
+    }
+    step = kinds[kind](size)
     before = memory_peak()
     for _ in sys.stdin:
         step()

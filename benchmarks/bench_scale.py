@@ -49,8 +49,18 @@ def rows() -> list[Row]:
         files = _files(home / "files", FILES)
         encoder = load_encoder("halp-base")
         embed_table(encoder, _files(home / "few", 4), compact=True, cache=False, **LAYOUT)  # imports, warm-up
-        found = [*_adding(encoder, files), _killed(home, files), *_workers(home, encoder, files)]
-        found += [_memory(home), *_index(home), *_growth(home, encoder)]
+        steps: list[Callable[[], list[Row]]] = [
+            lambda: _adding(encoder, files),
+            lambda: [_killed(home, files)],
+            lambda: _workers(home, encoder, files),
+            lambda: [_memory(home)],
+            lambda: _index(home),
+            lambda: _growth(home, encoder),
+        ]
+        found = []
+        for step in steps:
+            found += step()
+            print(*found[-3:], sep="\n", file=sys.stderr)
     return found
 
 
@@ -214,14 +224,14 @@ def _growth(home: Path, encoder: PretrainedEncoder) -> list[Row]:
     """Exponents of commands over a store, from a few clips to eight times as many."""
     taken: dict[str, list[float]] = {}
     sizes = (1_000, 8_000)
-    make_synthetic_store(home / "part", count=1_000, subjects=10, seed=3)
+    make_synthetic_store(home / "part", count=1_000, subjects=20, seed=3)
     for seed in range(4, 11):
-        make_synthetic_store(home / f"part-{seed}", count=1_000, subjects=10, seed=seed)
+        make_synthetic_store(home / f"part-{seed}", count=1_000, subjects=20, seed=seed)
     pooled = merge([home / "part", *sorted(home.glob("part-*"))], home / "many", progress=False)
     for store in (open_store(home / "part"), pooled):
         table = embed_table(encoder, store, compact=True, workers=1, progress=False)
         name = str(store.names[0])
-        actions: dict[str, Callable[[], object]] = {
+        actions: dict[str, Any] = {
             "open": lambda store=store: open_store(store.path),
             "inspect": lambda store=store: inspect(store),
             "embed": lambda store=store: embed_table(

@@ -45,7 +45,7 @@ class Variation:
 def _half(picture: Picture) -> Picture:
     import cv2
 
-    return cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), dtype=np.uint8)
 
 
 def _each(change: Callable[[Picture], Picture]) -> Callable[[list[Picture], float], Shown]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from halp._version import __version__
 
 if TYPE_CHECKING:
+    from halp.cli.job_array import join_parts as join
     from halp.core.errors import Diverged, InputError, Interrupted
     from halp.core.packages import list_encoders
     from halp.data.clip import Clip
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from halp.hallucinate import HallucinatedPositives, halp_loss
     from halp.reports.run_report import report
     from halp.reproduce.reproduce_table import reproduce
+    from halp.reproduce.sweep import sweep
     from halp.reproduce.verify import verify
+    from halp.serve.server import serve
     from halp.skeleton import get_topology
     from halp.tasks.agreement import agreement
     from halp.tasks.angles import angles
@@ -81,7 +84,9 @@ _HOMES = {
     "halp.features.loading": ("load_encoder",),
     "halp.features.source": ("Source", "open_source"),
     "halp.features.table": ("FeatureTable",),
+    "halp.reproduce.sweep": ("sweep",),
     "halp.reproduce.verify": ("verify",),
+    "halp.serve.server": ("serve",),
     "halp.skeleton": ("get_topology",),
     "halp.hallucinate": ("HallucinatedPositives", "halp_loss"),
     "halp.training": ("convert", "list_recipes", "load_recipe", "open_run", "pretrain"),
@@ -109,6 +114,7 @@ _HOMES = {
     "halp.tasks.live": ("LiveRecognition",),
 }
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
+_HOME["join"] = ("halp.cli.job_array", "join_parts")
 # the words of the command line: halp classify fit, halp classify predict
 _HOME |= {f"classify_{name}": ("halp.tasks.classify", name) for name in ("fit", "predict")}
 
@@ -153,6 +159,7 @@ __all__ = [
     "get_topology",
     "halp_loss",
     "inspect",
+    "join",
     "list_architectures",
     "list_encoders",
     "list_formats",
@@ -180,8 +187,10 @@ __all__ = [
     "save_model",
     "search",
     "segment",
+    "serve",
     "split",
     "stats",
+    "sweep",
     "verify",
 ]
 

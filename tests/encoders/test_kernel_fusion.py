@@ -11,7 +11,10 @@ from encoders import test_fusion as fusion
 from encoders.test_fusion import BODY, clips
 from torch import Tensor
 
+import halp
 from halp.core.errors import InputError
+from halp.data.clip import Clip
+from halp.data.store import StoreWriter
 from halp.encoders import EncoderSettings, build_encoder
 from halp.encoders.kernel_fusion import DILATIONS, PLACES, Invariance, KernelFusionEncoder, KernelShares
 from halp.encoders.pretrained import PretrainedEncoder, load_package
@@ -205,3 +208,28 @@ def test_an_encoder_with_invariance_is_that_without_it_shrunk(tmp_path: Path) ->
     export(packaged, tmp_path / "package")
     loaded = load_package(tmp_path / "package")
     assert torch.equal(loaded(batch), packaged(batch))
+
+
+@pytest.mark.slow
+def test_the_shipped_encoder_is_trained_further_and_only_its_gru_moves(tmp_path: Path) -> None:
+    base = halp.load_encoder("halp-base")
+    draw = np.random.default_rng(0)
+    with StoreWriter(tmp_path / "store", base.topology, persons=1, normalisation=base.normalisation) as writer:
+        for number in range(8):
+            frames = draw.normal(size=(70, 1, len(base.topology), 3)).astype(np.float32)
+            writer.add(Clip(frames, f"clip{number}", label=number % 2))
+    settings = [
+        "epochs=2",
+        "batch_size=4",
+        "halp.start_epoch=1",
+        "halp.prototypes=2",
+        "halp.recent=4",
+        "contrast.queue=4",
+    ]
+    recipe = halp.load_recipe("own", [*settings, "split=all"])
+    run = halp.pretrain(recipe, tmp_path / "store", tmp_path / "run", init="halp-base", progress=False)
+    before, after = base.encoder.state_dict(), run.encoder().encoder.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all(name.startswith("layers.") for name in moved)
+    assert run.info["initialised"]["from"] == "halp-base"

@@ -180,3 +180,66 @@ def test_a_joint_at_the_origin_counts_when_others_derive_from_it() -> None:
     expected = map_joints(frames, coco, target) - frames[:, :, [coco.index("hip_center")]]
     np.testing.assert_allclose(map_joints(centred, coco, target, origin="hip_center"), expected, atol=1e-6)
     assert not map_joints(centred, coco, target)[:, 0, target.index("spine")].any()
+
+
+SMPL = (
+    "pelvis left_hip right_hip spine1 left_knee right_knee spine2 left_ankle right_ankle spine3 left_foot right_foot neck "
+    "left_collar right_collar head left_shoulder right_shoulder left_elbow right_elbow left_wrist right_wrist"
+).split()
+
+
+def fingers(side: str) -> list[str]:
+    return [f"{side}_{finger}{n}" for finger in ("index", "middle", "pinky", "ring", "thumb") for n in (1, 2, 3)]
+
+
+def mhr_hand(side: str) -> list[str]:
+    names = [
+        f"{side}_{finger}{end}"
+        for finger in ("thumb", "forefinger", "middle_finger", "ring_finger", "pinky_finger")
+        for end in ("4", "3", "2", "_third_joint")
+    ]
+    return [*names, f"{side}_wrist"]
+
+
+MHR = [
+    *"nose left_eye right_eye left_ear right_ear left_shoulder right_shoulder left_elbow right_elbow left_hip right_hip".split(),
+    *"left_knee right_knee left_ankle right_ankle left_big_toe left_small_toe left_heel right_big_toe right_small_toe".split(),
+    *["right_heel", *mhr_hand("right"), *mhr_hand("left"), "left_olecranon", "right_olecranon", "left_cubital_fossa"],
+    *"right_cubital_fossa left_acromion right_acromion neck".split(),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "joints"),
+    [
+        ("smpl-22", SMPL),
+        ("smpl-24", [*SMPL, "left_hand", "right_hand"]),
+        ("smplx-55", [*SMPL, "jaw", "left_eye_smplhf", "right_eye_smplhf", *fingers("left"), *fingers("right")]),
+        ("mhr-70", MHR),
+    ],
+)
+def test_body_models_are_known_by_the_names_of_their_joints(name: str, joints: list[str]) -> None:
+    found = topology_for(canonical_joints(joints), 3)
+    assert found.name == name
+    body = get_topology("body-16")
+    frames = np.random.default_rng(0).normal(size=(3, 1, len(found), 3))
+    mapped = map_joints(frames, found, body)
+    for joint in ("knee_left", "elbow_right", "hip_left"):
+        np.testing.assert_allclose(mapped[:, :, body.index(joint)], frames[:, :, found.index(joint)])
+
+
+def test_the_spine_of_other_programs_is_not_that_of_smpl() -> None:
+    names = [
+        "Hips",
+        "Spine",
+        "Spine1",
+        "Spine2",
+        "LeftShoulder",
+        "LeftArm",
+        "LeftUpLeg",
+        "LeftLeg",
+        "LeftFoot",
+        "LeftToes",
+    ]
+    assert canonical_joints(names)[1:4] == ["spine", "spine1", "spine2"]
+    assert canonical_joints(names)[-2:] == ["ankle_left", "foot_left"]

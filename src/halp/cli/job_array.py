@@ -31,7 +31,13 @@ def job_array(out: Path) -> Iterator[None]:
 
 
 def join_parts(out: Path) -> None:
-    """Run the command that the parts belong to, with everything computed already."""
+    """Put the parts of a job array together: run the command that they belong to, with everything computed already.
+
+    Parameters
+    ----------
+    out : path
+        The store or file that the command with `--shard 1/n` … `--shard n/n` is to write.
+    """
     if not _record(out).exists():
         raise InputError(f"no part of '{out}' was computed here; run the command with --shard 1/n, 2/n, … first")
     told = read_json(_record(out))

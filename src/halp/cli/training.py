@@ -51,7 +51,7 @@ def sweep(
         precision: 32-true, bf16-mixed or 16-mixed.
         json: print accuracies and differences as JSON.
     """
-    from halp.evaluation.sweep import sweep as run
+    from halp.reproduce.sweep import sweep as run
 
     given: dict[str, Any] = {"workers": workers, "engine": engine, "accelerator": accelerator, "precision": precision}
     answer = run(recipe, data, flat(set), seeds=seeds, folder=folder, protocols=protocol, splits=split, **given)
@@ -119,6 +119,8 @@ def pretrain(
     if profile:
         _profile(chosen, store, accelerator, precision, json)
         return
+    if not resume and fork is None and (advice := _advice(store, chosen.split)):
+        note(advice)
     trained = train(
         chosen,
         store,
@@ -139,6 +141,29 @@ def pretrain(
         answer = {"run": str(trained.path), **trained.info.get("finished", {})}
         further = f"halp evaluate {quote(str(trained.path))} --data {quote(str(data))}"
         show(answer, json=json, said=f"trained: {trained.path}; next: {further}")
+
+
+#: Training clips of the largest set on which own training was compared with the shipped encoder (docs/results.md).
+_MEASURED = 6_667
+
+
+def _advice(store: Any, split: str) -> str:
+    """What to know before training: where a shipped encoder reads these joints, own training has not paid so far."""
+    from halp.data.splits import training_clips
+    from halp.features.loading import choose_shipped
+    from halp.features.source import open_source
+
+    clips = len(training_clips(store, split)[0])
+    if clips > _MEASURED:
+        return ""
+    try:
+        shipped = choose_shipped(open_source(store))
+    except InputError:
+        return ""
+    return (
+        f"note: {clips} clips to learn from; with up to {_MEASURED:,} of them, own training has not been better than {shipped}, "
+        "which needs none (docs/results.md). `halp evaluate` puts the two side by side"
+    )
 
 
 def _profile(recipe: Any, store: Any, accelerator: str, precision: str, json: bool) -> None:

@@ -100,7 +100,7 @@ def normalise_clip(clip: Clip, topology: Topology, steps: Sequence[str]) -> Clip
 
 def present_first(frames: Frames) -> Frames:
     """The persons of `(T, P, V, C)` who are seen in any frame before those who are not, otherwise in their order."""
-    there = present(frames).any(axis=0)
+    there = np.asarray(present(frames).any(axis=0))
     if not (there[1:] > there[:-1]).any():
         return frames
     return frames[:, np.argsort(~there, kind="stable")]

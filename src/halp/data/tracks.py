@@ -21,6 +21,9 @@ _REACH, _SPEED = 0.3, 2.0  # body sizes, and body sizes per second, that a joint
 _CONTESTED = 0.35  # body sizes from the expected place of two people within which they could be exchanged
 _UNLINKED = 9.0  # cost of a piece without a successor
 _ALIKE = 0.3  # usual distance of two histograms of one person, as light and background change
+_ALONE = 1.0  # body sizes that somebody who is alone may move from one frame to the next
+_OTHER_SIZE = 0.7  # logarithm of the change of size that makes it somebody else
+_BLOCK = 8192  # frames compared at once
 _BRIEF = 8  # frames; shorter pieces do not decide who is who
 _WEAK = 0.65  # mean score below which they do not either
 _NEAR_END = 15  # frames at the end of a piece that tell its size
@@ -70,6 +73,8 @@ def track_people(found: Detections) -> list[Rows]:
     if not len(found.frame):
         return []
     geometry = _Geometry(found)
+    if _is_alone(found, geometry):
+        return [np.arange(len(found.frame))]
     pieces = _pieces(found, geometry)
     weak = [piece for piece in pieces if _is_weak(piece, found)]  # often false: they join when the others are linked
     strong = [piece for piece in pieces if not _is_weak(piece, found)]
@@ -77,6 +82,20 @@ def track_people(found: Detections) -> list[Rows]:
     pieces = _linked_until_stable(pieces, found, geometry)
     tracks = [np.array(piece.rows, dtype=np.int64) for piece in pieces]
     return sorted(tracks, key=lambda rows: (-len(rows), int(rows[0])))
+
+
+def _is_alone(found: Detections, geometry: _Geometry) -> bool:
+    """Whether nobody is ever beside, or farther than a body from, the person before: then there is nothing to assign."""
+    rows, frames = np.arange(len(found.frame)), found.frame
+    grown = np.abs(np.diff(np.log(geometry.size))) > _OTHER_SIZE
+    if (np.diff(frames) == 0).any() or grown.any() or found.cut(frames[1:], frames[:-1]).any():
+        return False
+    blocks = range(0, len(rows) - 1, _BLOCK)
+    still = np.zeros(found.joints.shape[2])
+    return all(
+        (geometry.apart(part[1:], part[:-1], still) <= _ALONE).all()
+        for part in (rows[at : at + _BLOCK + 1] for at in blocks)
+    )
 
 
 def _is_weak(piece: _Piece, found: Detections) -> bool:

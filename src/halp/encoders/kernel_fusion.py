@@ -201,6 +201,12 @@ class KernelFusionEncoder(FusionEncoder):
         self.register_buffer("spread", torch.ones(self.output_size))
         self.invariance = Invariance(self.output_size, settings.invariant) if settings.invariant else nn.Identity()
 
+    def train(self, mode: bool = True) -> KernelFusionEncoder:
+        """Train the GRU alone: the kernels were fitted to inputs less the mean that the statistics hold, which stay."""
+        super().train(mode)
+        self.input_norm.eval()
+        return self
+
     def forward(self, clips: Tensor) -> Tensor:
         return cast(Tensor, self.invariance((super().forward(clips) - self.shift) / self.spread))
 

@@ -3,8 +3,9 @@
 GRUs that do not depend on each other (the two of a layer) go through time side by side, each on a thread and share of the
 cores of its own, so that no small operation waits for another core. A frame does only what depends on its neighbour: the
 inputs' share of the gates is a product over many frames beforehand, weight gradients are one at the end (torch adds them
-up frame by frame), and the derivatives of the gates are taken for several frames at once, in the memory of the gates. On
-a GPU cuDNN does the like, and it is left alone.
+up frame by frame), and the derivatives of the gates are taken for several frames at once, in the memory of the gates. Under
+autocast to bfloat16 the operands of the products are rounded; sums, gates and states stay in float32. On a GPU cuDNN does
+the like, and it is left alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor
 def _run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tensor]:
     x = sequences[0]
     exported = torch.compiler.is_exporting() or torch.jit.is_tracing()  # then the GRU is one operation of the graph
-    if exported or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or _autocast():
+    half = torch.is_autocast_enabled("cpu")
+    unlike = x.dtype not in (torch.float32, torch.float64) or (
+        half and torch.get_autocast_dtype("cpu") != torch.bfloat16
+    )
+    if exported or x.device.type != "cpu" or unlike:
         return [_as_torch_does(gru, sequence) for gru, sequence in zip(grus, sequences)]
     tensors = [
         tensor
@@ -44,7 +49,7 @@ def _run_grus(grus: Sequence[nn.GRU], sequences: Sequence[Tensor]) -> list[Tenso
         for tensor in (sequence, gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0)
     ]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return list(Recurrences.apply(keep, *tensors))
+    return list(Recurrences.apply(keep, half, *tensors))
 
 
 class GRUStack(nn.Module):
@@ -62,10 +67,6 @@ class GRUStack(nn.Module):
         return x.transpose(0, 1)
 
 
-def _autocast() -> bool:
-    return torch.is_autocast_enabled("cpu")
-
-
 def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:
     return gru(x.transpose(0, 1))[0].transpose(0, 1) if gru.batch_first else gru(x)[0]
 
@@ -73,17 +74,19 @@ def _as_torch_does(gru: nn.GRU, x: Tensor) -> Tensor:
 class Recurrences(torch.autograd.Function):
     """r, z = σ(·), n = tanh(x_n + r·m) with m = W_hn h + b_hn, h ← n + z·(h − n), for several GRUs.
 
-    Takes whether to keep what a backward pass needs, then x, W_ih, W_hh, b_ih, b_hh of each. A row of the gates
+    Takes whether to keep what a backward pass needs and whether to round the operands of products, then x, W_ih, W_hh, b_ih,
+    b_hh of each. A row of the gates
     `(T, B, 4H)` is m, r, z, n: its first three parts face the state, its last three the input. torch's order in the
     weights is r, z, n.
     """
 
     @staticmethod
-    def forward(ctx: Any, keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        passes = run_in_threads([partial(_forward_pass, *group, keep=keep) for group in _fives(tensors)])
+    def forward(ctx: Any, keep: bool, half: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with torch.autocast("cpu", enabled=False):
+            passes = run_in_threads([partial(_forward_pass, *group, keep=keep, half=half) for group in _fives(tensors)])
         if keep:
             ctx.save_for_backward(*(tensor for kept in passes for tensor in kept))
-            ctx.spent = False
+            ctx.spent, ctx.half = False, half
         return tuple(states[1:] for states, *_ in passes)
 
     @staticmethod
@@ -92,20 +95,36 @@ class Recurrences(torch.autograd.Function):
         if ctx.spent:
             raise RuntimeError("the gates of this GRU made room for their gradients: its backward pass runs once only")
         ctx.spent = True
-        tasks = zip(grads, ctx.needs_input_grad[1::5], _fives(ctx.saved_tensors))
-        passes = run_in_threads([partial(_backward_pass, given, to_input, *kept) for given, to_input, kept in tasks])
-        return None, *(grad for group in passes for grad in group)
+        tasks = zip(grads, ctx.needs_input_grad[2::5], _fives(ctx.saved_tensors))
+        with torch.autocast("cpu", enabled=False):
+            passes = run_in_threads(
+                [partial(_backward_pass, given, to_input, *kept, half=ctx.half) for given, to_input, kept in tasks]
+            )
+        return None, None, *(grad for group in passes for grad in group)
 
 
 def _fives(tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
     return [tensors[i : i + 5] for i in range(0, len(tensors), 5)]
 
 
-def _forward_pass(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool) -> Sequence[Tensor]:
+def _add_product(out: Tensor, one: Tensor, two: Tensor) -> None:
+    """`out += one @ two`; where `two` is in half precision, `one` is rounded, too, and the sum is not."""
+    if two.dtype == torch.bfloat16:
+        out.add_(one.bfloat16() @ two)
+    else:
+        out.addmm_(one, two)
+
+
+def _forward_pass(
+    x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, *, keep: bool, half: bool = False
+) -> Sequence[Tensor]:
     """All states, beginning with zero, and what the backward pass needs; without `keep` only the last frames' gates."""
     (frames, batch, _), hidden = x.shape, w_hh.shape[1]
     back = torch.cat([w_hh[2 * hidden :], w_hh[: 2 * hidden]])
     forth = back.t().contiguous()  # read once per frame, and in this order faster
+    given = w_ih.t()
+    if half:
+        forth, given, back = forth.bfloat16(), given.bfloat16(), back.bfloat16()
     # the reset and update gates add both biases; that of the new state stands inside, beside its product
     bias = torch.cat([b_hh[2 * hidden :], b_ih[: 2 * hidden] + b_hh[: 2 * hidden], b_ih[2 * hidden :]])
     states = x.new_empty(frames + 1, batch, hidden)
@@ -119,12 +138,12 @@ def _forward_pass(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Ten
         chunk = gates[first:last] if keep else gates[: last - first]
         rows = chunk.view(-1, 4 * hidden)
         rows.copy_(bias)
-        rows[:, hidden:].addmm_(x[first:last].reshape(len(rows), -1), w_ih.t())
+        _add_product(rows[:, hidden:], x[first:last].reshape(len(rows), -1), given)
         facing_state, switches = chunk[..., : 3 * hidden].unbind(), chunk[..., hidden : 3 * hidden].unbind()
         inner, reset, update, new = (part.unbind() for part in chunk.split(hidden, 2))
         for t in range(last - first):
             before = state[first + t]
-            facing_state[t].addmm_(before, forth)
+            _add_product(facing_state[t], before, forth)
             switches[t].sigmoid_()
             new[t].addcmul_(reset[t], inner[t]).mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh, in half its time
             torch.lerp(new[t], before, update[t], out=state[first + t + 1])
@@ -132,16 +151,27 @@ def _forward_pass(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Ten
 
 
 def _backward_pass(
-    given: Tensor, to_input: bool, states: Tensor, gates: Tensor, back: Tensor, x: Tensor, w_ih: Tensor
+    given: Tensor,
+    to_input: bool,
+    states: Tensor,
+    gates: Tensor,
+    back: Tensor,
+    x: Tensor,
+    w_ih: Tensor,
+    *,
+    half: bool = False,
 ) -> Sequence[Tensor | None]:
     """Gradients of x (where asked for), W_ih, W_hh, b_ih and b_hh; `given` is that of the states."""
     hidden = back.shape[1]
     _through_time(gates, states, back, given)
     rows = gates.view(-1, 4 * hidden)
-    facing_state, facing_input, sums = rows[:, : 3 * hidden], rows[:, hidden:], rows.sum(0)
-    d_w_hh = facing_state.t() @ states[:-1].view(-1, hidden)
-    d_x = (facing_input @ w_ih).view_as(x) if to_input else None
-    d_w_ih = facing_input.t() @ x.reshape(len(rows), -1)
+    sums, inputs, before = rows.sum(0), x.reshape(len(rows), -1), states[:-1].view(-1, hidden)
+    if half:
+        rows, inputs, before, w_ih = (part.bfloat16() for part in (rows, inputs, before, w_ih))
+    facing_state, facing_input = rows[:, : 3 * hidden], rows[:, hidden:]
+    d_w_hh = (facing_state.t() @ before).to(x.dtype)
+    d_x = (facing_input @ w_ih).to(x.dtype).view_as(x) if to_input else None
+    d_w_ih = (facing_input.t() @ inputs).to(x.dtype)
     return d_x, d_w_ih, d_w_hh.roll(-hidden, 0), sums[hidden:].clone(), sums[: 3 * hidden].roll(-hidden, 0)
 
 
@@ -160,7 +190,7 @@ def _through_time(gates: Tensor, states: Tensor, back: Tensor, given: Tensor) ->
             parts[t].mul_(carried.unsqueeze(1))
             if t:  # what goes straight to the state before, and what goes there through the gates
                 torch.addcmul(given_at[t - 1], carried, kept_at[t - first], out=spare)
-                spare.addmm_(facing_state[t], back)
+                _add_product(spare, facing_state[t], back)
                 carried, spare = spare, carried
 
 

@@ -41,17 +41,13 @@ def explore(
         A store, or recordings of any format.
     encoder
         A run folder, a package, or the name of an encoder that comes with halp.
-    labels
-        The table that labels are written to, with the database beside it; `SOURCE.labels.csv` beside the source, unless given.
-    file_format, window, stride, fps
-        How recordings are read and cut, as in `halp explore`.
     runs
         Run folders that are shown side by side under Method; that of the encoder, unless given.
     height
         Pixels of the cell.
     reading, **keywords
         How recordings are read: a `halp.Reading`, or its fields (window, stride, fps, format, options). `labels` is
-        the table that labels are written to (default: beside the source, `SOURCE.labels.csv`).
+        the table that labels are written to, with the database beside it (default: `SOURCE.labels.csv`).
 
     Returns
     -------

@@ -80,7 +80,7 @@ class PrepareGraph(nn.Module):
 def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """Entries of `x` along `dim` by an index `(B, n)`, or by one that has further leading axes of `x`; the rest is broadcast."""
     index = index.unsqueeze(1) if dim == 2 else index
-    index = index[(..., *[None] * (x.ndim - index.ndim))]
+    index = index.reshape(*index.shape, *[1] * (x.ndim - index.ndim))
     return x.gather(dim, index * torch.ones_like(x.narrow(dim, 0, 1), dtype=torch.int64))
 
 

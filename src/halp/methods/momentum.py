@@ -71,12 +71,19 @@ def encode_all(jobs: Sequence[EncodeJob], chunks: int = 1) -> list[Tensor]:
     for number, job in enumerate(jobs):
         groups.setdefault(id(job.branch), []).append(number)
     tasks = [partial(_encode_in_turn, [jobs[number] for number in group], chunks) for group in groups.values()]
-    if jobs[0].clips.device.type == "cpu" and world_size() == 1 and not torch.is_autocast_enabled("cpu"):
+    if jobs[0].clips.device.type == "cpu" and world_size() == 1:
+        if torch.is_autocast_enabled("cpu"):  # a thread does not know it of another
+            tasks = [partial(_in_autocast, torch.get_autocast_dtype("cpu"), task) for task in tasks]
         encoded = run_in_threads(tasks)
     else:
         encoded = [task() for task in tasks]
     vectors = dict(zip(itertools.chain(*groups.values()), itertools.chain(*encoded)))
     return [vectors[number] for number in range(len(jobs))]
+
+
+def _in_autocast(dtype: torch.dtype, task: Callable[[], list[Tensor]]) -> list[Tensor]:
+    with torch.autocast("cpu", dtype):
+        return task()
 
 
 def _encode_in_turn(jobs: Sequence[EncodeJob], chunks: int) -> list[Tensor]:

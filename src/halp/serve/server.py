@@ -62,7 +62,7 @@ def api_keys(file: Path | None) -> tuple[str, ...]:
 
 
 def serve(
-    models: Sequence[str],
+    models: Sequence[str | os.PathLike[str]],
     *,
     index: str | None = None,
     host: str = "127.0.0.1",
@@ -72,7 +72,23 @@ def serve(
     body: int = Limits.body,
     deadline: float = Limits.deadline,
 ) -> None:
-    """Serve models until SIGINT or SIGTERM; prints the address on standard output. Requests under way are answered first."""
+    """Serve models over HTTP and WebSocket until SIGINT or SIGTERM; requests under way are answered first.
+
+    Parameters
+    ----------
+    models : sequence of path
+        Folders of `halp.classify_fit` or `halp.finetune`; a request names one by its folder, or gets the first.
+    index : path, optional
+        A store or recordings that /search looks through.
+    host, port
+        Where to listen; the address is printed on standard output. Anything but this machine needs `keys`.
+    keys : tuple of str
+        API keys; none means no authentication.
+    workers : int
+        Processes; each loads the models.
+    body, deadline
+        Bytes that a request may have, and seconds that an answer may take.
+    """
     if not keys and not _loopback(host):
         raise InputError(
             f"'{host}' can be reached by others, and there are no API keys; give --keys FILE or set {KEYS}, or use 127.0.0.1"

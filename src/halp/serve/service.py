@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def _with_blanks(data: Any, joints: int, dimensions: int) -> npt.NDArray[np.floa
 
     try:
         frames = list(data)
-        some = next((frame for frame in frames if frame is not None), [])
+        some: Any = next((frame for frame in frames if frame is not None), [])
         first = next((part for part in some if part is not None), blank)
         alone = len(some) == joints and not isinstance(first[0], (list, tuple)) if len(first) else True
         people = 1 if alone else len(some)
@@ -96,7 +96,7 @@ class Metrics:
     """Counts and times, as Prometheus reads them."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     buckets: Counter[tuple[str, float]] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     waiting: int = 0

@@ -239,6 +239,7 @@ def _pairs(words: str) -> dict[str, str]:
 
 
 _SYNONYMS, _BONE_NAMES = _pairs(_KNOWN["words"]["synonyms"]), _pairs(_KNOWN["words"]["bones"])
+_SMPL_NAMES = _pairs(_KNOWN["words"]["smpl"])
 
 
 def canonical_joints(names: Sequence[str]) -> list[str]:
@@ -257,6 +258,8 @@ def canonical_joints(names: Sequence[str]) -> list[str]:
         side = [sides[word] for word in words if word in sides]
         form = "_".join([word for word in words if word not in sides] + side[:1])
         result.append(_SYNONYMS.get(form, form) or name)
+    if {"spine3", "collar_left"} <= set(result):
+        result = [_SMPL_NAMES.get(form, form) for form in result]
     if any(_BONE_NAMES.get(form, "").startswith(("shoulder_", "hip_")) for form in result):
         result = [_BONE_NAMES.get(form, form) for form in result]
     # Two spellings that fall together would be one joint; then the file's own names are safer.

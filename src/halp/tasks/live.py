@@ -24,7 +24,7 @@ from halp.features.source import open_source
 from halp.skeleton import Topology
 from halp.tasks.classifier import Reject, check_rejection
 from halp.tasks.model_folder import Model, as_model
-from halp.tasks.segment import WINDOW, timeline_cutting
+from halp.tasks.segment import STRIDE, WINDOW, timeline_cutting
 from halp.tasks.segments import SEEN, predicted
 
 Frame = npt.NDArray[np.float32]
@@ -63,10 +63,10 @@ class LiveRecognition:
     answers: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.model = as_model(self.model)
+        self.model = self._fitted = as_model(self.model)
         check_rejection(self.reject)
         self._cut()
-        encoder = self.model.encoder
+        encoder = self._fitted.encoder
         self.layout = encoder.topology if self.topology is None else find_topology(self.topology)
         blank = np.zeros((self.width, 1, len(self.layout), self.layout.dimensions), dtype=np.float32)
         self._ready = prepare_source(encoder, open_source(blank, topology=self.layout, fps=self.fps))
@@ -78,11 +78,12 @@ class LiveRecognition:
     def _cut(self) -> None:
         """Rate, window and stride: those of the model where they are not given."""
         if self.window is None and self.stride is not None:
-            self.window = self.model.cutting.window or WINDOW
-        cutting = timeline_cutting(self.model, WindowSettings(self.window, self.stride, self.fps))
+            self.window = self._fitted.cutting.window or WINDOW
+        cutting = timeline_cutting(self._fitted, WindowSettings(self.window, self.stride, self.fps))
         if cutting.fps is None:
             raise InputError("the model does not know the frame rate of what comes in; give it with fps=")
-        self.window, self.stride, self.fps = cutting.window, cutting.stride, cutting.fps
+        self.window, self.stride, self.fps = cutting.window or WINDOW, cutting.stride or STRIDE, cutting.fps
+        self._rate, self._step = self.fps, self.stride
         self.width = max(1, round(self.window * self.fps))
         if self.width > LONGEST_WINDOW:
             raise InputError(
@@ -119,7 +120,7 @@ class LiveRecognition:
             self._ring[place, : len(persons)] = persons
         self.frames += 1
         # strides are counted in time, so that rounding does not add up
-        if self.frames < self.width + round(self.answers * self.stride * self.fps):
+        if self.frames < self.width + round(self.answers * self._step * self._rate):
             return False
         self.answers += 1
         return True
@@ -127,14 +128,14 @@ class LiveRecognition:
     @property
     def span(self) -> tuple[float, float]:
         """Start and stop of the last window in seconds."""
-        return (self.frames - self.width) / self.fps, self.frames / self.fps
+        return (self.frames - self.width) / self._rate, self.frames / self._rate
 
     def window_frames(self) -> Frames | None:
         """The last window, ready for the encoder; None if nobody is seen most of the time."""
         window = np.roll(self._ring, -self.frames % self.width, axis=0)
         if present(window).any(1).mean() < SEEN:
             return None
-        return self._ready.window(self._ready.recording(window, self.fps), self.fps)
+        return self._ready.window(self._ready.recording(window, self._rate), self._rate)
 
     def _checked(self, frame: Frame) -> Frame:
         """The persons `(P, V, C)` of a frame; zeros for joints that are not seen."""
@@ -150,11 +151,12 @@ class LiveRecognition:
         frames = self.window_frames()
         if frames is None:
             return None, None, None
-        prediction = self.model.classifier.predict(embed_frames(self.model.encoder, [frames]), reject=self.reject)
+        classifier = self._fitted.classifier
+        prediction = classifier.predict(embed_frames(self._fitted.encoder, [frames]), reject=self.reject)
         return (
-            self.model.classifier.classes[prediction.best[0]],
+            classifier.classes[prediction.best[0]],
             float(prediction.probability[0]),
-            bool(prediction.rejected[0]) if self.model.classifier.can_reject(self.reject) else None,
+            bool(prediction.rejected[0]) if classifier.can_reject(self.reject) else None,
         )
 
     @property

@@ -62,6 +62,13 @@ def somebody(clips: Tensor) -> Tensor:
 class ModelGraph(nn.Module):
     """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody always is."""
 
+    mean: Tensor
+    scale: Tensor
+    weight: Tensor
+    bias: Tensor
+    bank: Tensor
+    votes: Tensor
+
     def __init__(self, model: Model, layout: Topology) -> None:
         super().__init__()
         self.vectors = EncoderGraph(model.encoder, layout)
@@ -69,7 +76,7 @@ class ModelGraph(nn.Module):
         self.kind, self.neighbours = head.candidate.kind, min(int(head.candidate.setting), len(head.bank))
         self.temperature, self.threshold = classifier.temperature, classifier.threshold()
         self.rejects = classifier.can_reject()
-        parts = {"mean": head.mean, "scale": head.scale, "weight": head.weight, "bias": head.bias}
+        parts: dict[str, Any] = {"mean": head.mean, "scale": head.scale, "weight": head.weight, "bias": head.bias}
         if self.rejects or self.kind == "knn":
             parts["bank"] = head.bank
         if self.kind == "knn":

@@ -282,20 +282,26 @@ def initialise_encoders(
     run = None if is_package(path) else open_run(path)
     for stream, encoder in method.encoders().items():
         pretrained = load_package(path, stream) if run is None else run.encoder(stream)
-        _refuse_other_clips(pretrained, store, source)
         _refuse_other_encoder(pretrained, recipe, stream, source)
-        encoder.load_state_dict(pretrained.encoder.state_dict())
+        weights = pretrained.encoder.state_dict()
+        # an encoder that reads every person alone has the same weights for any number of them
+        shapes = {name: value.shape for name, value in encoder.state_dict().items()}
+        any_persons = shapes == {name: value.shape for name, value in weights.items()}
+        _refuse_other_clips(pretrained, store, source, any_persons=any_persons)
+        encoder.load_state_dict(weights)
         origins.append(pretrained.origin)
     method.encoders_replaced()
     return origins
 
 
-def _refuse_other_clips(pretrained: PretrainedEncoder, store: Store, source: str | os.PathLike[str]) -> None:
+def _refuse_other_clips(
+    pretrained: PretrainedEncoder, store: Store, source: str | os.PathLike[str], *, any_persons: bool
+) -> None:
     """Refuse weights that were learned from clips of another kind than those of the store."""
     facts = {
         "topology": (pretrained.topology.name, store.topology.name),
         "joints": (list(pretrained.topology.joints), list(store.topology.joints)),
-        "persons": (pretrained.persons, store.persons),
+        **({} if any_persons else {"persons": (pretrained.persons, store.persons)}),
         "normalisation": (pretrained.normalisation, list(store.normalisation)),
     }
     for name, (theirs, ours) in facts.items():

@@ -11,7 +11,6 @@ import pytest
 from reader_samples import body, landmarks, read_all, rounded, write_mediapipe, write_mediapipe_csv, write_openpose
 
 from halp.core.errors import InputError
-from halp.data import tracking
 from halp.data.clip import Clip
 from halp.data.ingest.pipeline import open_source
 from halp.data.readers import Dropped, get_reader
@@ -313,18 +312,3 @@ def test_following_is_bounded_in_a_crowd_and_starts_anew_far_away() -> None:
     frames, notes = follow(crowd, 2, 17, 2)
     assert frames.shape == (3, 2, 17, 2)
     assert notes == ("28 of 30 tracked persons left out",)
-
-
-@pytest.mark.parametrize("jump", [0.0, 0.5, 30.0])
-def test_one_person_alone_is_followed_as_persons_among_others_are(jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(3)
-    steps = random.normal(scale=0.02, size=(40, 1, 3)) + jump * (np.arange(40) == 20)[:, None, None]
-    bodies = (random.normal(size=(17, 3)) + steps.cumsum(axis=0)).astype(np.float32)
-    bodies[random.random((40, 17)) < 0.1] = 0
-    frames = [[] if time in (5, 6) else [tracking.Detection(body)] for time, body in enumerate(bodies)]
-    quick = tracking.follow(frames, 2, 17, 3)
-    monkeypatch.setattr(tracking, "_single_track", lambda crowds: None)
-    whole = tracking.follow(frames, 2, 17, 3)
-    np.testing.assert_array_equal(quick[0], whole[0])
-    assert quick[1] == whole[1]
-    assert quick[0][:, 1].any() == (jump > 1)

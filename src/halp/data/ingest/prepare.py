@@ -63,7 +63,7 @@ def prepare(
     strict : bool
         Make a clip that cannot be used an error, instead of leaving it out and naming it in the manifest.
     limit : int, optional
-        Processes (default: all cores), and how many items are read (default: all).
+        How many items are read (default: all).
     splits : sequence of SplitRule
         Saved in the store beside those of the format.
     overwrite, progress : bool

@@ -14,7 +14,7 @@ import pytest
 
 from halp.core.errors import InputError
 from halp.data.store import Store
-from halp.evaluation.sweep import Setting, Sweep, combinations, sweep
+from halp.reproduce.sweep import Setting, Sweep, combinations, sweep
 from halp.training import open_run
 
 
