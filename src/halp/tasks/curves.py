@@ -340,7 +340,7 @@ def _exchanges(rows: Floats, first: int, resamples: int, seed: int) -> tuple[Any
 
 
 def _ratio(difference: Floats, error: Floats) -> Floats:
-    """t, zero where nothing varies and nothing differs, very large where nothing varies and something differs."""
+    """t, zero if nothing varies and nothing differs, very large where nothing varies and something differs."""
     return difference / np.maximum(error, 1e-9 * np.maximum(np.abs(difference), 1e-9))
 
 

@@ -2,7 +2,7 @@
 
 A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind them (the
 coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for walking forward; hips and
-both feet have to be seen, and lengths have the unit of the recording.
+both feet must be seen, and lengths have the unit of the recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Stride:
-    """From one contact of a foot to its next, in seconds of the recording; None where a part was not seen.
+    """From one contact of a foot to its next, in seconds of the recording; None if a part was not seen.
 
     `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot to this one.
     """
@@ -155,7 +155,7 @@ def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpac
     """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
 
     Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
-    feet have to be seen. Lengths have the unit of the recording.
+    feet must be seen. Lengths have the unit of the recording.
 
     Parameters
     ----------
