@@ -87,7 +87,7 @@ def paired(rng: np.random.Generator, trials: int) -> tuple[dict[str, float], dic
     for test, count in (("permutation", trials), ("mixed", max(trials // 10, 20))):
         for n in (8, 20):
             found: list[float] = []
-    p: list[float] = []
+            p: list[float] = []
             for trial in range(count):
                 base = rng.exponential(3, n)
                 one, other = base + 0.5 + rng.normal(0, 1, n), base + rng.normal(0, 1, n)
