@@ -204,7 +204,7 @@ def _index(home: Path) -> list[Row]:
     began = time.process_time()
     recall = recall_of(index.search(queries, 10)[0], exact)
     each = 10 * (time.process_time() - began)
-    disk = (home / INDEX).stat().st_size / 1e6
+    disk = (home / INDEX).stat().st_size / 2**20
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     share = VECTORS / 1e6
     title = f"index of {VECTORS:,} vectors"
@@ -215,7 +215,7 @@ def _index(home: Path) -> list[Row]:
         Row(
             f"{title}: recall@10", f"{recall:.3f}, {index.facts.probes} of {index.facts.lists} lists", "", recall, 0.99
         ),
-        Row(f"{title}: MB on disk a million", f"{disk:.0f} MB", "629 MB", disk / share, 260, at_most=True),
+        Row(f"{title}: MiB on disk a million", f"{disk:.0f} MiB", "629 MB", disk / share, 260, at_most=True),
         Row(f"{title}: CPU ms a query", f"peak {memory:.0f} MiB", "", each),
     ]
 

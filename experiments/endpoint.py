@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ import torch
 from experiments.files import save_results
 from halp.data.splits import FewLabels
 from halp.data.store import Store, open_store
-from halp.evaluation import RawCoordinates
 from halp.evaluation.analysis.hierarchical import RESAMPLES, interval, resampled_means
 from halp.evaluation.analysis.paired_difference import paired_difference
 from halp.evaluation.protocol import ProtocolContext
@@ -32,6 +31,7 @@ from halp.reproduce.runner import SweepRunner
 from halp.reproduce.scales import get_scale
 from halp.reproduce.scheduler import DataSource, Schedule, make_schedule
 from halp.reproduce.tables import get_table
+from halp.training import Run
 
 Array = npt.NDArray[Any]
 Found = dict[tuple[str, str, int], dict[str, Array]]  # by method, split and seed: probe → right (draws, clips)
@@ -113,14 +113,12 @@ def probed(store: Store, out: Path, complete: dict[str, list[int]]) -> Found:
         if seed not in complete[base]:
             continue
         for cell in {cell.row.name: cell for cell in schedule.cells}.values():
-            if cell.row.method == "raw" and seed:
+            if cell.row.method == "raw":  # `halp reproduce ntu10` has them
                 continue
             path = out / "probes" / f"{base}-{cell.row.name}-{split}-{seed}.npz".replace(" ", "_")
             if not path.exists():
-                run = runner.run_of(schedule.scale, cell)
-                encoder: Any = RawCoordinates(store.topology, persons=store.persons)
-                if run is not None:
-                    encoder = run.encoder("joint", trained=cell.row.trained)
+                run = cast(Run, runner.run_of(schedule.scale, cell))
+                encoder = run.encoder("joint", trained=cell.row.trained)
                 parts = store.split(split)
                 features = ProtocolContext(encoder, store, split, *parts, progress=False).features
                 np.savez_compressed(path, **probe(features, store, split, seed))  # type: ignore[arg-type]

@@ -6,6 +6,8 @@ classes without rejection, the share of them that is rejected, the share of clip
 the default rate; the area under the curve of the similarity that decides; and the calibration error of the probabilities (ten
 bins). Labels of one person do not calibrate a threshold: rejection is off there, and the columns "forced" say what the same rate
 would do. Mean over even and odd classes and `--draws` draws, seeded by the draw; written to `results/rejection.json`.
+`--adapt` lets the classifier use the other clips of the labelled people, of known and unknown classes alike, without their
+labels (`halp.tasks.adapt`), with 3, 5 and 10 labels of several people; written to `results/rejection_adapted.json`.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ from experiments.transfer import Array, Task, open_tasks
 from halp.evaluation import embed
 from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
+from halp.tasks.adapt import Neighbourhood
 from halp.tasks.classifier import REJECTION_RATE, fit_classifier
-from halp.tasks.classify import disable_unreliable_rejection, group_clips
+from halp.tasks.classify import group_clips, without_doubtful_rejection
 
 SHOTS = (3, 5, 10, None)
 
 
-def measure(task: Task, vectors: Array, known: Array, shots: int | None, alone: bool, seed: int) -> dict[str, float]:
+def measure(
+    task: Task, vectors: Array, known: Array, shots: int | None, alone: bool, seed: int, adapt: bool = False
+) -> dict[str, float]:
     """The metrics of one choice of known classes and labelled clips."""
     draw = np.random.default_rng([seed, shots or 0])
     people = task.stores["body-16"].subjects
@@ -42,8 +47,13 @@ def measure(task: Task, vectors: Array, known: Array, shots: int | None, alone: 
     rows = np.concatenate(clips)
     labels = np.searchsorted(known, task.labels[rows])
     groups, grouped_by = group_clips(labels, people[rows].tolist(), np.arange(len(rows)))
-    model = fit_classifier(vectors[rows], labels, [str(label) for label in known], groups=groups, kind="prototypes")
-    model = disable_unreliable_rejection(model, grouped_by)
+    kind, near = "prototypes", None
+    if adapt:
+        others = np.setdiff1d(np.flatnonzero(pool), rows)
+        kind, near = "adapted", Neighbourhood.of(vectors[rows], vectors[others])
+    names = [str(label) for label in known]
+    model = fit_classifier(vectors[rows], labels, names, groups=groups, kind=kind, neighbourhood=near)
+    model = without_doubtful_rejection(model, grouped_by)
     test = np.flatnonzero(~np.isin(people, taught))
     is_known = np.isin(task.labels[test], known)
     found, forced = model.predict(vectors[test]), model.predict(vectors[test], reject=REJECTION_RATE)
@@ -71,16 +81,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--encoder", default="halp-base")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--adapt", action="store_true")
     arguments = parser.parse_args()
     encoder = load_encoder(arguments.encoder)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for task in open_tasks(Path(folder)):
             vectors, classes = embed(encoder, task.stores["body-16"], progress=False), np.unique(task.labels)
-            for alone in (False, True):
-                for shots in SHOTS:
+            for alone in (False,) if arguments.adapt else (False, True):
+                for shots in SHOTS[:3] if arguments.adapt else SHOTS:
                     trials = [
-                        measure(task, vectors, classes[first::2], shots, alone, seed)
+                        measure(task, vectors, classes[first::2], shots, alone, seed, arguments.adapt)
                         for first in (0, 1)
                         for seed in range(arguments.draws)
                     ]
@@ -95,7 +106,8 @@ def main() -> None:
         "versions": versions(),
         "rows": rows,
     }
-    (RESULTS / "rejection.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    name = "rejection_adapted.json" if arguments.adapt else "rejection.json"
+    (RESULTS / name).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))

@@ -52,7 +52,7 @@ from tools.encoders.kinect_views import plain_base, untrained
 Array = npt.NDArray[Any]
 MEASURES = ("knn", "1 label", "5 labels", "ridge")
 TWIN, FITTED_TWIN, PLAIN, OURS = "untrained", "untrained, invariance fitted", "without invariance", "halp-base"
-CEILING = "labels of the other sets"
+RAW, CEILING = "raw coordinates", "labels of the other sets"
 CAMERAS = "three real cameras"
 SEEDS = 3
 FOLDS = 5
@@ -116,7 +116,7 @@ def encoders(cmu: Store) -> dict[str, Any]:
         return encoder.eval()
 
     found: dict[str, Any] = {
-        "raw coordinates": lambda: RawCoordinates(get_topology("body-16"), persons=1),
+        RAW: lambda: RawCoordinates(get_topology("body-16"), persons=1),
         PLAIN: plain_base,
         OURS: lambda: load_encoder("halp-base"),
     }
@@ -178,31 +178,31 @@ def real_views(features: Mapping[str, Array], ntu: Store) -> dict[str, Array]:
     return {name: invariance(torch.from_numpy(features[name])).numpy() for name in SETS}
 
 
-def right(task: Task, features: Array, train: Array, test: Array) -> dict[str, Array]:
+def right(task: Task, features: Array, train: Array, test: Array, scale: str = "each") -> dict[str, Array]:
     """By measure, how often each test clip is classified rightly, 0 … 1."""
-    unit = standardised(features, train)
+    unit = standardised(features, train, scale)
     labels, wanted = task.labels[train], task.labels[test]
     found = {"knn": (knn_predict(unit[train], labels, unit[test]) == wanted).astype(float)}
     for shots, name in ((1, "1 label"), (5, "5 labels")):
         found[name] = few_right(unit, task.labels, train, test, shots)
     count = int(task.labels.max()) + 1
-    penalty, _ = choose_ridge_penalty(features[train], labels, group_folds(task.groups[train], 3), count)
-    found["ridge"] = (fit_ridge(features[train], labels, penalty, count).predict(features[test]) == wanted).astype(
-        float
-    )
+    folds = group_folds(task.groups[train], 3)
+    penalty, _ = choose_ridge_penalty(features[train], labels, folds, count, scale=scale)
+    guess = fit_ridge(features[train], labels, penalty, count, scale).predict(features[test])
+    found["ridge"] = (guess == wanted).astype(float)
     return found
 
 
-def measure(task: Task, features: Array) -> dict[str, Array]:
+def measure(task: Task, features: Array, scale: str = "each") -> dict[str, Array]:
     """The same over all parts, one after the other."""
-    rows = [right(task, features, train, test) for train, test in task.parts]
+    rows = [right(task, features, train, test, scale) for train, test in task.parts]
     return {name: np.concatenate([row[name] for row in rows]) for name in MEASURES}
 
 
-def remembered(path: Path, task: Task, features: Array) -> dict[str, Array]:
+def remembered(path: Path, task: Task, features: Array, scale: str) -> dict[str, Array]:
     """What was measured before is found again."""
     if not path.exists():
-        np.savez(path, **measure(task, features))  # type: ignore[arg-type]
+        np.savez(path, **measure(task, features, scale))  # type: ignore[arg-type]
     with np.load(path, allow_pickle=False) as kept:
         return {name: kept[name] for name in MEASURES}
 
@@ -265,7 +265,8 @@ def main(arguments: Sequence[str]) -> int:
         for task in (task for task in tasks if task.store in sets):
             part = "folds" if options.validate else "test"
             path = options.out / f"{method}-{task.name}-{part}.npz".replace(" ", "_")
-            cells.setdefault(method, {})[task.name] = remembered(path, task, sets[task.store])
+            scale = "one" if method == RAW else "each"
+            cells.setdefault(method, {})[task.name] = remembered(path, task, sets[task.store], scale)
             means = {name: round(100 * float(value.mean()), 1) for name, value in cells[method][task.name].items()}
             console.print(method, task.name, means)
     found = merged(cells)

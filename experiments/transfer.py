@@ -79,6 +79,7 @@ class Candidate:
     name: str
     features: Callable[[Task, Array], Array]
     seeds: int = 1
+    scale: str = "each"  # "one" where the features share a unit, as raw coordinates do
 
 
 def open_tasks(folder: Path) -> list[Task]:
@@ -118,7 +119,7 @@ def _raw(layout: str) -> Candidate:
         store = task.stores[layout]
         return embed(RawCoordinates(store.topology, persons=1), store, progress=False)
 
-    return Candidate(f"raw, {layout}", features)
+    return Candidate(f"raw, {layout}", features, scale="one")
 
 
 def _untrained(label: str, layout: str, stream: str, settings: dict[str, Any], seed: int) -> Candidate:
@@ -208,10 +209,11 @@ def families(encoder: str | None, seeds: int) -> dict[str, list[list[Candidate]]
     return found
 
 
-def validated(task: Task, features: Array, train: Array) -> tuple[float, float]:
+def validated(task: Task, features: Array, train: Array, scale: str = "each") -> tuple[float, float]:
     """The penalty that the folds choose, and their accuracy with it."""
     classes = int(task.labels.max()) + 1
-    penalty, accuracies = choose_ridge_penalty(features[train], task.labels[train], task.folds(train), classes)
+    part = features[train], task.labels[train], task.folds(train), classes
+    penalty, accuracies = choose_ridge_penalty(*part, scale=scale)
     return penalty, accuracies[penalty]
 
 
@@ -220,7 +222,7 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
     first = task.parts[0][0]
     tried = {
         " / ".join(dict.fromkeys(one.name.partition(", seed")[0] for one in seeds)): float(
-            np.mean([validated(task, one.features(task, first), first)[1] for one in seeds])
+            np.mean([validated(task, one.features(task, first), first, one.scale)[1] for one in seeds])
         )
         for seeds in alternatives
     }
@@ -233,7 +235,8 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
     for one in chosen:
         for train, held in task.parts:
             features = one.features(task, train)
-            runs.append({**_test(task, features, train, held), **(_few(task, features, train, held) if few else {})})
+            part = task, features, train, held, one.scale
+            runs.append({**_test(*part), **(_few(*part) if few else {})})
     for key in runs[0]:
         # splits are averaged first: the spread is that of the seeds
         per_seed = np.array([run[key] for run in runs]).reshape(len(chosen), len(task.parts)).mean(1).tolist()
@@ -242,18 +245,20 @@ def measure(task: Task, alternatives: Sequence[Sequence[Candidate]], few: bool, 
     return found
 
 
-def _test(task: Task, features: Array, train: Array, held: Array) -> dict[str, float]:
-    penalty, _ = validated(task, features, train)
+def _test(task: Task, features: Array, train: Array, held: Array, scale: str) -> dict[str, float]:
+    penalty, _ = validated(task, features, train, scale)
     classes = int(task.labels.max()) + 1
-    ridge = fit_ridge(features[train], task.labels[train], penalty, classes).predict(features[held])
-    unit = standardised(features, train)
+    ridge = fit_ridge(features[train], task.labels[train], penalty, classes, scale).predict(features[held])
+    unit = standardised(features, train, scale)
     nearest = knn_predict(unit[train], task.labels[train], unit[held])
     return {"ridge": _accuracy(ridge, task.labels[held]), "knn": _accuracy(nearest, task.labels[held])}
 
 
-def standardised(features: Array, train: Array) -> Array:
+def standardised(features: Array, train: Array, scale: str = "each") -> Array:
     """Unit vectors of features less the mean of the training clips, by their spread; no label is looked at."""
     mean, spread = features[train].mean(0), features[train].std(0)
+    if scale == "one":
+        spread = np.where(spread < 1e-6, 0, np.sqrt((spread**2).mean()))
     x = (features - mean) / np.where(spread < 1e-6, np.inf, spread)
     return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-9), dtype=np.float32)
 
@@ -271,9 +276,9 @@ def few_right(unit: Array, labels: Array, train: Array, held: Array, shots: int)
     return right
 
 
-def _few(task: Task, features: Array, train: Array, held: Array) -> dict[str, float]:
+def _few(task: Task, features: Array, train: Array, held: Array, scale: str) -> dict[str, float]:
     """Per cent right with this many labelled clips per class."""
-    unit = standardised(features, train)
+    unit = standardised(features, train, scale)
     return {f"{n} per class": 100 * float(few_right(unit, task.labels, train, held, n).mean()) for n in SHOTS}
 
 
@@ -283,8 +288,8 @@ def correctness(task: Task, one: Candidate) -> Array:
     classes = int(task.labels.max()) + 1
     for train, held in task.parts:
         features = one.features(task, train)
-        penalty, _ = validated(task, features, train)
-        guess = fit_ridge(features[train], task.labels[train], penalty, classes).predict(features[held])
+        penalty, _ = validated(task, features, train, one.scale)
+        guess = fit_ridge(features[train], task.labels[train], penalty, classes, one.scale).predict(features[held])
         right[held] += guess == task.labels[held]
         times[held] += 1
     return np.divide(right, times, out=np.full(len(right), np.nan), where=times > 0)

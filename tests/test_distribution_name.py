@@ -12,7 +12,7 @@ from halp._version import DISTRIBUTION
 
 ROOT = Path(__file__).parents[1]
 WRONG = re.compile(
-    r"(?<![\w-])halp-motion\[[a-z][a-z,]*\]|pip install (-U )?['\"]?halp['\"]?(\s|$)|uvx? (pip install )?halp\b"
+    r"(?<![\w-])halp\[[a-z][a-z,]*\]|pip install (-U )?['\"]?halp['\"]?(\s|$)|uvx? (pip install )?halp\b"
 )
 TEXTS = (".py", ".md", ".toml", ".sh", ".ipynb", ".jsx", ".js", ".yml", ".html", "Makefile")
 

@@ -113,7 +113,7 @@ def run_shards(
     """Call a function with every shard; pairs of a shard's place and its result or `Failure`, as they are done.
 
     Shards that were on their way when a worker died are submitted again, each alone, up to three times. What the
-    function raises is a failure of its shard, and the rest goes on.
+    function raises is a failure of its shard, and the rest continues.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def test_bash_completes_a_command_and_its_options(capsys: pytest.CaptureFixture[
     ask = "COMP_WORDS=(halp {}); COMP_CWORD={}; _halp; echo ${{COMPREPLY[@]}}"
     script = capsys.readouterr().out
     for words, place, expected in (
-        *(("se", 1, "search segment"), ("search --ht", 2, "--html")),
+        *(("se", 1, "search segment serve"), ("search --ht", 2, "--html")),
         *(("classify fi", 2, "fit"), ("classify fit --wi", 3, "--window")),
     ):
         shell = f"{script}\n{ask.format(words, place)}"

@@ -18,6 +18,8 @@ from threadpoolctl import threadpool_limits
 from halp.core.errors import InputError
 from halp.tasks.assessment import MOST, assess, few_per_class, learning_curve
 from halp.tasks.classifier import (
+    PLAIN,
+    Choice,
     accuracy_interval,
     fit_classifier,
     fit_temperature,
@@ -223,7 +225,12 @@ def test_learning_curve_takes_whole_groups() -> None:
     for label in (0, 1):
         assert len(set(groups[rows][labels[rows] == label])) == 3
     splits = folds(labels, groups)
-    assert list(learning_curve(Candidate("knn"), blobs(40, 2)[0], labels, groups, splits)) == [1, 2, 4, 8]
+    assert list(learning_curve(Choice(PLAIN, Candidate("knn")), blobs(40, 2)[0], labels, groups, splits)) == [
+        1,
+        2,
+        4,
+        8,
+    ]
 
 
 def test_samples_of_many_labels_keep_two_groups_of_every_class() -> None:

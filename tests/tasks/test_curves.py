@@ -1,4 +1,4 @@
-"""Curves over cycles, and the cluster permutation test against brute force, its error rate, and spm1d where it is there."""
+"""Curves over cycles, and the cluster permutation test against brute force, its error rate, and spm1d if it exists."""
 
 from __future__ import annotations
 

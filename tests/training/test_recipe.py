@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from halp.core.errors import InputError
 from halp.training.recipe import Recipe, list_recipes, load_recipe, recipe_from_dict
@@ -151,3 +152,17 @@ def test_a_queue_is_cut_to_the_number_of_clips_where_the_recipe_says_so() -> Non
     assert (few.contrast.queue, few.halp.recent, few.halp.prototypes) == (27, 27, 6)
     assert load_recipe("small", ["fit_queue=false"]).fitted_to(27).contrast.queue == 512
     assert few.fitted_to(27) == few, "a run is resumed with what it began with"
+
+
+def test_a_fused_update_of_sgd_is_the_same_up_to_rounding() -> None:
+    made = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(5, 7)
+        optimiser = load_recipe("small", [f"optimiser.fused={str(fused).lower()}"]).optimiser.build(layer)
+        for _ in range(3):
+            optimiser.zero_grad()
+            layer(torch.ones(2, 5)).square().sum().backward()
+            optimiser.step()
+        made.append(layer.weight.detach())
+    torch.testing.assert_close(made[0], made[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
@@ -26,8 +26,10 @@ def classify_fit(
     labelled: Positional[Path],
     model: Positional[Path],
     *,
+    unlabelled: Path | None = None,
     labels: Labels = LABELS,
     kind: str = "auto",
+    sides: str = "matter",
     reading: ReadingArgs = READING,
     seed: int = 0,
     json: bool = False,
@@ -38,10 +40,14 @@ def classify_fit(
         halp classify fit runs/small-seed0 labelled model
         halp classify fit halp-base recordings model --labels labels.csv --window 2 --stride 1
         halp classify fit halp-base recordings model --events boris-export.csv
+        halp classify fit halp-base labelled model --unlabelled recordings
 
     Args:
         model: the model folder to make.
-        kind: linear, knn, prototypes, or auto to choose by cross-validation.
+        unlabelled: recordings without labels, read like the labelled ones; few labels go further with them. Recordings of
+            LABELLED that have no label are used in any case.
+        kind: linear, knn, prototypes, adapted (needs clips without labels), or auto to choose by cross-validation.
+        sides: whether left and right matter to the classes: matter, soft (less), or same (either hand will do).
         seed: of the folds.
         json: print accuracies as JSON.
     """
@@ -52,7 +58,9 @@ def classify_fit(
     check_free(model)
     check_rejection(labels.rejection_rate)
     source = _open_labelled(labelled, labels, reading.reading)
-    fitted = fit(encoder, source, kind=kind, rejection_rate=labels.rejection_rate, seed=seed)
+    further = None if unlabelled is None else open_unlabelled(unlabelled, source, reading.reading)
+    how: dict[str, Any] = {"kind": kind, "sides": sides, "rejection_rate": labels.rejection_rate, "seed": seed}
+    fitted = fit(encoder, source, unlabelled=further, **how)
     save_model(fitted, model)
     _show_fitted(fitted, model, json)
 
@@ -159,6 +167,13 @@ def _open_labelled(source: Path, labels: LabelOptions, reading: Reading) -> Sour
     return labelled
 
 
+def open_unlabelled(path: Path, labelled: Source, reading: Reading) -> Source:
+    """Recordings without labels, cut like the labelled ones."""
+    from halp.features.source import open_source
+
+    return open_source(path, reading.cut_by(labelled.cutting))
+
+
 def _show_fitted(model: Model, path: Path, json: bool) -> None:
     """What was fitted and how good it is."""
     facts = {"model": str(path), "classes": model.labelled, "classifier": str(model.classifier.head.candidate)}
@@ -175,6 +190,9 @@ def _show_fitted(model: Model, path: Path, json: bool) -> None:
     ]
     counts = ", ".join(f"{name} {count}" for name, count in model.labelled.items())
     said = f"{sum(model.labelled.values())} labelled clips: {counts}"
+    if clips := model.assessment.get("unlabelled"):
+        used = "used" if model.classifier.head.candidate.kind == "adapted" else "of no help here"
+        said += f"\n{clips} clips without labels: {used}"
     if not scores:
         said += "\naccuracy is not known: every class needs two recordings at least, so that one can be held out"
     show({**facts, **model.assessment}, *(table_of(rows) for rows in (scores, curve) if rows), json=json, said=said)

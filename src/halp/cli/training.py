@@ -143,7 +143,7 @@ def pretrain(
         show(answer, json=json, said=f"trained: {trained.path}; next: {further}")
 
 
-#: Training clips of the largest set on which own training was compared with the shipped encoder (docs/results.md).
+#: Training clips of the largest set on which own training was compared with the shipped encoder (docs/appendix/own-training.md).
 _MEASURED = 6_667
 
 
@@ -162,7 +162,7 @@ def _advice(store: Any, split: str) -> str:
         return ""
     return (
         f"note: {clips} clips to learn from; with up to {_MEASURED:,} of them, own training has not been better than {shipped}, "
-        "which needs none (docs/results.md). `halp evaluate` puts the two side by side"
+        "which needs none (docs/appendix/own-training.md). `halp evaluate` puts the two side by side"
     )
 
 

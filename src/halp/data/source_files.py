@@ -56,7 +56,31 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+_walked: ContextVar[dict[tuple[Path, frozenset[Path]], list[Path]] | None] = ContextVar("walks", default=None)
+
+
+@contextmanager
+def walking_once() -> Iterator[None]:
+    """Inside, a folder is listed once, however often `walk` is asked for it: for one look at a source by many readers."""
+    token = _walked.set({})
+    try:
+        yield
+    finally:
+        _walked.reset(token)
+
+
 def walk(root: Path) -> Iterator[Path]:
+    """All regular files of a folder in a fixed order, see `_walk`."""
+    known, key = _walked.get(), (root, _left_out.get())
+    if known is None:
+        yield from _walk(root)
+    else:
+        if key not in known:
+            known[key] = list(_walk(root))
+        yield from known[key]
+
+
+def _walk(root: Path) -> Iterator[Path]:
     """All regular files below `root` (or `root` itself), sorted in each folder.
 
     A link inside the source is followed where it leads to something inside the source, each folder once; a link that

@@ -89,7 +89,7 @@ class Events(Sequence[Event]):
     lengths : mapping
         Seconds of recordings, if they are known.
     origin : str
-        Where they come from, for messages.
+        If they come from, for messages.
 
     Examples
     --------

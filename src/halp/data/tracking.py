@@ -29,7 +29,7 @@ def follow(
 ) -> tuple[Frames, tuple[str, ...]]:
     """Join the detections of T frames to at most `persons` tracks `(T, P, V, C)`, the longest first, and say what was left out.
 
-    A tracker's own identity decides where there is one; otherwise people are tracked over the whole recording
+    A tracker's own identity decides if there is one; otherwise people are tracked over the whole recording
     (`halp.data.tracks`).
     """
     known: dict[int, list[tuple[int, Frames]]] = {}

@@ -35,6 +35,7 @@ from halp.encoders.body_rows import (
     write_streams,
 )
 from halp.encoders.fusion import POOLINGS, STREAMS, THIRDS, FusionEncoder, FusionSettings, thirds
+from halp.encoders.steady import steady
 from halp.skeleton import Topology
 
 LENGTH = 9
@@ -51,7 +52,8 @@ class KernelFusionSettings:
     """Size of the GRU, which reads every `step`-th frame; `gains` are factors of its standardised streams, three or five.
 
     Without layers there is no GRU: the kernels alone. `invariant` directions of the features, those that views of a clip
-    move most, are fitted and shrunk (`Invariance`).
+    move most, are fitted and shrunk (`Invariance`). Clips with more jitter than `steady`, in units of the normalised body,
+    are smoothed first (`halp.encoders.steady`); 0 smooths none.
     """
 
     hidden: int = 96
@@ -59,11 +61,15 @@ class KernelFusionSettings:
     gains: tuple[float, ...] = (0.3, 0.3, 1.5)
     step: int = 2
     invariant: int = 0
+    steady: float = 0.0
 
     def __post_init__(self) -> None:
         self.fusion()
-        if self.step < 1 or self.invariant < 0:
-            raise InputError(f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} at least 0")
+        if self.step < 1 or self.invariant < 0 or self.steady < 0:
+            raise InputError(
+                f"encoder: step = {self.step} must be at least 1, invariant = {self.invariant} and steady = {self.steady} "
+                "at least 0"
+            )
 
     def fusion(self) -> FusionSettings:
         """What the GRU takes of it."""
@@ -188,7 +194,7 @@ class KernelFusionEncoder(FusionEncoder):
 
     def __init__(self, topology: Topology, settings: KernelFusionSettings) -> None:
         super().__init__(topology, settings.fusion())
-        self.step = settings.step
+        self.step, self.steady = settings.step, settings.steady
         if not settings.layers:
             self.layers, self.pooled_size = nn.ModuleList(), 0
         self.banks = [sum(self.widths[:STREAMS]), *self.widths[STREAMS:]]
@@ -208,6 +214,7 @@ class KernelFusionEncoder(FusionEncoder):
         return self
 
     def forward(self, clips: Tensor) -> Tensor:
+        clips = steady(clips, 0.0 if self.training else self.steady)
         return cast(Tensor, self.invariance((super().forward(clips) - self.shift) / self.spread))
 
     def describe(self, bodies: Tensor) -> Tensor:

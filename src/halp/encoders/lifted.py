@@ -21,6 +21,7 @@ from halp.encoders import register_encoder
 from halp.encoders.body_rows import BODIES, body_rows, can_use_row_kernels, convolve_rows, in_tiles
 from halp.encoders.fusion import Projection
 from halp.encoders.kernel_fusion import Invariance, KernelFusionEncoder, KernelFusionSettings
+from halp.encoders.steady import steady
 from halp.skeleton import Topology, get_topology
 
 
@@ -138,7 +139,7 @@ class LiftedEncoder(nn.Module):
             inner = KernelFusionSettings(layers=0, gains=settings.picture_gains)
             self.picture_reader = KernelFusionEncoder(get_topology("body-16-2d"), inner)
             features += self.picture_reader.output_size
-        self.stride = settings.stride
+        self.stride, self.steady = settings.stride, settings.steady
         self.invariance = Invariance(features, settings.invariant) if settings.invariant else nn.Identity()
         self.output_size = settings.outputs or features
         self.projection: Projection | None = Projection(features, settings.outputs) if settings.outputs else None
@@ -160,7 +161,7 @@ class LiftedEncoder(nn.Module):
         return lifted.view(batch, persons, *lifted.shape[1:]).transpose(1, 2)
 
     def forward(self, clips: Tensor) -> Tensor:
-        features = self.invariance(self.read(clips))
+        features = self.invariance(self.read(steady(clips, 0.0 if self.training else self.steady)))
         return features if self.projection is None else self.projection(features)
 
     def read(self, clips: Tensor) -> Tensor:

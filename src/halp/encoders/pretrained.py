@@ -54,7 +54,7 @@ class PretrainedEncoder(nn.Module):
     normalisation : sequence of str
         Steps that clips must be through.
     origin : mapping
-        Where it comes from, for results.
+        If it comes from, for results.
     architecture : mapping
         The encoder's registered name and its settings; without it an encoder works, but cannot be exported.
     projection : mapping of tensors

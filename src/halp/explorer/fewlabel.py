@@ -15,12 +15,14 @@ from halp.explorer.answers import SAMPLED, sample
 from halp.explorer.collection import Collection
 from halp.explorer.session import SUGGESTED, FewLabelModel
 from halp.features.embed import embed_frames, ready_clips
+from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import cross_validate
-from halp.tasks.classifier import fit_classifier, folds, sample_rows, suggest
+from halp.tasks.classifier import TUNED, fit_classifier, folds, sample_rows, suggest
 from halp.tasks.classify import disable_unreliable_rejection, group_clips
 
 MANY = 4 * SUGGESTED  # recordings without a label that are enough to choose from
 _JUDGED = 400  # labelled rows that are cross-validated; more are sampled
+_NEAR = 1000  # rows, labelled or not, that a model is adapted to: a label should show at once
 
 
 def fit_labels(
@@ -36,7 +38,9 @@ def fit_labels(
     if len(classes) < 2:
         return None
     groups, grouped_by = _groups(collection, rows, labels)
-    classifier = fit_classifier(collection.table.vectors[rows], labels, classes, groups=groups)
+    near = _neighbourhood(collection, rows, values)
+    vectors = np.asarray(collection.table.vectors[rows])
+    classifier = fit_classifier(vectors, labels, classes, groups=groups, neighbourhood=near)
     classifier = disable_unreliable_rejection(classifier, grouped_by)
     prediction = classifier.predict(collection.table.vectors)
     open_rows = candidates(collection, values, revision)
@@ -88,15 +92,32 @@ def assess_labels(
     plain = RawCoordinates(encoder.topology, stream=encoder.stream, persons=encoder.persons)
     clips = ready_clips(encoder, collection.source, rows)
     raw = embed_frames(plain, [clip.frames for clip in clips])
+    recordings, vectors = collection.recording[rows], np.asarray(collection.table.vectors[rows])
+    near = _neighbourhood(collection, rows, values)
     scores = {
-        name: cross_validate(vectors, known, groups, recordings=collection.recording[rows])
-        for name, vectors in {"encoder": np.asarray(collection.table.vectors[rows]), "raw": raw}.items()
+        "encoder": cross_validate(vectors, known, groups, recordings, neighbourhood=near),
+        "raw": cross_validate(raw, known, groups, recordings, one_scale=True),
     }
     accuracies = {
         name: {"accuracy": score.accuracy, "low": score.low, "high": score.high, "recordings": score.recordings}
         for name, score in scores.items()
     }
     return replace(model, assessment={**accuracies, **facts})
+
+
+def _neighbourhood(
+    collection: Collection, rows: npt.NDArray[np.int64], values: npt.NDArray[np.int16]
+) -> Neighbourhood | None:
+    """The labelled rows and a sample of those without a label, which few labels may be spread over; None where it is no use."""
+    others = np.flatnonzero(values < 0)
+    if len(rows) > TUNED or not len(others):
+        return None
+    room = max(_NEAR - len(rows), 0)
+    if len(others) > room:
+        others = np.sort(np.random.default_rng(0).choice(others, room, replace=False))
+    own, further = (np.asarray(collection.table.vectors[part]) for part in (rows, others))
+    groups = collection.recording[np.concatenate([rows, others])].astype(np.int64)
+    return Neighbourhood.of(own, further, groups, most=_NEAR)
 
 
 def _labelled(

@@ -32,13 +32,13 @@ class LabelTable:
 
     @property
     def trouble(self) -> str:
-        """Why the table is not what the database says; empty where it is."""
+        """Why the table is not what the database says; empty if it is."""
         return self._unreadable or self._unwritten
 
     def look(self, *, first: bool = False) -> tuple[bool, list[Event] | None]:
-        """Whether the table has to be written again, and what somebody else wrote to it; None where nobody did.
+        """Whether the table must be written again, and what somebody else wrote to it; None if nobody did.
 
-        Raises where there are no labels but those of a table that cannot be read.
+        Raises if there are no labels but those of a table that cannot be read.
         """
         found = _fingerprint(self.path)
         if found == self._seen and not first:
@@ -103,7 +103,7 @@ def event_text(event: Event) -> str:
 
 
 def _fingerprint(path: Path) -> tuple[int, ...] | None:
-    """What tells whether a file was written since; None where there is none."""
+    """What tells whether a file was written since; None if there is none."""
     try:
         found = path.stat()
     except OSError:

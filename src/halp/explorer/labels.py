@@ -349,7 +349,7 @@ class LabelBook:
 
     @property
     def trouble(self) -> str:
-        """Why the table is not what the database says; empty where it is."""
+        """Why the table is not what the database says; empty if it is."""
         return self._table.trouble
 
     def look_at_table(self, *, first: bool = False) -> None:

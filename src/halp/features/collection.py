@@ -53,7 +53,7 @@ class Collection:
         return source
 
     def vectors(self, source: Source, series: str) -> Any:
-        """Vectors of all rows, which the source learns; None where they are of another encoder or of other recordings."""
+        """Vectors of all rows, which the source learns; None if they are of another encoder or of other recordings."""
         if series != self.facts["series"]:
             return None
         if source.content.digest() != self.facts["content"]:
@@ -135,7 +135,7 @@ def write_collection(
             if path.stem not in names:
                 path.unlink()
     except OSError as error:
-        raise InputError(f"collection '{folder}' cannot be written ({error}); choose another place") from error
+        raise InputError(f"collection '{folder}' cannot be written ({error}); choose another path") from error
     return Collection(folder, facts)
 
 
@@ -143,7 +143,7 @@ def check_collection_place(folder: Path) -> None:
     """Refuse a place where something else is."""
     free = not folder.exists() or (folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir())))
     if not free:
-        raise InputError(f"'{folder}' exists and is not a collection; choose another place")
+        raise InputError(f"'{folder}' exists and is not a collection; choose another path")
     pyarrow_modules()
 
 
@@ -173,7 +173,7 @@ def _write_shard(folder: Path, part: Part, source: Source) -> str:
 
 
 def _shown(source: Source, part: Part, entry: Entry) -> dict[str, npt.NDArray[Any]]:
-    """Columns for people and other programs: names in place of numbers."""
+    """Columns for people and other programs: names instead of numbers."""
     facts, rows, content = entry.facts, entry.arrays["rows"], source.content
     recordings, classes = np.array(facts["recordings"]), np.array([*facts["class_names"], ""])
     shown: dict[str, npt.NDArray[Any]] = {

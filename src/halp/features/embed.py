@@ -65,7 +65,7 @@ def embed_table(
     batch_size : int
         Clips encoded together.
     device : str
-        Where they are encoded.
+        If they are encoded.
     progress : bool
         Whether progress is shown.
     reading, **keywords

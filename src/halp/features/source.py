@@ -94,7 +94,7 @@ class Source(RowColumns):
         self.topology, self.applied = content.topology, content.applied
         self.engine, self._left_out_file = engine or Engine(), left_out_file
         self.recorded: SourceIndex | None = None
-        self.collection: Any = None  # that keeps its vectors, where it was opened by one
+        self.collection: Any = None  # that keeps its vectors, if it was opened by one
         self.shards: list[Any] = []  # that its vectors were found in
         self.notes: list[str] = []  # warnings while a shard was read
         self._is_shard = False

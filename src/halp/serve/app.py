@@ -136,7 +136,7 @@ def _posted(service: Service, path: str, answer: Answer, limits: Limits) -> Call
         except TooLarge:
             status, text = 413, f"a request may have {limits.body:,} bytes"
         except TooSlow:
-            status, text = 408, f"a request has to be sent within {limits.patience:g} seconds"
+            status, text = 408, f"a request must be sent within {limits.patience:g} seconds"
         except Busy:
             status, text = 503, "too many clips are waiting; try again later"
         except asyncio.TimeoutError:
@@ -157,7 +157,7 @@ def _read(kind: Any, body: bytes) -> Any:
 
 
 async def _vector(served: Served, asked: Any) -> Any:
-    """The vector of the clip of a request; None where nobody is seen."""
+    """The vector of the clip of a request; None if nobody is seen."""
     clip = await run_in_threadpool(served.prepare, asked.points, asked.topology)
     return None if clip is None else await served.batcher.vector(clip)
 

@@ -113,7 +113,7 @@ class Problem:
 def parse(kind: type[Any], data: Any) -> Any:
     """A request of a type from JSON; an error names the field."""
     if not isinstance(data, dict):
-        raise InputError("the body has to be a JSON object")
+        raise InputError("the body must be a JSON object")
     hints = get_type_hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:

@@ -94,7 +94,7 @@ def serve(
             f"'{host}' can be reached by others, and there are no API keys; give --keys FILE or set {KEYS}, or use 127.0.0.1"
         )
     if workers < 1 or deadline <= 0 or body < 1:
-        raise InputError("workers, deadline and the largest body have to be above 0")
+        raise InputError("workers, deadline and the largest body must be above 0")
     settings = Settings(tuple(str(Path(model).resolve()) for model in models), index, keys, body, deadline)
     with _listener(host, port) as listener:
         several = workers > 1

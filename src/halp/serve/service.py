@@ -87,7 +87,7 @@ def _with_blanks(data: Any, joints: int, dimensions: int) -> npt.NDArray[np.floa
         return np.array(whole, dtype=np.float64)
     except (ValueError, TypeError, OverflowError, IndexError, RecursionError):
         raise InputError(
-            "points have to be evenly nested lists of numbers, with null where something is missing"
+            "points must be evenly nested lists of numbers, with null where something is missing"
         ) from None
 
 
@@ -223,7 +223,7 @@ class Served:
         return self._ready[name]
 
     def prepare(self, points: Any, topology: str | None) -> Frames | None:
-        """Points as a clip that is ready for the encoder; None where nobody is seen."""
+        """Points as a clip that is ready for the encoder; None if nobody is seen."""
         layout, ready = self.preparation(topology)
         frames = ready.window(ready.recording(points_array(points, layout)))
         return frames if frames.any() else None

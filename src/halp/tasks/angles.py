@@ -145,7 +145,7 @@ def angles(
 ) -> Angles:
     """Joint angles of recordings: ranges, velocities and left-right asymmetry, and every angle over time.
 
-    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 where the body
+    Interior angles lie between two bones, 0 to 180 degrees, 180 where the limb is straight. Clinical ones are 0 if the body
     stands upright and have a sign: flexion, dorsiflexion, abduction and lean forward are positive. Any topology that has the
     joints. Angles are not smoothed; velocities are slopes over 0.2 s.
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.progress import Bar
-from halp.tasks.classifier import accuracy_interval, choose_candidate, fit_classifier, folds
-from halp.tasks.heads import Candidate, Labels, Vectors, fit_head, project_to_row_span
+from halp.tasks.adapt import Neighbourhood
+from halp.tasks.classifier import PLAIN, Choice, accuracy_interval, choose, fit_classifier, folds
+from halp.tasks.heads import Labels, Vectors, fit_head, project_to_row_span
 
 Splits = list[tuple[Labels, Labels]]
 MOST = 600  # labelled vectors that are cross-validated; more are sampled
@@ -50,10 +51,14 @@ def assess(
     kind: str = "auto",
     seed: int = 0,
     progress: bool = True,
+    neighbourhood: Neighbourhood | None = None,
 ) -> dict[str, Any]:
     """Cross-validate the encoder's vectors and the raw coordinates of the same clips, both chosen and tuned the same way.
 
-    Plain data for `config.json`: the scores of `encoder` and `raw`, None if a class has one recording only, so that
+    Raw coordinates share a unit and have one scale. The encoder's vectors may have a `neighbourhood`; held-out clips are
+    then among those without labels, as clips that will be classified are.
+
+    Plain data for `config.json`: the scores of `encoder` and `raw`, None where a class has one recording only, so that
     nothing can be held out; `curve` maps the number of labelled recordings per class to the mean accuracies of both.
     """
     splits = folds(labels, groups, seed)
@@ -61,13 +66,15 @@ def assess(
         return {"encoder": None, "raw": None, "curve": {}}
     scores, curves = [], []
     with Bar("cross-validation", 2 * (len(splits) + 1), shown=progress) as bar:
-        for features in (vectors, raw):
-            chosen, _ = choose_candidate(features, labels, int(labels.max()) + 1, groups, kind, seed)
-            score = cross_validate(features, labels, groups, recordings, kind=kind, seed=seed, bar=bar)
+        for features, near in ((vectors, neighbourhood), (raw, None)):
+            how: dict[str, Any] = {"seed": seed, "one_scale": features is raw, "neighbourhood": near}
+            classes, rows = int(labels.max()) + 1, np.arange(len(labels))
+            chosen = choose(features, labels, classes, groups, kind, rows=rows, **how)
+            score = cross_validate(features, labels, groups, recordings, kind=kind, bar=bar, **how)
             scores.append({**asdict(score), "chosen": str(chosen)})
             # all products are the same in the span of the rows, which has far fewer coordinates
-            rows = project_to_row_span(features)
-            curves.append(learning_curve(chosen, rows, labels, groups, splits, seed=seed))
+            span = project_to_row_span(features, features is raw)
+            curves.append(learning_curve(chosen, span, labels, groups, splits, seed=seed, neighbourhood=near))
             bar.advance()
     curve = {count: (curves[0][count], curves[1][count]) for count in curves[0]}
     return {"encoder": scores[0], "raw": scores[1], "curve": curve}
@@ -82,26 +89,37 @@ def cross_validate(
     kind: str = "auto",
     seed: int = 0,
     bar: Bar | None = None,
+    one_scale: bool = False,
+    neighbourhood: Neighbourhood | None = None,
 ) -> Score:
     """Nested: in every fold the classifier is chosen on the training part alone."""
     right = np.zeros(len(labels), dtype=bool)
     classes = [str(label) for label in range(int(labels.max()) + 1)]
     for train, test in folds(labels, groups, seed):
-        fitted = fit_classifier(vectors[train], labels[train], classes, groups=groups[train], kind=kind, seed=seed)
-        right[test] = fitted.predict(vectors[test]).best == labels[test]
+        part = vectors[train], labels[train]
+        choice = choose(*part, len(classes), groups[train], kind, seed, one_scale, neighbourhood, train)
+        if neighbourhood is not None and choice.method != PLAIN:
+            guess = neighbourhood.scores(choice.method, train, labels[train], len(classes), test).argmax(1)
+        else:
+            fitted = fit_classifier(
+                *part, classes, groups=groups[train], kind=choice.candidate.kind, seed=seed, one_scale=one_scale
+            )
+            guess = fitted.predict(vectors[test]).best
+        right[test] = guess == labels[test]
         if bar is not None:
             bar.advance()
     return Score.of(right, recordings, groups, kind)
 
 
 def learning_curve(
-    chosen: Candidate,
+    chosen: Choice,
     vectors: Vectors,
     labels: Labels,
     groups: npt.NDArray[np.int64],
     splits: Splits,
     *,
     seed: int = 0,
+    neighbourhood: Neighbourhood | None = None,
 ) -> dict[int, float]:
     """Accuracy of a kind of classifier against labelled recordings per class: 1, 2, 4, …; mean over folds and draws.
 
@@ -116,8 +134,12 @@ def learning_curve(
 
     def accuracy(count: int, train: Labels, test: Labels) -> float:
         rows = few_per_class(train, labels, groups, count, draw)
-        head = fit_head(chosen, vectors[rows], labels[rows], classes, standard=True)
-        return float((head.logits(vectors[test]).argmax(1) == labels[test]).mean())
+        if neighbourhood is not None and chosen.method != PLAIN:
+            scores = neighbourhood.scores(chosen.method, rows, labels[rows], classes, test)
+        else:
+            head = fit_head(chosen.candidate, vectors[rows], labels[rows], classes, standard=True)
+            scores = head.logits(vectors[test])
+        return float((scores.argmax(1) == labels[test]).mean())
 
     counts = [2**power for power in range(20) if 2**power <= fewest]
     # many held-out labels tell an accuracy with few draws

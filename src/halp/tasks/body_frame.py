@@ -56,7 +56,7 @@ def body_frame(poses: Poses) -> BodyFrame:
 
 
 def middle(joints: Floats, topology: Topology, part: str) -> Floats:
-    """The middle of a pair of joints `(T, C)`, or the joint in the middle of the body where there is no pair."""
+    """The middle of a pair of joints `(T, C)`, or the joint in the middle of the body if there is no pair."""
     names = [name for name in (f"{part}_left", f"{part}_right") if name in topology.joints]
     names = names if len(names) == 2 else [name for name in (f"{part}_center", *names) if name in topology.joints][:1]
     if not names:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from halp.core.errors import InputError
+from halp.tasks.adapt import Neighbourhood, allowed_methods, better_by_more_than_noise
 from halp.tasks.heads import (
     Candidate,
     Head,
@@ -22,11 +23,15 @@ from halp.tasks.heads import (
 )
 
 Floats = npt.NDArray[np.float64]
+Folds = list[tuple[Labels, Labels]]
+PLAIN, ADAPTED = "plain", Candidate("adapted")
 Reject = float | str | None  # a rate, "auto" for that of the model, "none" or None for never
 REJECTION_RATE = 0.05  # share of the labelled clips, each against other people, that may be called unlike everything
 FOLDS = 5
 _BLOCK = 4096
-_TUNED = 500  # labelled vectors that kind and setting are chosen with; more are sampled
+TUNED = (
+    500  # labelled vectors that kind and setting are chosen with; more are sampled, and then no neighbourhood is used
+)
 _MANY = 200  # labelled vectors of which three folds tell enough
 _BANK = 3000  # labelled vectors that are kept to compare with; more are sampled
 _FITTED, _LARGEST = 20_000, 50_000_000  # labelled vectors, and numbers in them, that a head is fitted on
@@ -97,8 +102,14 @@ def fit_classifier(
     kind: str = "auto",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
+    one_scale: bool = False,
+    neighbourhood: Neighbourhood | None = None,
 ) -> Classifier:
-    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every fold."""
+    """Fit on labelled vectors `(N, F)`; vectors of one group (recording or person) stay on one side of every fold.
+
+    `one_scale`: the columns share a unit, as raw coordinates do. A `neighbourhood` of these vectors, in their order, and of
+    others without labels lets the kinds `auto` and `adapted` use them.
+    """
     vectors, labels = np.asarray(vectors, dtype=np.float32), np.asarray(labels, dtype=np.int64)
     groups = np.arange(len(labels)) if groups is None else np.asarray(groups, dtype=np.int64)
     if not len(labels) or len(vectors) != len(labels) or len(groups) != len(labels):
@@ -106,44 +117,106 @@ def fit_classifier(
             f"{len(vectors)} vectors, {len(labels)} labels and {len(groups)} groups do not make a classifier"
         )
     check_rejection(rejection_rate)
-    rows = sample_rows(labels, groups, _TUNED, seed)
-    chosen, temperature = choose_candidate(vectors[rows], labels[rows], len(classes), groups[rows], kind, seed)
-    rows = sample_rows(labels, groups, min(_FITTED, max(_BANK, _LARGEST // vectors.shape[1])), seed)
-    head = fit_head(chosen, vectors[rows], labels[rows], len(classes))
+    rows = sample_rows(labels, groups, TUNED, seed)
+    part = vectors[rows], labels[rows], len(classes), groups[rows], kind, seed, one_scale
+    choice = choose(*part, neighbourhood if len(rows) == len(labels) else None, rows)
+    if neighbourhood is not None and choice.method != PLAIN:
+        head = neighbourhood.head(choice.method, rows, labels[rows], len(classes))
+    else:
+        rows = sample_rows(labels, groups, min(_FITTED, max(_BANK, _LARGEST // vectors.shape[1])), seed)
+        head = fit_head(choice.candidate, vectors[rows], labels[rows], len(classes), one_scale=one_scale)
     kept = sample_rows(labels[rows], groups[rows], _BANK, seed)
     head = replace(head, bank=head.bank[kept], labels=labels[rows][kept])
     similarities = nearest_similarities(head.bank, groups[rows][kept])
-    return Classifier(head, tuple(classes), temperature, similarities, rejection_rate)
+    return Classifier(head, tuple(classes), choice.temperature, similarities, rejection_rate)
 
 
-def choose_candidate(
-    vectors: Vectors, labels: Labels, classes: int, groups: npt.NDArray[np.int64], kind: str, seed: int = 0
-) -> tuple[Candidate, float]:
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation chose: `plain` with a candidate, or a method of `halp.tasks.adapt`; and the temperature."""
+
+    method: str
+    candidate: Candidate
+    temperature: float = 1.0
+
+    def __str__(self) -> str:
+        return str(self.candidate) if self.method == PLAIN else f"{self.candidate}, {self.method}"
+
+
+def choose(
+    vectors: Vectors,
+    labels: Labels,
+    classes: int,
+    groups: npt.NDArray[np.int64],
+    kind: str,
+    seed: int = 0,
+    one_scale: bool = False,
+    neighbourhood: Neighbourhood | None = None,
+    rows: Labels | None = None,
+) -> Choice:
     """The candidate that is right most often on held-out folds, and the temperature of its held-out logits.
 
     Classes count alike, however many labels each has: labels are given where it is easy or where the model is unsure, so
     their shares are not those of the recordings. If no fold can be made (a class with one recording only), the first
     candidate and the temperature 1.
-    """
-    tried, splits = candidates(kind), folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
-    if not splits:
-        return tried[0], 1.0
-    rows, held = project_to_row_span(vectors), np.concatenate([test for _, test in splits])
 
+    With a `neighbourhood`, of which the vectors are the `rows`, the first method that it bears is taken, unless another one
+    or `plain` is right more often by more than a standard error.
+    """
+    splits = folds(labels, groups, seed, FOLDS if len(labels) < _MANY else 3)
+    held = np.concatenate([test for _, test in splits]) if splits else np.zeros(0, dtype=np.int64)
+    plain, logits = _choose_plain(vectors, labels, classes, splits, kind, one_scale)
+    methods: tuple[str, ...] = ()
+    if (
+        neighbourhood is not None
+        and rows is not None
+        and kind in ("auto", "adapted")
+        and len(neighbourhood) > len(labels)
+    ):
+        methods = allowed_methods(len(neighbourhood), classes)
+    if neighbourhood is None or rows is None or not methods:
+        return plain
+    if not splits:
+        return Choice(methods[0], ADAPTED)
+    found = {
+        method: np.concatenate(
+            [neighbourhood.scores(method, rows[train], labels[train], classes, rows[test]) for train, test in splits]
+        )
+        for method in methods
+    }
+    if kind == "auto":
+        found[PLAIN] = logits
+    right = {method: scores.argmax(1) == labels[held] for method, scores in found.items()}
+    best = max(right, key=lambda method: _balanced(found[method], labels[held], classes))
+    best = best if better_by_more_than_noise(right[best], right[methods[0]], groups[held]) else methods[0]
+    return plain if best == PLAIN else Choice(best, ADAPTED, fit_temperature(found[best], labels[held]))
+
+
+def _choose_plain(
+    vectors: Vectors, labels: Labels, classes: int, splits: Folds, kind: str, one_scale: bool
+) -> tuple[Choice, Floats]:
+    """The best candidate on labelled vectors alone, and its held-out logits."""
+    tried = candidates(kind)
+    if not splits:
+        return Choice(PLAIN, tried[0]), np.zeros((0, classes))
+    rows, held = project_to_row_span(vectors, one_scale), np.concatenate([test for _, test in splits])
     per_fold = [
         [head.logits(rows[test]) for head in fit_heads(tried, rows[train], labels[train], classes)]
         for train, test in splits
     ]
     logits = [np.concatenate(parts) for parts in zip(*per_fold)]
-    counts = np.bincount(labels[held], minlength=classes)
-    right = [np.bincount(labels[held][scores.argmax(1) == labels[held]], minlength=classes) for scores in logits]
-    best = int(np.argmax([round(float((hits / np.maximum(counts, 1)).sum()), 9) for hits in right]))  # ties are ties
-    return tried[best], fit_temperature(logits[best], labels[held])
+    best = int(np.argmax([_balanced(scores, labels[held], classes) for scores in logits]))
+    return Choice(PLAIN, tried[best], fit_temperature(logits[best], labels[held])), logits[best]
 
 
-def folds(
-    labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS
-) -> list[tuple[Labels, Labels]]:
+def _balanced(scores: Floats, labels: Labels, classes: int) -> float:
+    """How often held-out logits are right, classes alike; rounded, so that ties are ties."""
+    counts = np.bincount(labels, minlength=classes)
+    hits = np.bincount(labels[scores.argmax(1) == labels], minlength=classes)
+    return round(float((hits / np.maximum(counts, 1)).sum()), 9)
+
+
+def folds(labels: Labels, groups: npt.NDArray[np.int64], seed: int = 0, most: int = FOLDS) -> Folds:
     """Training and test rows of up to `most` folds, stratified by class, groups kept together; none where that is impossible.
 
     A class needs two groups at least: with one, the fold that tests it could not have learned it.

@@ -13,18 +13,22 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 from typing_extensions import Unpack
 
-from halp.core.errors import InputError
+from halp.core.errors import InputError, check_choice
 from halp.data.reading import Reading, ReadingKeywords, combine
 from halp.data.spans import Event
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, RawCoordinates
+from halp.encoders.sides import SIDES, with_sides
 from halp.features.embed import embed_frames, embed_table, ready_clips
 from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
+from halp.tasks.adapt import MOST as MOST_NEAR
+from halp.tasks.adapt import Neighbourhood
 from halp.tasks.assessment import MOST, assess
 from halp.tasks.classifier import (
     REJECTION_RATE,
+    TUNED,
     Classifier,
     Labels,
     Prediction,
@@ -59,7 +63,9 @@ def fit(
     encoder: AnyEncoder,
     labelled: AnySource,
     *,
+    unlabelled: AnySource | None = None,
     kind: str = "auto",
+    sides: str = "matter",
     rejection_rate: float | None = REJECTION_RATE,
     seed: int = 0,
     progress: bool = True,
@@ -74,8 +80,14 @@ def fit(
         An encoder, or the path or name of one.
     labelled
         A store, or recordings in a folder for each class, of any kind that `halp.open_source` takes.
+    unlabelled
+        Further recordings without labels, opened with the same options. With them, and with recordings of `labelled` that have
+        no label, few labels go further (see `halp.tasks.adapt`).
     kind
-        linear, knn, prototypes, or auto to choose by cross-validation.
+        linear, knn, prototypes, adapted (uses clips without labels), or auto to choose by cross-validation.
+    sides
+        Whether left and right matter to your classes: matter, soft (less), or same (either hand will do). The last two encode
+        every clip twice.
     rejection_rate
         Share of the known clips that may be rejected; None for no rejection. It is off where the labelled clips are not of
         several known persons, for nothing then tells how unlike another person may be.
@@ -103,21 +115,68 @@ def fit(
     {'sit': 2, 'wave': 2}
     """
     check_rejection(rejection_rate)
-    encoder, source = open_for(encoder, labelled, reading, **keywords)
-    source = labelled_rows(source)
+    check_choice("sides", sides, SIDES)
+    reading = combine(reading, keywords)
+    encoder, everything = open_for(encoder, labelled, reading)
+    encoder = with_sides(encoder, sides)
+    source = labelled_rows(everything)
     check_classes(source)
     vectors = np.asarray(embed_table(encoder, source, progress=progress).vectors)
     data = labelling(source)
+    further = [everything.only(everything.labels < 0)]
+    if unlabelled is not None:
+        further.append(open_for(encoder, unlabelled, _as_read(everything, reading))[1])
+    near = _neighbourhood(encoder, vectors, source, further, kind, seed, progress)
     labels, groups = data.labels, data.groups
     rows = sample_rows(labels, groups, MOST, seed)
     raw = _raw_vectors(encoder, source.only(rows))
     how: dict[str, Any] = {"kind": kind, "seed": seed}
     part = vectors[rows], raw, labels[rows], groups[rows]
     with threadpool_limits(1):  # on products this small, further threads only wait for each other
-        classifier = fit_classifier(vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, **how)
-        assessment = assess(*part, data.recordings[rows], progress=progress, **how)
-    facts = {**assessment, "grouped_by": data.grouped_by}
+        classifier = fit_classifier(
+            vectors, labels, data.classes, groups=groups, rejection_rate=rejection_rate, neighbourhood=near, **how
+        )
+        assessment = assess(*part, data.recordings[rows], progress=progress, neighbourhood=near, **how)
+    clips = 0 if near is None else len(near) - len(labels)
+    facts = {**assessment, "grouped_by": data.grouped_by, "unlabelled": clips}
     return Model(encoder, disable_unreliable_rejection(classifier, data.grouped_by), source.cutting, facts, data.counts)
+
+
+def _as_read(source: Source, reading: Reading) -> Reading:
+    """How clips without labels are read: cut as the labelled ones, their labels left aside."""
+    return replace(reading, labels=None, pattern=None).cut_by(source.cutting)
+
+
+def _neighbourhood(
+    encoder: PretrainedEncoder,
+    vectors: npt.NDArray[np.float32],
+    source: Source,
+    further: list[Source],
+    kind: str,
+    seed: int,
+    progress: bool,
+) -> Neighbourhood | None:
+    """Labelled vectors and those of further clips; None where none is wanted, found or needed."""
+    further = [one for one in further if len(one)]
+    if kind not in ("auto", "adapted") or not further or len(vectors) > TUNED:
+        if kind == "adapted":
+            raise InputError(
+                f"kind 'adapted' needs clips without labels and at most {TUNED} labelled ones; name recordings with "
+                "--unlabelled SOURCE, or choose --kind auto"
+            )
+        return None
+    room, found, groups = MOST_NEAR - len(vectors), [], [source.rows["recording"]]
+    draw = np.random.default_rng(seed)
+    for number, one in enumerate(further):
+        share = max(1, room // (len(further) - number))
+        if len(one) > share:
+            one = one.only(np.sort(draw.choice(len(one), share, replace=False)))
+        table = embed_table(encoder, one, progress=progress)
+        seen = table.seen > 0
+        found.append(np.asarray(table.vectors)[seen])
+        groups.append(one.rows["recording"][seen] + groups[-1].max(initial=-1) + 1)
+        room -= int(seen.sum())
+    return Neighbourhood.of(vectors, np.concatenate(found), np.concatenate(groups), seed=seed)
 
 
 def labelled_rows(source: Source) -> Source:

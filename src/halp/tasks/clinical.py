@@ -1,4 +1,4 @@
-"""Angles in clinical conventions: zero where the body stands upright with hanging arms, with a sign and a plane.
+"""Angles in clinical conventions: zero if the body stands upright with hanging arms, with a sign and a plane.
 
 They are computed from joint centres, not from the anatomical axes of segments, so they approximate the angles of the joint
 coordinate systems that the International Society of Biomechanics (ISB) recommends; `isb` names the one each comes near to.
@@ -77,7 +77,7 @@ def _at(poses: Poses, names: str, side: str) -> Floats:
 
 
 def _bend(first: str, joint: str, last: str) -> Measure:
-    """180° minus the interior angle: zero where the limb is straight."""
+    """180° minus the interior angle: zero if the limb is straight."""
 
     def compute(poses: Poses, frame: BodyFrame, side: str) -> Floats:
         return 180 - interior_angle(_at(poses, first, side), _at(poses, joint, side), _at(poses, last, side))

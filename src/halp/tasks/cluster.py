@@ -20,6 +20,7 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source
 from halp.features.table import FeatureTable
 from halp.sphere import kmeans
+from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
 
 MOST_GROUPS = 12  # tried where the number is not given
@@ -122,6 +123,7 @@ def cluster(
     source: AnySource,
     *,
     groups: int | None = None,
+    adapt: bool = False,
     seed: int = 0,
     cache: bool = True,
     progress: bool = True,
@@ -136,6 +138,8 @@ def cluster(
         See `halp.embed_table`.
     groups : int, optional
         How many (default: the number up to 12 whose groups are furthest apart).
+    adapt : bool
+        Compare in a metric that is fitted to these clips: what mutual neighbours differ in counts less.
     seed : int
         Of the starting points.
 
@@ -157,7 +161,8 @@ def cluster(
     table = embed_table(encoder, source, compact=True, cache=cache, progress=progress)
     if len(table) < 2:
         raise InputError("one clip cannot be grouped; give several recordings, or cut it with --window SECONDS")
-    return Clustering(table, group_vectors(table.vectors, groups, seed=seed), encoder, source)
+    vectors = fit_metric(table.vectors, table.recording, seed=seed)(table.vectors) if adapt else table.vectors
+    return Clustering(table, group_vectors(vectors, groups, seed=seed), encoder, source)
 
 
 def group_vectors(vectors: npt.NDArray[np.float32], groups: int | None = None, *, seed: int = 0) -> Clusters:

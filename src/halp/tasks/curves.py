@@ -206,7 +206,7 @@ def person_curves(cycles: Sequence[Cycle]) -> dict[str, Floats]:
 
 
 def _group(name: str, cycles: Sequence[Cycle]) -> dict[str, Any]:
-    """Mean and bands of a group: over people where there are several, else over the cycles of the one there is."""
+    """Mean and bands of a group: over people if there are several, else over the cycles of the one there is."""
     from scipy.stats import t
 
     persons = person_curves(cycles)
@@ -340,7 +340,7 @@ def _exchanges(rows: Floats, first: int, resamples: int, seed: int) -> tuple[Any
 
 
 def _ratio(difference: Floats, error: Floats) -> Floats:
-    """t, zero where nothing varies and nothing differs, very large where nothing varies and something differs."""
+    """t, zero if nothing varies and nothing differs, very large where nothing varies and something differs."""
     return difference / np.maximum(error, 1e-9 * np.maximum(np.abs(difference), 1e-9))
 
 

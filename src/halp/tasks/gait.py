@@ -2,7 +2,7 @@
 
 A foot touches the ground where it is furthest in front of the hips, and leaves it where it is furthest behind them (the
 coordinate-based events of Zeni and others, 2008). This holds on the ground and on a treadmill, for walking forward; hips and
-both feet have to be seen, and lengths have the unit of the recording.
+both feet must be seen, and lengths have the unit of the recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Stride:
-    """From one contact of a foot to its next, in seconds of the recording; None where a part was not seen.
+    """From one contact of a foot to its next, in seconds of the recording; None if a part was not seen.
 
     `step_time` and `step_length` are of the step that begins the stride: from the contact of the other foot to this one.
     """
@@ -155,7 +155,7 @@ def gait(source: AnySource, *, reading: Reading | None = None, **keywords: Unpac
     """Strides and steps of people who walk: times, lengths, cadence, symmetry and double support, with intervals.
 
     Foot contacts are where a foot is furthest in front of the hips, toe-offs where it is furthest behind them. Hips and both
-    feet have to be seen. Lengths have the unit of the recording.
+    feet must be seen. Lengths have the unit of the recording.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def find_gait(poses: Poses) -> Gait:
 
     Parameters
     ----------
-    poses : one person of one recording with hips and both ankles; heels and toes are used where there are any.
+    poses : one person of one recording with hips and both ankles; heels and toes are used if there are any.
     """
     joints, frame = filled(poses.joints), body_frame(poses)
     seen = {side: np.isfinite(poses.joints[:, _foot(poses, side, "contact")].sum(1)) for side in SIDES}
@@ -233,7 +233,7 @@ def find_gait(poses: Poses) -> Gait:
 
 
 def _foot(poses: Poses, side: str, kind: str) -> int:
-    """The joint whose way tells contacts (heel) or lifts (toes); the ankle where there is no better one."""
+    """The joint whose way tells contacts (heel) or lifts (toes); the ankle if there is no better one."""
     names = {"contact": ("heel",), "lift": ("toe_big", "foot_index", "foot", "toe")}[kind]
     found = [f"{name}_{side}" for name in (*names, "ankle") if f"{name}_{side}" in poses.topology.joints]
     if not found or not {"hip_left", "hip_right"} <= set(poses.topology.joints):
@@ -260,7 +260,7 @@ def _extremes(way: Floats, leg: float, fps: float) -> np.ndarray:
 
 
 def _only(frames: np.ndarray, first: int, last: int) -> int | None:
-    """The one event between two frames, None where there is none or more than one."""
+    """The one event between two frames, None if there is none or more than one."""
     inside = frames[(frames > first) & (frames < last)]
     return int(inside[0]) if len(inside) == 1 else None
 

@@ -1,13 +1,14 @@
-"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours and class prototypes.
+"""Classifiers for few labels on top of frozen vectors: linear, nearest neighbours, class prototypes, and adapted ones.
 
-All three give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is.
+All give logits `(N, C)`; what follows (temperature, "none of these") does not depend on which one it is. `adapted` is fitted by
+`halp.tasks.adapt` with the help of clips without labels: a direction per class in a metric of its own.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,14 @@ Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float64]
 
-KINDS = ("linear", "knn", "prototypes")
+KINDS = ("linear", "knn", "prototypes", "adapted")
 SHARPNESS = 10.0  # cosine similarities are multiplied by it before they compete
 FAINT = 1e-3  # vote that a class has without any neighbour
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for prototypes."""
+    """A kind of classifier with its one setting: C of the linear one, k of the neighbours, nothing for the others."""
 
     kind: str
     setting: float = 1.0
@@ -49,14 +50,17 @@ CANDIDATES = (
 
 
 def candidates(kind: str) -> tuple[Candidate, ...]:
-    """The settings that are tried for a kind; `auto` tries every kind."""
+    """The settings that are tried for a kind on labelled clips alone; `auto` and `adapted` try every kind."""
     check_choice("classifier", kind, (*KINDS, "auto"))
-    return tuple(candidate for candidate in CANDIDATES if kind in ("auto", candidate.kind))
+    return tuple(candidate for candidate in CANDIDATES if kind in ("auto", "adapted", candidate.kind))
 
 
 @dataclass(frozen=True)
 class Head:
-    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with `labels` `(N,)`."""
+    """A fitted classifier. `bank` holds the labelled vectors as `directions` gives them, `(N, F)`, with `labels` `(N,)`.
+
+    Of standardised vectors `left` `(r,)` remains along the `axes` `(F, r)`; r = 0 leaves them as they are.
+    """
 
     candidate: Candidate
     classes: int
@@ -66,10 +70,12 @@ class Head:
     labels: Labels
     weight: Vectors
     bias: Vectors
+    axes: Vectors = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    left: Vectors = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def standardise(self, vectors: Vectors) -> Vectors:
-        """Vectors with the mean and the standard deviation of the labelled ones taken out, `(N, F)`."""
-        return ((np.asarray(vectors, dtype=np.float32) - self.mean) / self.scale).astype(np.float32)
+        """Vectors less the mean, over the standard deviation, shrunk along the axes, `(N, F)`."""
+        return standardise(vectors, self.mean, self.scale, self.axes, self.left)
 
     def directions(self, vectors: Vectors) -> Vectors:
         """Standardised vectors of length one: their products are the similarities that count here."""
@@ -80,13 +86,19 @@ class Head:
         if self.candidate.kind == "linear":
             return (self.standardise(vectors) @ self.weight.T + self.bias).astype(np.float64)
         rows = self.directions(vectors)
-        if self.candidate.kind == "prototypes":
+        if self.candidate.kind in ("prototypes", "adapted"):
             return (SHARPNESS * (rows @ self.weight.T)).astype(np.float64)
         from halp.evaluation.protocols.knn import knn_votes
 
         k = min(int(self.candidate.setting), len(self.bank))
         votes = knn_votes(self.bank, self.labels, rows, k, classes=self.classes, temperature=1 / SHARPNESS)
         return np.log(votes / votes.sum(1, keepdims=True) + FAINT)
+
+
+def standardise(vectors: Vectors, mean: Vectors, scale: Vectors, axes: Vectors, left: Vectors) -> Vectors:
+    """`z − V (1 − left) Vᵀ z` of standardised vectors z `(N, F)` with the axes V `(F, r)`."""
+    rows = ((np.asarray(vectors, dtype=np.float32) - mean) / scale).astype(np.float32)
+    return rows - ((rows @ axes) * (1 - left)) @ axes.T if len(left) else rows
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> Vectors:
@@ -112,16 +124,18 @@ def fit_head(
     classes: int,
     *,
     standard: bool = False,
+    one_scale: bool = False,
     path: LogisticPath | None = None,
 ) -> Head:
     """Fit one classifier on labelled vectors `(N, F)`, labels 0 … C − 1; a class may be without any.
 
-    `standard`: the vectors are standardised already. `path`: of these vectors, where several strengths are fitted.
+    `standard`: the vectors are standardised already. `one_scale`: their columns share a unit, as raw coordinates do. `path`:
+    of these vectors, where several strengths are fitted.
     """
     vectors = np.asarray(vectors, dtype=np.float32)
     mean, scale = np.zeros(vectors.shape[1], np.float32), np.ones(vectors.shape[1], np.float32)
     if not standard:
-        mean, scale = vectors.mean(0), _scale(vectors)
+        mean, scale = vectors.mean(0), column_scale(vectors, one_scale)
         vectors = ((vectors - mean) / scale).astype(np.float32)
     # one vector has no direction once its mean is taken out
     bank = unit(vectors if len(vectors) > 1 else np.ones_like(vectors))
@@ -134,16 +148,21 @@ def fit_head(
     return Head(candidate, classes, mean, scale, bank, labels.copy(), weight, bias)
 
 
-def _scale(vectors: Vectors) -> Vectors:
-    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the others."""
+def column_scale(vectors: Vectors, one_scale: bool = False) -> Vectors:
+    """Standard deviations; a coordinate that hardly varies would be blown up and is left in the units of the others.
+
+    With `one_scale` all columns have the same: the root of their mean variance.
+    """
     scale = vectors.std(0) if len(vectors) > 1 else np.ones(vectors.shape[1], np.float32)
+    if one_scale:
+        return np.full_like(scale, max(float(np.sqrt(np.mean(scale**2))), 1e-6))
     still = scale <= 1e-3 * max(float(scale.max(initial=0)), 1e-12)
     return np.where(still, max(float(scale.mean()), 1e-6), scale).astype(np.float32)
 
 
-def project_to_row_span(vectors: Vectors) -> Vectors:
+def project_to_row_span(vectors: Vectors, one_scale: bool = False) -> Vectors:
     """Standardised vectors, in as many coordinates as there are vectors where these are fewer: all products are the same."""
-    rows = ((vectors - vectors.mean(0)) / _scale(vectors)).astype(np.float32)
+    rows = ((vectors - vectors.mean(0)) / column_scale(vectors, one_scale)).astype(np.float32)
     if rows.shape[1] <= len(rows):
         return rows
     sizes, directions = np.linalg.eigh(rows @ rows.T)

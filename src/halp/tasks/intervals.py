@@ -56,7 +56,7 @@ def bootstrap_interval(
 
 
 def welch_interval(first: npt.ArrayLike, second: npt.ArrayLike) -> list[float] | None:
-    """Welch's interval of a difference of means of two groups; None where a group has fewer than two values."""
+    """Welch's interval of a difference of means of two groups; None if a group has fewer than two values."""
     from scipy.stats import ttest_ind
 
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)

@@ -131,7 +131,7 @@ class LiveRecognition:
         return (self.frames - self.width) / self._rate, self.frames / self._rate
 
     def window_frames(self) -> Frames | None:
-        """The last window, ready for the encoder; None where nobody is seen most of the time."""
+        """The last window, ready for the encoder; None if nobody is seen most of the time."""
         window = np.roll(self._ring, -self.frames % self.width, axis=0)
         if present(window).any(1).mean() < SEEN:
             return None
@@ -147,7 +147,7 @@ class LiveRecognition:
         return np.where((np.abs(frame) <= LARGEST).all(-1, keepdims=True), frame, 0)
 
     def _recognise(self) -> tuple[str | None, float | None, bool | None]:
-        """Best class, its probability, and whether it is rejected; nothing where nobody is seen most of the time."""
+        """Best class, its probability, and whether it is rejected; nothing if nobody is seen most of the time."""
         frames = self.window_frames()
         if frames is None:
             return None, None, None

@@ -22,6 +22,7 @@ from halp.core.files import building, read_json, save_arrays, sha256, write_json
 from halp.core.packages import CARD, CONFIG, WEIGHTS, find_package
 from halp.data.windows import WindowSettings
 from halp.encoders.pretrained import PretrainedEncoder, load_package, write_package
+from halp.encoders.sides import one_sided, sides_of, with_sides
 from halp.features.source import AnySource
 from halp.tasks.card import model_card
 from halp.tasks.classifier import Classifier, check_rejection
@@ -31,6 +32,7 @@ from halp.tasks.segments import Predictions
 FORMAT = "halp-classifier"
 VERSION = 2
 _PARTS = ("mean", "scale", "bank", "labels", "weight", "bias", "similarities")
+_SHRUNK = ("axes", "left")  # of a classifier that was adapted to clips without labels
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,15 @@ class Model:
         """Write the model as a folder, whole or not at all, see `halp.save_model`."""
         return save_model(self, path)
 
+    @property
+    def package(self) -> PretrainedEncoder:
+        """The encoder as it is handed on: it reads a clip once, whatever the model makes of its mirror image."""
+        if sides_of(self.encoder) == "matter":
+            return self.encoder
+        whole = self.encoder.around(one_sided(self.encoder), self.encoder.origin)
+        whole.architecture = self.encoder.architecture
+        return whole
+
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
     """Write a model folder, whole or not at all.
@@ -113,9 +124,10 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> Path:
 def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | None = None) -> None:
     """Write the files of a model into a folder that exists; `onnx` is what is to be said of its ONNX file."""
     head, classifier = model.classifier.head, model.classifier
-    tensors = {part: getattr(head, part) for part in _PARTS[:-1]} | {"similarities": classifier.similarities}
+    parts = (*_PARTS[:-1], *_SHRUNK) if len(head.left) else _PARTS[:-1]
+    tensors = {part: getattr(head, part) for part in parts} | {"similarities": classifier.similarities}
     (folder / "encoder").mkdir()
-    write_package(model.encoder, folder / "encoder", card=model_card(model.encoder, f"{name}/encoder"))
+    write_package(model.package, folder / "encoder", card=model_card(model.package, f"{name}/encoder"))
     save_arrays(tensors, folder / WEIGHTS)
     described = _describe(model, sha256(folder / WEIGHTS)) | ({} if onnx is None else {"onnx": onnx})
     config = json.loads(json.dumps(described))
@@ -124,7 +136,7 @@ def write_model(model: Model, folder: Path, name: str, onnx: dict[str, Any] | No
     windows = "whole clips" if width is None else f"{width:g} s, one every {stride:g} s"
     facts = {"head": str(head.candidate), "score": model.assessment.get("encoder"), "labelled": model.labelled}
     facts |= {"classes": classifier.classes, "can_reject": model.can_reject, "windows": windows}
-    write_text(folder / CARD, model_card(model.encoder, name, onnx, **facts))
+    write_text(folder / CARD, model_card(model.package, name, onnx, **facts))
 
 
 def is_model(source: Any) -> bool:
@@ -154,6 +166,7 @@ def _describe(model: Model, weights: str) -> dict[str, Any]:
         "setting": classifier.head.candidate.setting,
         "temperature": classifier.temperature,
         "rejection_rate": classifier.rejection_rate,
+        "sides": sides_of(model.encoder),
         "windows": asdict(model.cutting),
         "labelled": model.labelled,
         "assessment": model.assessment,
@@ -198,6 +211,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"model '{path}' has version {config.get('version')!r}, this version of halp reads {VERSION}")
     encoder = load_package(path / "encoder")
     try:
+        encoder = with_sides(encoder, config.get("sides", "matter"))
         if config.pop("sha256", None) != fingerprint(config):
             raise InputError(f"{CONFIG} does not have the hash that it states")
         if sha256(path / WEIGHTS) != config["weights"]["sha256"]:
@@ -249,6 +263,8 @@ def _head(config: dict[str, Any], tensors: dict[str, Any], width: int) -> Head:
         "weight": (classes, width),
         "bias": (classes,),
     }
+    if any(name in tensors for name in _SHRUNK):
+        shapes |= {"axes": (width, len(tensors["left"])), "left": (len(tensors["left"]),)}
     for name, shape in shapes.items():
         if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
             raise InputError(f"'{name}' has shape {tensors[name].shape} instead of {shape}, or is not finite")

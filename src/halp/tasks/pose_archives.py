@@ -128,7 +128,7 @@ def write_nwb(path: Path, poses: Poses) -> None:
             rate=float(poses.fps),
             starting_time=float(poses.start),
             confidence=np.isfinite(poses.joints[:, place].sum(axis=1)).astype(float),
-            confidence_definition="1 where the joint was seen, 0 where it is missing",
+            confidence_definition="1 where the joint was seen, 0 if it is missing",
         )
         for place, joint in enumerate(topology.joints)
     ]

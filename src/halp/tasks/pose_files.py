@@ -61,7 +61,7 @@ def write_poses(people: Iterable[Poses], folder: Path, file_format: str) -> list
         try:
             return write_bids(people, folder)
         except OSError as error:
-            raise InputError(f"'{folder}' cannot be written ({error}); choose another place") from error
+            raise InputError(f"'{folder}' cannot be written ({error}); choose another path") from error
     paths: list[Path] = []
     for poses in people:
         if poses.topology.dimensions != 3 and file_format not in _FLAT:

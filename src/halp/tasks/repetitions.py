@@ -364,9 +364,9 @@ def resampled(values: Floats, count: int) -> Floats:
 
 
 def _widest_angle(poses: Poses, joint: str | None = None) -> str:
-    """The joint angle with the largest range in the recording, robustly; empty where the topology has none.
+    """The joint angle with the largest range in the recording, robustly; empty if the topology has none.
 
-    With `joint`, of the angles that move this joint where there are any: the joint lies in their middle or at an end.
+    With `joint`, of the angles that move this joint, if there are any: the joint lies in their middle or at an end.
     """
     triples = angle_joints(poses.topology)
     if not triples:

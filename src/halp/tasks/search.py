@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -25,6 +25,7 @@ from halp.features.loading import AnyEncoder, open_for
 from halp.features.source import AnySource, Source, is_arrays, open_source
 from halp.features.table import ChosenRows, FeatureTable
 from halp.features.where import matching_rows
+from halp.tasks.adapt import fit_metric
 from halp.tasks.heads import unit
 from halp.tasks.index import EXACT, IndexFacts, search_exactly, search_index
 
@@ -90,6 +91,7 @@ def search(
     k: int = 10,
     where: str | None = None,
     exact: bool = False,
+    adapt: bool = False,
     cache: bool = True,
     progress: bool = True,
     reading: Reading | None = None,
@@ -112,6 +114,8 @@ def search(
         A filter on rows, such as `subject = 3 and label in ('walk', 'run')`; the rows that pass are compared exactly.
     exact : bool
         Compare with every vector even if there are more than a million.
+    adapt : bool
+        Compare in a metric that is fitted to the clips of the source: what mutual neighbours differ in counts less.
     cache : bool
         Keep vectors and index for the next search.
     progress : bool
@@ -152,7 +156,11 @@ def search(
         )
     passing = None if where is None else np.flatnonzero(matching_rows(source, where))
     most = min(k + len(left_out), len(table) if passing is None else len(passing))
-    rows, similarity, facts = _nearest(table, unit(vectors), most, exact, progress, passing)
+    space, queries = table, unit(vectors)
+    if adapt:
+        metric = fit_metric(table.vectors, table.recording)
+        space, queries = replace(table, vectors=metric(table.vectors), folder=None), metric(vectors)
+    rows, similarity, facts = _nearest(space, queries, most, exact, progress, passing)
     kept = ~np.isin(rows, left_out)
     rows, similarity = rows[kept][:k], similarity[kept][:k]
     hits = [table.event(int(row), score=float(value)) for row, value in zip(rows, similarity)]

@@ -169,7 +169,7 @@ def _paired(difference: Floats, seed: int) -> dict[str, Any]:
 
 
 def _flipped_p(difference: Floats, resamples: int, seed: int) -> float:
-    """How often differences with other signs are as far from zero: all signs where there are few people."""
+    """How often differences with other signs are as far from zero: all signs if there are few people."""
     observed = abs(float(difference.mean()))
     if 2 ** len(difference) <= resamples:
         signs = np.array(list(product((1.0, -1.0), repeat=len(difference))))

@@ -30,14 +30,18 @@ class SGDSettings(CheckedSettings):
     learning_rate: float = limited(0.01, above=0)
     momentum: float = limited(0.9, least=0, below=1)
     weight_decay: float = limited(1e-4, least=0)
+    fused: bool = False  # one kernel for the whole update: two thirds of the time, rounded differently
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        # one kernel for all steps of the update: the same bits as torch's loop on the CPU, in two thirds of the time
         optimiser = torch.optim.SGD(
-            parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            fused=self.fused or None,
         )
-        # a scaler of half precision is to unscale gradients itself, so that they can be clipped
-        optimiser._step_supports_amp_scaling = False
+        if self.fused:  # a scaler of half precision is to unscale gradients itself, so that they can be clipped
+            optimiser._step_supports_amp_scaling = False
         return optimiser
 
 

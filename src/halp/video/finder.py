@@ -176,7 +176,7 @@ def tiles(width: int, height: int) -> list[tuple[int, int, int, int]]:
 
 
 def _edges(side: int, count: int, place: int) -> tuple[int, int]:
-    """Where one of `count` overlapping stretches of a side begins and ends."""
+    """If one of `count` overlapping stretches of a side begins and ends."""
     length = side / (count - (count - 1) * _OVERLAP)
     start = place * length * (1 - _OVERLAP)
     return int(start), min(side, math.ceil(start + length))

@@ -18,6 +18,7 @@ from halp.data.clip import NOBODY, Clip, Dropped
 from halp.data.normalise import CLEANING, check_steps, keep_most_moving, normalise, normalise_clip
 from halp.data.readers import ChoosesDimensions, Info, Item, Reader, get_reader, sniff_reader, with_options
 from halp.data.readers.shared import class_folder, class_folders
+from halp.data.source_files import walking_once
 from halp.data.text_files import LONGEST_NAME, MOST_CLASSES, problem, shown, utf8
 from halp.data.windows import WindowSettings, span_columns
 from halp.skeleton import Topology, map_joints
@@ -150,6 +151,20 @@ def open_source(
 
     `dimensions` are those of `target`, if there is one: some readers can give either.
     """
+    with walking_once():
+        return _open_source(source, file_format, cutting, steps, target, persons, options, dimensions)
+
+
+def _open_source(
+    source: Path,
+    file_format: str,
+    cutting: WindowSettings | None,
+    steps: Sequence[str] | None,
+    target: Topology | None,
+    persons: int | None,
+    options: Mapping[str, Any] | None,
+    dimensions: int | None,
+) -> tuple[Pipeline, list[Item]]:
     dimensions = dimensions if target is None else target.dimensions
     if not source.exists():
         raise InputError(f"there is nothing at '{source}'; check the path of the source")

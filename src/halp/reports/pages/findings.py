@@ -261,7 +261,7 @@ def curves_page(answer: Curves, path: Path | None = None) -> Report:
     report.section(
         answer.angle.replace("_", " "),
         "Every cycle is stretched to 0 to 100 %. Cycles of a person are averaged first; thin lines are the 95 % interval of the "
-        "mean at each moment, over people (over cycles, where there is one person).",
+        "mean at each moment, over people (over cycles, if there is one person).",
     )
     series: dict[str, Any] = {}
     for group in plain["groups"]:

@@ -1,0 +1,168 @@
+"""`python -m experiments.survives`: what the shipped encoders survive, by kNN with a clean gallery and damaged queries.
+
+NW-UCLA (views 1, 2 → 3), UTD-MHAD and MSR-Action3D (odd → even subjects) and UTKinect (the first half split). The test clips are
+damaged as recordings, in metres, and then made ready for the encoder like any recording. `halp-view` reads x and y of the
+same clips. Beside each encoder: itself without its smoothing of jittery clips, and raw coordinates (one scale) made ready by
+the same steps. `--training` measures on the first fold of the training parts. Writes `results/survives.json` and `.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+
+from experiments.files import DATA, save_results
+from experiments.training_pays import open_stores, open_tasks
+from experiments.transfer import SETS
+from halp.data.clip import Clip
+from halp.data.readers import get_reader
+from halp.evaluation import RawCoordinates, embed
+from halp.evaluation.protocols.knn import knn_predict
+from halp.evaluation.results import versions
+from halp.features.loading import load_encoder
+from halp.skeleton import KINECT_V1
+from halp.tasks.heads import column_scale
+
+Array = npt.NDArray[Any]
+Damage = Callable[[Array, np.random.Generator], Array]
+
+
+def _noise(size: float) -> Damage:
+    def damage(clip: Array, draw: np.random.Generator) -> Array:
+        return np.where((clip != 0).any(-1, keepdims=True), clip + draw.normal(0, size, clip.shape), clip)
+
+    return damage
+
+
+def _without(*parts: str) -> Damage:
+    gone = [row for row, joint in enumerate(KINECT_V1.joints) if any(part in joint for part in parts)]
+
+    def damage(clip: Array, draw: np.random.Generator) -> Array:
+        clip = clip.copy()
+        clip[:, :, gone] = 0
+        return clip
+
+    return damage
+
+
+def _lost_frames(clip: Array, draw: np.random.Generator) -> Array:
+    return clip * (draw.random(clip.shape[:3]) > 0.3)[..., None]
+
+
+def _lost_joints(clip: Array, draw: np.random.Generator) -> Array:
+    kept: Array = np.asarray(draw.random(clip.shape[2]) > 0.3)
+    kept[[KINECT_V1.index(name) for name in ("hip_center", "shoulder_center", "shoulder_left", "shoulder_right")]] = (
+        True
+    )
+    return clip * kept[:, None]
+
+
+def _mirrored(clip: Array, draw: np.random.Generator) -> Array:
+    return clip[:, :, KINECT_V1.mirror] * np.array([-1, 1, 1])
+
+
+def _tilted(clip: Array, draw: np.random.Generator) -> Array:
+    sine, cosine = np.sin(np.pi / 6), np.cos(np.pi / 6)
+    return clip @ np.array([[1, 0, 0], [0, cosine, sine], [0, -sine, cosine]])
+
+
+LIMBS = ("hip_", "knee", "ankle", "foot")
+DAMAGES: dict[str, Damage] = {
+    "clean": lambda clip, draw: clip,
+    "noise 2 cm": _noise(0.02),
+    "noise 5 cm": _noise(0.05),
+    "noise 10 cm": _noise(0.1),
+    "30 % of joint-frames lost": _lost_frames,
+    "30 % of joints never seen": _lost_joints,
+    "half the frame rate": lambda clip, draw: clip[::2],
+    "legs missing": _without("knee", "ankle", "foot"),
+    "right arm and leg missing": _without("elbow_right", "wrist_right", "hand_right", "knee_right", "ankle_right", "foot_right"),
+    "mirrored": _mirrored,
+    "tilted by 30°": _tilted,
+    "ends half-way": lambda clip, draw: clip[: max(4, len(clip) // 2)],
+}  # fmt: skip
+
+
+def readers(flat: bool) -> dict[str, Any]:
+    """The shipped encoder of 3D or 2D clips, without its smoothing, and raw coordinates."""
+    name = "halp-view" if flat else "halp-base"
+    shipped, rough = load_encoder(name), load_encoder(name)
+    rough.encoder.steady = 0.0
+    raw = RawCoordinates(shipped.topology, persons=1, normalisation=shipped.normalisation)
+    return {name: shipped, f"{name} without smoothing": rough, f"raw coordinates, {'2D' if flat else '3D'}": raw}
+
+
+def damaged(clips: Sequence[Array], damage: Damage, flat: bool, seed: int = 0) -> list[Array]:
+    """Clips after a damage; of 2D ones x and y alone."""
+    draw = np.random.default_rng(seed)
+    found = [damage(clip, draw).astype(np.float32) for clip in clips]
+    return [clip[..., :2] for clip in found] if flat else found
+
+
+def accuracy(encoder: Any, gallery: Array, queries: Array, labels: Array, wanted: Array) -> float:
+    """kNN, k = 1, cosine, features standardised on the gallery."""
+    mean, scale = gallery.mean(0), column_scale(gallery, isinstance(encoder, RawCoordinates))
+    guess = knn_predict((gallery - mean) / scale, labels, (queries - mean) / scale)
+    return round(100 * float((guess == wanted).mean()), 2)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """A table per number of dimensions: damages × encoders, mean of the sets."""
+    lines = ["# What the encoders survive", "", "kNN, top-1 in per cent, mean of the four sets.", ""]
+    methods = list(result["mean"])
+    lines += [f"| | {' | '.join(methods)} |", "| --- |" + " --- |" * len(methods)]
+    for name in DAMAGES:
+        cells = [f"{result['mean'][method][name]:.1f}" for method in methods]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`{result['command']}`", ""])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Damage, encode, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--training", action="store_true", help="the first fold of the training parts only")
+    parser.add_argument("--out", type=Path, default=Path("runs/survives"), help="where stores go")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console = Console(stderr=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    tasks = {task.name: task for task in open_tasks(open_stores(options.out, None), options.training)}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in SETS:
+        path, reader, task = DATA / f"{name}.npz", get_reader("interchange"), tasks[name]
+        clips = [clip for item in reader.items(path) for clip in reader.read(item) if isinstance(clip, Clip)]
+        train, test = task.parts[0]
+        frames = [np.asarray(clip.frames) for clip in clips]
+        for flat in (False, True):
+            topology = "kinect-v1-2d" if flat else "kinect-v1"
+            for method, encoder in readers(flat).items():
+                how: dict[str, Any] = {"topology": topology, "progress": False}
+                gallery = embed(encoder, damaged([frames[row] for row in train], DAMAGES["clean"], flat), **how)
+                for label, damage in DAMAGES.items():
+                    queries = embed(encoder, damaged([frames[row] for row in test], damage, flat), **how)
+                    score = accuracy(encoder, gallery, queries, task.labels[train], task.labels[test])
+                    found.setdefault(method, {}).setdefault(label, {})[name] = score
+                console.print(name, method, {label: row[name] for label, row in found[method].items()})
+    mean = {
+        method: {label: round(float(np.mean(list(row.values()))), 2) for label, row in rows.items()}
+        for method, rows in found.items()
+    }
+    command = f"python -m experiments.survives{' --training' * options.training}"
+    result = {"command": command, "versions": versions(), "mean": mean, "sets": found}
+    text = markdown(result)
+    print(text)
+    if not options.training:
+        save_results("survives", result, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
