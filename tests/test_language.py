@@ -41,7 +41,7 @@ LONG = {
     "scaling.md",
     "use.md",
 }
-WORDS, WORDS_OF_A_PAGE, COLUMNS = 41_000, 1_500, 76
+WORDS, WORDS_OF_A_PAGE, COLUMNS = 48_000, 1_500, 76
 
 
 @pytest.mark.parametrize("pattern", PHRASES)

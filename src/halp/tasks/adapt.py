@@ -51,7 +51,7 @@ class Metric:
 def fit_metric(vectors: Vectors, groups: Groups | None = None, *, seed: int = 0) -> Metric:
     """The metric of clips `(N, F)` without labels; clips of one group (a recording) are not neighbours of each other.
 
-    Of many clips a sample is taken. Where there are fewer pairs of mutual neighbours than twice the directions, fewer
+    Of many clips a sample is taken. With fewer pairs of mutual neighbours than twice the directions, fewer
     directions are shrunk.
     """
     if len(vectors) < LEAST:
@@ -110,7 +110,7 @@ def _allowed(similarity: Vectors, groups: Groups | None) -> npt.NDArray[np.bool_
 
 
 def _nearest(similarity: Vectors, groups: Groups | None, k: int) -> npt.NDArray[np.int64]:
-    """The k most similar rows of every row `(N, k)`, of other groups where there are as many."""
+    """The k most similar rows of every row `(N, k)`, of other groups if enough exist."""
     values = np.where(_allowed(similarity, groups), similarity, -2)
     k = min(k, len(values) - 1)
     return np.argpartition(-values, k - 1, axis=1)[:, :k] if k else np.zeros((len(values), 0), dtype=np.int64)
@@ -265,7 +265,7 @@ def spread_labels(links: object, rows: Labels, labels: Labels, classes: int) -> 
 
 
 def allowed_methods(clips: int, classes: int, methods: Sequence[str] = METHODS) -> tuple[str, ...]:
-    """Methods that so many clips bear: mutual neighbours need some of every class."""
+    """Methods that this many clips allow: mutual neighbours need some of every class."""
     scarce = clips < LEAST_PER_CLASS * classes
     return tuple(method for method in methods if method == "spread" or not scarce)
 
