@@ -34,10 +34,12 @@ LONG = {
     "data.md",
     "explore.md",
     "fidelity.md",
+    "findings.md",
     "methods.md",
     "methods-contrastive.md",
     "methods-extensions.md",
     "methods-predictive.md",
+    "results.md",
     "scaling.md",
     "use.md",
 }
