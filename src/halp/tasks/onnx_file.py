@@ -62,6 +62,9 @@ def somebody(clips: Tensor) -> Tensor:
 class ModelGraph(nn.Module):
     """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody always is."""
 
+    axes: Tensor
+    removed: Tensor
+
     mean: Tensor
     scale: Tensor
     weight: Tensor
