@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from halp.core.files import sha256
 from halp.core.packages import find_package, list_shipped
 from halp.data.store import Store
 from halp.encoders.pretrained import PretrainedEncoder
+from halp.encoders.sides import with_sides
 from halp.skeleton import get_topology
 from halp.tasks.export import export
-from halp.tasks.onnx_file import check_onnx
+from halp.tasks.heads import Candidate
+from halp.tasks.onnx_file import check_onnx, write_onnx
 
 
 def copied(package: Path, target: Path, **changes: object) -> Path:
@@ -188,6 +191,22 @@ def test_a_step_that_no_file_can_hold_is_refused_by_name(store: Store, tmp_path:
     with pytest.raises(InputError, match=r"the step 'smooth=9' .* cannot be put into an ONNX file"):
         export(encoder, tmp_path / "package", onnx=True)
     assert not (tmp_path / "package").exists()
+
+
+@pytest.mark.parametrize("sides", ["matter", "soft", "same"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_one_file_holds_an_adapted_classifier_and_mirror_images(sides: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    encoder = with_sides(halp.load_encoder("halp-base"), sides)
+    source = halp.open_source(moving_clips(get_topology("body-16"), 12), topology="body-16")
+    source = source.labelled(np.arange(12) % 2, ["a", "b"], np.arange(12) // 2)
+    model = halp.classify_fit(encoder, source, kind="prototypes", rejection_rate=0.2, progress=False)
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(encoder.output_size, 3)))[0].astype(np.float32)
+    head = replace(
+        model.classifier.head, candidate=Candidate("adapted"), axes=axes, left=np.array([0.1, 0.2, 0.3], np.float32)
+    )
+    model = replace(model, classifier=replace(model.classifier, head=head))
+    assert write_onnx(model, tmp_path / "model.onnx")["largest_difference"] < 1e-5
 
 
 def test_export_of_a_model_keeps_its_classifier(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def somebody(clips: Tensor) -> Tensor:
 class ModelGraph(nn.Module):
     """Points → probabilities `(B, classes)`, and whether a clip is rejected `(B,)`; a clip without anybody always is."""
 
+    axes: Tensor
+    removed: Tensor
+
     mean: Tensor
     scale: Tensor
     weight: Tensor
@@ -77,6 +80,8 @@ class ModelGraph(nn.Module):
         self.temperature, self.threshold = classifier.temperature, classifier.threshold()
         self.rejects = classifier.can_reject()
         parts: dict[str, Any] = {"mean": head.mean, "scale": head.scale, "weight": head.weight, "bias": head.bias}
+        if len(head.left):
+            parts |= {"axes": head.axes, "removed": 1 - head.left}
         if self.rejects or self.kind == "knn":
             parts["bank"] = head.bank
         if self.kind == "knn":
@@ -87,6 +92,8 @@ class ModelGraph(nn.Module):
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor]:
         clips = self.vectors.prepare(points)
         rows = (self.vectors.vectors(clips) - self.mean) / self.scale
+        if hasattr(self, "axes"):
+            rows = rows - ((rows @ self.axes) * self.removed) @ self.axes.T
         directions = rows / rows.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
         similarity = directions @ self.bank.T if hasattr(self, "bank") else None
         probabilities = (self._logits(rows, directions, similarity) / self.temperature).softmax(1)
@@ -98,7 +105,7 @@ class ModelGraph(nn.Module):
     def _logits(self, rows: Tensor, directions: Tensor, similarity: Tensor | None) -> Tensor:
         if self.kind == "linear":
             return (rows @ self.weight.T + self.bias).double()
-        if self.kind == "prototypes" or similarity is None:
+        if self.kind in ("prototypes", "adapted") or similarity is None:
             return (SHARPNESS * (directions @ self.weight.T)).double()
         nearest, index = similarity.topk(self.neighbours, dim=1)
         weight = (nearest.double() * SHARPNESS).exp()
