@@ -14,8 +14,8 @@ from halp.cli import main
 from halp.cli.app import CommandGroup, app
 from halp.cli.verbs import Verb
 
-# commands about this installation and the demonstration
-WITHOUT = {"demo", "doctor", "completion", "pose-model"}
+# commands about this installation, its cache and the demonstration
+WITHOUT = {"demo", "doctor", "completion", "pose-model", "cache show", "cache clear"}
 # commands that list things
 LISTS = {"encoders": "list_encoders", "formats": "list_formats", "recipes": "list_recipes"}
 
