@@ -73,6 +73,8 @@ def _own_hash(manifest: Mapping[str, Any]) -> str:
 
 def check_manifest(path: Path, expected: Identity) -> dict[str, Any]:
     """The state of a checkpoint after everything about it was compared; raises with the first difference."""
+    if not (path / MANIFEST).exists():
+        raise _damaged(path, f"{MANIFEST} is missing")
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _damaged(path, f"{MANIFEST} has a format other than {FORMAT}")

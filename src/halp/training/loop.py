@@ -286,7 +286,7 @@ class Trainer:
         check = log_metrics or self.check_every_loss
         draws = generator(self.recipe.seed, "terms", epoch, index)
         context = StepContext(epoch, draws, log_metrics, len(clips), clips, check_loss=check)
-        before = self._seed_global_generator(epoch, index)
+        before = torch.default_generator.get_state()
         try:
             output: StepOutput = self.engine.method(views, context)
         except InputError:
@@ -325,17 +325,12 @@ class Trainer:
             group["lr"] = rate
         return rate
 
-    def _seed_global_generator(self, epoch: int, index: int) -> Tensor | None:
-        """Draws from torch's own generator, which foreign code may make, are a function of the step too."""
-        torch.default_generator.manual_seed(generator(self.recipe.seed, "global", epoch, index).initial_seed())
-        return torch.default_generator.get_state() if world_size() > 1 else None
-
-    def _refuse_global_draws(self, before: Tensor | None) -> None:
-        """Several processes would draw different numbers: refuse instead of differing."""
-        if before is not None and before.tolist() != torch.default_generator.get_state().tolist():
+    def _refuse_global_draws(self, before: Tensor) -> None:
+        """Refuse draws from torch's global generator: they would depend on threads and processes and not resume."""
+        if before.numpy().tobytes() != torch.default_generator.get_state().numpy().tobytes():
             raise InputError(
-                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, which several "
-                "processes do not share; use nn.Dropout modules or draw from the step context's generator"
+                f"method '{self.recipe.method}' or its encoder draws from torch's global random generator, whose numbers "
+                "are not resumable; use nn.Dropout modules or draw from the step context's generator"
             )
 
     def _stop_if_asked(self) -> None:
