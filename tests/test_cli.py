@@ -41,7 +41,7 @@ def refused(answer: subprocess.CompletedProcess[str], *words: str) -> None:
     """Exit code 2 and one sentence that holds these words."""
     assert answer.returncode == 2, answer.stderr
     assert "Traceback" not in answer.stderr
-    lines = [line for line in answer.stderr.splitlines() if line.strip() and "warning:" not in line]
+    lines = [line for line in answer.stderr.splitlines() if line.strip() and not line.startswith(("warning:", "note:"))]
     assert len(lines) == 1, answer.stderr
     for word in words:
         assert word in lines[0], lines[0]
@@ -65,7 +65,7 @@ def test_pretrain_evaluate_and_report_run_end_to_end(trained: Path, store: Store
     answer = halp("evaluate", trained, "--protocol", "knn", "--split", "xsub", "xview", "--allow-overlap", "--json")
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
-    assert list(rows) == ["raw coordinates", "untrained", "tiny"]
+    assert list(rows) == ["raw coordinates", "untrained", "halp-base", "tiny"]
     assert {(result["protocol"], result["split"]) for result in rows["tiny"]} == {("knn", "xsub"), ("knn", "xview")}
     page = tmp_path / "report.html"
     answer = halp("report", trained, "--out", page)
@@ -203,7 +203,7 @@ def test_demo_replaces_an_earlier_one_and_writes_a_table_and_a_report(tmp_path: 
     answer = halp("demo", "--folder", tmp_path / "demo", "--clips", 144, "--json", "--set", *small)
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
-    assert list(rows) == ["raw coordinates", "untrained", "MoCo", "HaLP"]
+    assert list(rows) == ["raw coordinates", "untrained", "halp-base", "MoCo", "HaLP"]
     assert all(set(row) == {"knn", "linear"} for row in rows.values())
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     for title in ("Contrastive loss", "Positives kept", "Similarity to the query", "Similarity to every prototype"):

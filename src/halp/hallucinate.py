@@ -538,12 +538,16 @@ class HallucinatedPositives(nn.Module):
 
 
 def _check_unit(name: str, rows: Tensor | None) -> None:
-    """Raise where rows are not of unit length; on other devices than the CPU, which would must be waited for, never."""
+    """Raise where rows are not of unit length; on other devices than the CPU, which would have to be waited for, never.
+
+    A query may be the mean of unit rows, which is shorter.
+    """
     if rows is None or not rows.is_cpu or not len(rows):
         return
     # read as a list: a CPU tensor's memory, without a device to wait for
     shortest, longest = torch.stack(torch.aminmax(rows.detach().float().norm(dim=-1))).tolist()
-    if shortest < 0.99 or longest > 1.01:  # not so for NaN, which the loss tells of
+    least = 0.5 if name == "query" else 0.99
+    if shortest < least or longest > 1.01:  # not so for NaN, which the loss tells of
         raise InputError(
             f"{name} has rows of length {shortest:.3g} to {longest:.3g}, and HaLP takes unit vectors; normalise them first: "
             f"{name} = torch.nn.functional.normalize({name}, dim=1)"

@@ -156,7 +156,7 @@ def test_timeline_spans_compare_and_method(browser: Any, explorer: Explorer) -> 
         page.keyboard.press("Escape")
         page.click("button:text-is('Compare')")
         page.locator("#panel .mini-stage").first.click()
-        page.wait_for_selector("text=If they differ")
+        page.wait_for_selector("text=Where they differ")
         until(page, "() => document.querySelectorAll('.pair canvas[data-frame]').length === 2")
         page.click("#tab-method")
         page.click("text=Hallucinate positives")

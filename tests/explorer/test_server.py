@@ -157,7 +157,7 @@ def test_the_head_of_a_second_request_has_to_arrive_in_time(explorer: Explorer) 
         ("label", {"rows": [0], "class": 10**6}),
         ("label", b'{"rows": [0], "label": "\\ud83d"}'),
         ("label", {"rows": [0], "label": "x", "client": 5, "based": 0, "number": 1}),
-        ("rename", {"class": "1", "name": "x"}),
+        ("rename", {"class": "one", "name": "x"}),
         ("move", {"event": 10**6, "start": 0, "stop": 1}),
         ("undo", {"act": -1}),
     ],

@@ -322,7 +322,7 @@ def test_stream_command_answers_every_stride(model: Model, few: Store, tmp_path:
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == (len(few.clip(0)) + 2 - 30) // 15 + 1
-    assert list(answers[0]) == ["start", "end", "label", "probability", "best", "rejected", "milliseconds"]
+    assert {"start", "end", "label", "probability", "best", "rejected", "milliseconds"} <= set(answers[0])
     assert "latency" in done.stderr
     assert "1 of" in done.stderr
 

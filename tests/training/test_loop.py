@@ -179,7 +179,12 @@ def test_what_does_not_fit_the_data_is_warned_about(
     tmp_path: Path, store: Store, tiny: tuple[str, ...], recwarn: pytest.WarningsRecorder
 ) -> None:
     wanted = 'normalisation=["drop-empty", "yaw"]'
-    pretrain(recipe(tiny, "contrast.queue=200", "epochs=1", wanted), store, tmp_path / "run", progress=False)
+    pretrain(
+        recipe(tiny, "contrast.queue=200", "fit_queue=false", "epochs=1", wanted),
+        store,
+        tmp_path / "run",
+        progress=False,
+    )
     said = " ".join(str(warning.message) for warning in recwarn)
     recwarn.clear()
     assert "larger than the data set" in said

@@ -12,7 +12,6 @@ from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
 
 from halp.core.errors import InputError
 from halp.data.reading import Reading
-from halp.skeleton import Topology
 
 Settings = UseAppendAction[tuple[tuple[str, ...], ...]]
 # what an option means wherever it stands; a command describes those of its own, and these where it means something else
@@ -43,7 +42,7 @@ SHARED = {
 class ReadingOptions(Reading):
     """How recordings are read."""
 
-    topology: Suppress[str | Topology | None] = None
+    topology: Suppress[Any] = None
     options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     labels: Suppress[str | os.PathLike[str] | None] = None
     pattern: Suppress[str | None] = None

@@ -6,12 +6,16 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from halp.core.job_parts import parse_part
-from halp.data.windows import WindowSettings
-from halp.engine import Engine
-from halp.skeleton import Topology
+
+if TYPE_CHECKING:
+    from halp.data.windows import WindowSettings
+    from halp.engine import Engine
+    from halp.skeleton import Topology
+else:  # options of commands are made of this class, and `halp --help` does not wait for numpy
+    Topology = WindowSettings = Engine = Any
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Reading:
     @property
     def windows(self) -> WindowSettings:
         """Window, stride and frame rate."""
+        from halp.data.windows import WindowSettings
+
         return WindowSettings(self.window, self.stride, self.fps)
 
     @property
@@ -102,6 +108,8 @@ class Reading:
     @property
     def place(self) -> Engine:
         """Where shards run."""
+        from halp.engine import Engine
+
         address, executor = (self.engine, None) if isinstance(self.engine, str) else (None, self.engine)
         return Engine(self.workers, address, executor, None if self.shard is None else parse_part(self.shard))
 

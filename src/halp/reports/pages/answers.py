@@ -195,7 +195,7 @@ def comparison_page(comparison: Comparison, path: Path | None = None) -> Report:
     bar = timeline(parts, start=float(times[0]), end=float(times[-1]), unit="s" if known else "frames") if parts else ""
     matched = f"{span(times[0], times[-1], known)} of the first are matched with {span(other[0], other[-1], known)} of the second"
     report.figure(shown + bar, f"{matched}. Coloured stretches differ most. Click on one to go there.")
-    report.section("If they differ")
+    report.section("Where they differ")
     if comparison.stretches:
         rows = [
             {
