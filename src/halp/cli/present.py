@@ -34,7 +34,7 @@ def present(answer: Any) -> Shown:
 
 @singledispatch
 def _present(answer: Any) -> Shown:
-    raise NotImplementedError(f"{type(answer).__name__} has no presentation")
+    raise TypeError(f"{type(answer).__name__} has no presentation")
 
 
 def _register() -> None:

@@ -16,4 +16,4 @@ def page_of(answer: Any, path: Path | None = None) -> Report:
     for kind in type(answer).__mro__:
         if kind in pages:
             return pages[kind](answer, path)
-    raise NotImplementedError(f"there is no page of {type(answer).__name__}")
+    raise TypeError(f"there is no page of {type(answer).__name__}")
