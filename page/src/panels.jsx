@@ -268,7 +268,7 @@ async function showGroup(group) {
   document.getElementById("panel").scrollTop = 0;
 }
 
-// How far apart 2 to 12 groups are, as bars; a press groups anew.
+// How far apart 2 to 12 groups are, as bars; a press regroups.
 function Counts({ now }) {
   const [found, setFound] = useState(null);
   useEffect(() => { api.get("counts").then(setFound, () => setFound({ counts: [] })); }, []);
