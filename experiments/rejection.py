@@ -30,7 +30,7 @@ from halp.evaluation.results import versions
 from halp.features.loading import load_encoder
 from halp.tasks.adapt import Neighbourhood
 from halp.tasks.classifier import REJECTION_RATE, fit_classifier
-from halp.tasks.classify import group_clips, without_doubtful_rejection
+from halp.tasks.classify import disable_unreliable_rejection, group_clips
 
 SHOTS = (3, 5, 10, None)
 
@@ -53,7 +53,7 @@ def measure(
         kind, near = "adapted", Neighbourhood.of(vectors[rows], vectors[others])
     names = [str(label) for label in known]
     model = fit_classifier(vectors[rows], labels, names, groups=groups, kind=kind, neighbourhood=near)
-    model = without_doubtful_rejection(model, grouped_by)
+    model = disable_unreliable_rejection(model, grouped_by)
     test = np.flatnonzero(~np.isin(people, taught))
     is_known = np.isin(task.labels[test], known)
     found, forced = model.predict(vectors[test]), model.predict(vectors[test], reject=REJECTION_RATE)
